@@ -1,0 +1,44 @@
+# Everything happens in .venv, which is made on first use and re-used while
+# pyproject.toml and constraints.txt stay as they are.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: help demo test check format clean
+.DEFAULT_GOAL := help
+
+help: ## Show this help.
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e ".[all]"
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install -q -c constraints.txt -e ".[all,dev]"
+	@touch $@
+
+demo: $(VENV)/.installed ## Watch a real local model pick the evidence out of a long conversation.
+	$(BIN)/ecs-plugins model install
+	$(BIN)/ecs-plugins demo
+
+check: $(VENV)/.installed-dev ## Lint, format check and strict type check.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check ## Run every check and every test, with the bundled model.
+	$(BIN)/ecs-plugins model install
+	$(BIN)/python -m pytest
+
+format: $(VENV)/.installed-dev ## Format and fix what can be fixed.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove the virtual environment and all caches.
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

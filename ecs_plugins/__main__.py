@@ -1,0 +1,5 @@
+"""``python -m ecs_plugins`` is ``ecs-plugins``."""
+
+from ecs_plugins.cli import main
+
+main()

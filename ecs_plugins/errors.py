@@ -1,0 +1,50 @@
+"""The few errors that this package raises. Every message says what to do.
+
+Each class also derives from the built-in that fits it, so that code which knows nothing of
+this package (``except ValueError``) still catches it.
+"""
+
+from __future__ import annotations
+
+
+class EcsPluginsError(Exception):
+    """Base class of every error raised by this package."""
+
+
+class InvalidInputError(EcsPluginsError, ValueError):
+    """What was passed cannot be used; nothing was computed or written."""
+
+
+class ConfigurationError(EcsPluginsError, ValueError):
+    """A configuration is inconsistent or out of range."""
+
+
+class MissingExtraError(EcsPluginsError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, feature: str, module: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs {module!r}, which is not installed. "
+            f'Install it with: pip install "ecs-plugins[{extra}]"'
+        )
+        self.module = module
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[type[ImportError], tuple[str]]:
+        return (ImportError, (str(self),))
+
+
+class ModelError(EcsPluginsError, RuntimeError):
+    """The language model or the embedder could not be loaded or could not compute."""
+
+
+class ModelNotFoundError(ModelError):
+    """The model is not on this machine, and nothing is downloaded unasked."""
+
+
+class ScoringError(ModelError):
+    """A model is loaded but its scores cannot be computed or trusted."""
+
+
+class StorageError(EcsPluginsError, OSError):
+    """A file, cache or database could not be read or written."""

@@ -1,0 +1,45 @@
+"""The local language model: one seam, `LanguageModel`, behind which everything is scored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ecs_plugins._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ecs_plugins.lm.base import ChatLayout as ChatLayout
+    from ecs_plugins.lm.base import Generation as Generation
+    from ecs_plugins.lm.base import LanguageModel as LanguageModel
+    from ecs_plugins.lm.base import ScoreRequest as ScoreRequest
+    from ecs_plugins.lm.base import ScoreResult as ScoreResult
+    from ecs_plugins.lm.base import Segment as Segment
+    from ecs_plugins.lm.base import SegmentScore as SegmentScore
+    from ecs_plugins.lm.fake import FakeLanguageModel as FakeLanguageModel
+
+_EXPORTS = {
+    "ChatLayout": ".base",
+    "FakeLanguageModel": ".fake",
+    "Generation": ".base",
+    "LanguageModel": ".base",
+    "ScoreRequest": ".base",
+    "ScoreResult": ".base",
+    "Segment": ".base",
+    "SegmentScore": ".base",
+}
+
+__all__ = [
+    "ChatLayout",
+    "FakeLanguageModel",
+    "Generation",
+    "LanguageModel",
+    "ScoreRequest",
+    "ScoreResult",
+    "Segment",
+    "SegmentScore",
+]
+
+__getattr__, _lazy_dir = lazy_exports(__name__, _EXPORTS)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,205 @@
+"""The seam of this package: what is asked of a language model, and what it answers.
+
+The protocol speaks text. Token ids, caches and batches live behind it. A request is a small
+tree: one prefix, K candidates, and the continuations that follow every candidate:
+
+    prefix -> candidate_k -> continuation_m
+
+so that whatever is shared is computed once. Text is cut into segments, each tokenised by
+itself and joined as ids: a continuation has the same ids behind every candidate, without
+which a difference of log-probabilities would compare different things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ecs_plugins.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of text that is tokenised by itself.
+
+    Attributes:
+        text: The text; may be empty.
+        scored: Whether its token log-probabilities are wanted. Only segments of continuations
+            may be scored.
+        trusted: Template text, in which special tokens such as ``<|im_end|>`` are parsed. In
+            untrusted text (query, passage, answer) they are plain characters.
+    """
+
+    text: str
+    scored: bool = False
+    trusted: bool = False
+
+
+Segments = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """K candidates behind one prefix, each followed by every continuation.
+
+    Attributes:
+        prefix: Shared by all candidates and computed once.
+        candidates: K of them; the empty candidate ``()`` is the base.
+        continuations: What follows each candidate; which segments are scored is marked. Equal
+            leading segments of several continuations are computed once.
+        name: A label for error messages and traces.
+
+    Raises:
+        InvalidInputError: No candidate, no continuation, a scored segment outside the
+            continuations, or a continuation in which nothing is scored.
+    """
+
+    prefix: Segments
+    candidates: tuple[Segments, ...]
+    continuations: tuple[Segments, ...]
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "prefix", tuple(self.prefix))
+        object.__setattr__(self, "candidates", tuple(tuple(c) for c in self.candidates))
+        object.__setattr__(self, "continuations", tuple(tuple(c) for c in self.continuations))
+        if not self.candidates:
+            raise InvalidInputError("a ScoreRequest needs at least one candidate")
+        if not self.continuations:
+            raise InvalidInputError("a ScoreRequest needs at least one continuation")
+        if any(s.scored for part in (self.prefix, *self.candidates) for s in part):
+            raise InvalidInputError("only segments of a continuation can be scored")
+        for continuation in self.continuations:
+            if not any(segment.scored for segment in continuation):
+                raise InvalidInputError("every continuation needs a scored segment")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentScore:
+    """Log-probabilities of one scored segment.
+
+    Attributes:
+        logprobs: float32, shape ``[tokens]``, natural logarithm (nats).
+    """
+
+    logprobs: npt.NDArray[np.float32]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the segment has."""
+        return int(self.logprobs.shape[0])
+
+    @property
+    def sum(self) -> float:
+        """Log-probability of the whole segment in nats."""
+        return float(self.logprobs.sum(dtype=np.float64))
+
+    @property
+    def mean(self) -> float:
+        """Log-probability per token in nats; 0.0 for an empty segment."""
+        return self.sum / self.tokens if self.tokens else 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreResult:
+    """Scores of one request.
+
+    Attributes:
+        scores: ``scores[k][m][s]`` is the score of the s-th *scored* segment of continuation m
+            behind candidate k.
+        candidate_tokens: Tokens of every candidate, in the order of the request.
+        computed_tokens: Tokens that passed through the model for this request; less than the
+            sum of all lengths where something was shared or cached.
+        unscored: Candidate index -> reason, for candidates that could not be scored (longer
+            than the model's window); their log-probabilities are NaN.
+    """
+
+    scores: tuple[tuple[tuple[SegmentScore, ...], ...], ...]
+    candidate_tokens: tuple[int, ...]
+    computed_tokens: int
+    unscored: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLayout:
+    """The text around one user turn and the assistant's reply to it.
+
+    A model with a chat template gets it from there; a base model gets an empty ``head`` and a
+    line break as ``tail``.
+
+    Attributes:
+        head: Trusted text before what the user says.
+        tail: Trusted text between what the user says and what the assistant says.
+        chat: Whether it comes from a chat template.
+    """
+
+    head: str
+    tail: str
+    chat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generated text.
+
+    Attributes:
+        text: Without the prompt and without special tokens, cut before a stop string.
+        prompt_tokens: Tokens read.
+        completion_tokens: Tokens written.
+        finish_reason: ``"stop"`` (end of turn or stop string) or ``"length"``.
+    """
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: str
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """What the engines ask of a language model. Implementations are thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """A stable identifier, recorded in results (hub name, path or label)."""
+        ...
+
+    @property
+    def layout(self) -> ChatLayout:
+        """How one user turn and its reply are laid out for this model."""
+        ...
+
+    @property
+    def max_tokens(self) -> int:
+        """The model's window: the longest prefix + candidate + continuation, in tokens."""
+        ...
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Token log-probabilities of every scored segment, in nats.
+
+        Raises:
+            InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
+            ScoringError: The model's numbers cannot be trusted (NaN, failed self-check).
+        """
+        ...
+
+    def generate(
+        self,
+        prompts: Sequence[Segments],
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 42,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
+        """Continue each prompt; greedy at temperature 0, else seeded sampling."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens off."""
+        ...

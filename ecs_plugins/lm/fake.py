@@ -1,0 +1,169 @@
+"""A deterministic language model for tests, with no weights: driven by a function or a table.
+
+It is public so that code built on this package can be tested without a model.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.lm.base import (
+    ChatLayout,
+    Generation,
+    ScoreRequest,
+    ScoreResult,
+    Segments,
+    SegmentScore,
+)
+
+LogProb = Callable[[str, str], float]
+"""``(everything before the scored segment, scored text) -> log-probability in nats``."""
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text)
+
+
+def overlap_logprob(context: str, text: str) -> float:
+    """The default: each token costs 1 nat if its context holds it, and 3 nats if not."""
+    seen = {token.lower() for token in _tokens(context)}
+    return -sum(1.0 if token.lower() in seen else 3.0 for token in _tokens(text))
+
+
+class FakeLanguageModel:
+    """A `LanguageModel` without weights.
+
+    Args:
+        logprob: ``(context, scored text) -> nats``. The default rewards words that the context
+            holds, which makes passages that contain the answer useful. The context is all text
+            before the scored segment: prefix, candidate and the continuation's head.
+        replies: What `generate` answers: a function of the prompt's text, or a table of
+            ``substring of the prompt -> reply`` in which the first hit wins.
+        layout: The chat layout; plain by default.
+        max_tokens: The window, in words and punctuation marks.
+        name: The recorded name.
+    """
+
+    def __init__(
+        self,
+        logprob: LogProb = overlap_logprob,
+        *,
+        replies: Callable[[str], str] | Mapping[str, str] | None = None,
+        layout: ChatLayout | None = None,
+        max_tokens: int = 8192,
+        name: str = "fake",
+    ) -> None:
+        self._logprob = logprob
+        self._replies = replies or {}
+        self._layout = layout or ChatLayout(head="", tail="\n", chat=False)
+        self._max_tokens = max_tokens
+        self._name = name
+        self.requests: list[ScoreRequest] = []
+        """Every request scored so far, for assertions."""
+        self.prompts: list[str] = []
+        """The text of every prompt generated from so far, for assertions."""
+
+    @property
+    def name(self) -> str:
+        """The label given at construction."""
+        return self._name
+
+    @property
+    def layout(self) -> ChatLayout:
+        """The layout given at construction."""
+        return self._layout
+
+    @property
+    def max_tokens(self) -> int:
+        """The window given at construction."""
+        return self._max_tokens
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Score by the function given at construction, spread evenly over a segment's tokens."""
+        self.requests.extend(requests)
+        return [self._score(request) for request in requests]
+
+    def _score(self, request: ScoreRequest) -> ScoreResult:
+        prefix = _text(request.prefix)
+        scores: list[tuple[tuple[SegmentScore, ...], ...]] = []
+        unscored: dict[int, str] = {}
+        lengths: list[int] = []
+        computed = len(_tokens(prefix))
+        for index, candidate in enumerate(request.candidates):
+            head = prefix + _text(candidate)
+            lengths.append(len(_tokens(_text(candidate))))
+            row: list[tuple[SegmentScore, ...]] = []
+            longest = 0
+            for continuation in request.continuations:
+                row.append(self._continue(head, continuation))
+                longest = max(longest, len(_tokens(head + _text(continuation))))
+            if longest > self._max_tokens:
+                unscored[index] = f"{longest} tokens exceed the window of {self._max_tokens}"
+                row = [
+                    tuple(SegmentScore(np.full_like(s.logprobs, np.nan)) for s in segments)
+                    for segments in row
+                ]
+            computed += max(0, longest - len(_tokens(prefix)))
+            scores.append(tuple(row))
+        return ScoreResult(tuple(scores), tuple(lengths), computed, unscored)
+
+    def _continue(self, head: str, continuation: Segments) -> tuple[SegmentScore, ...]:
+        out: list[SegmentScore] = []
+        for segment in continuation:
+            if segment.scored:
+                count = len(_tokens(segment.text))
+                if not count:
+                    raise InvalidInputError(f"nothing to score in {segment.text!r}")
+                total = self._logprob(head, segment.text)
+                out.append(SegmentScore(np.full(count, total / count, dtype=np.float32)))
+            head += segment.text
+        return tuple(out)
+
+    def generate(
+        self,
+        prompts: Sequence[Segments],
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 42,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
+        """Answer from the replies given at construction, else with a word of the prompt."""
+        del temperature, top_p
+        out: list[Generation] = []
+        for prompt in prompts:
+            text = _text(prompt)
+            self.prompts.append(text)
+            reply = self._reply(text, seed)
+            for mark in stop:
+                reply = reply.partition(mark)[0]
+            words = reply.split(" ")
+            reason = "stop" if len(words) <= max_new_tokens else "length"
+            reply = " ".join(words[:max_new_tokens])
+            out.append(Generation(reply, len(_tokens(text)), len(_tokens(reply)), reason))
+        return out
+
+    def _reply(self, text: str, seed: int) -> str:
+        if callable(self._replies):
+            return self._replies(text)
+        for key, reply in self._replies.items():
+            if key in text:
+                return reply
+        words = _tokens(text) or ["nothing"]
+        return words[zlib.crc32(f"{seed}:{text}".encode()) % len(words)]
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Words and punctuation marks."""
+        return [len(_tokens(text)) for text in texts]
+
+
+def _text(segments: Segments) -> str:
+    return "".join(segment.text for segment in segments)
