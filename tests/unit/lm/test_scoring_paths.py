@@ -58,7 +58,7 @@ def largest_difference(a, b):
     return max(float(np.abs(a[key] - b[key]).max()) for key in a)
 
 
-@pytest.mark.filterwarnings("ignore:.*scoring without")
+@pytest.mark.filterwarnings("error:.*self-check", "ignore:.*slides over a window")
 @pytest.mark.parametrize("tokens", TOKENIZERS)
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("prefix", ["The market was closed.\n", ""])

@@ -39,6 +39,15 @@ def test_a_piece_has_the_same_ids_wherever_it_stands(family) -> None:
     assert together[1] == together[3] == encoder(family).encode((Segment(" from Rome"),))[0]
 
 
+def test_control_tokens_in_a_passage_are_tokenised_as_the_text_they_are() -> None:
+    (ids,) = encoder("byte_level").encode((Segment(HOSTILE),))
+    plain = tokenizer("byte_level").encode(
+        HOSTILE, add_special_tokens=False, split_special_tokens=True
+    )
+    assert list(ids) == plain
+    assert tokenizer("byte_level").decode(ids) == HOSTILE
+
+
 def test_a_dummy_space_comes_only_at_the_head_of_a_prompt() -> None:
     under_test, tok = encoder("sentencepiece"), tokenizer("sentencepiece")
     alone = tok.encode("snow", add_special_tokens=False)
