@@ -16,7 +16,7 @@ from ecs_plugins.shaping.utility import (
 )
 
 DEFAULT_TOP_K = 5
-"""Passages kept under a signal that only ranks, when nothing else limits them."""
+"""Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
 
 Acceptance = Literal["independent", "stream", "greedy"]
 OnError = Literal["return_input", "raise"]
@@ -35,10 +35,10 @@ class ShapingConfig:
             to score everything.
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
-            without one only ranks.
+            without one only ranks. It belongs to a model: see `docs/ecs.md`.
         length_penalty: Nats per passage token (beta of Definition 3.1).
-        top_k: At most so many passages are kept. With a signal that only ranks and no
-            ``max_tokens``, None means `DEFAULT_TOP_K`.
+        top_k: At most so many passages are kept. None means `DEFAULT_TOP_K` when neither
+            ``threshold`` nor ``max_tokens`` is set, and no limit otherwise.
         max_tokens: Token budget of the kept passages.
         acceptance: ``"independent"`` scores every passage against the given context alone.
             ``"stream"`` is Algorithm 1: passages in the given order, and an accepted one joins

@@ -54,10 +54,14 @@ class Limits:
 
     @classmethod
     def of(cls, config: ShapingConfig, own: float | None, signal: str, unit: str) -> Limits:
-        """The limits of a configuration and a signal whose own threshold is ``own``."""
+        """The limits of a configuration and a signal whose own threshold is ``own``.
+
+        Only a threshold that the user chose may decide alone: one that a signal brings along
+        was not calibrated for the model at hand, so `DEFAULT_TOP_K` stands beside it.
+        """
         threshold = config.threshold if config.threshold is not None else own
         top_k = config.top_k
-        if threshold is None and top_k is None and config.max_tokens is None:
+        if config.threshold is None and top_k is None and config.max_tokens is None:
             top_k = DEFAULT_TOP_K
         return cls(threshold, top_k, config.max_tokens, signal, unit)
 
