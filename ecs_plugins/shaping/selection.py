@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.shaping.config import DEFAULT_TOP_K, ShapingConfig
 from ecs_plugins.shaping.redundancy import NearRepetitions
 from ecs_plugins.shaping.utility import Verdict, verdict_of
@@ -58,8 +59,17 @@ class Limits:
 
         Only a threshold that the user chose may decide alone: one that a signal brings along
         was not calibrated for the model at hand, so `DEFAULT_TOP_K` stands beside it.
+
+        Raises:
+            ConfigurationError: ``acceptance="stream"`` with a signal that only ranks.
         """
         threshold = config.threshold if config.threshold is not None else own
+        if threshold is None and config.acceptance == "stream":
+            raise ConfigurationError(
+                f'acceptance="stream" decides passage by passage and needs a threshold, which '
+                f"the signal {signal!r} does not have: set threshold=..., or use "
+                'acceptance="independent"'
+            )
         top_k = config.top_k
         if config.threshold is None and top_k is None and config.max_tokens is None:
             top_k = DEFAULT_TOP_K
