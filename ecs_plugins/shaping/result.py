@@ -70,7 +70,7 @@ class PassageVerdict:
 
 def _passage_verdict(*values: object) -> PassageVerdict:
     named = dict(zip(PassageVerdict.__slots__, values, strict=True))
-    named["parts"] = frozen(named["parts"])  # type: ignore[arg-type]
+    named["parts"] = read_only(named["parts"])  # type: ignore[arg-type]
     return PassageVerdict(**named)  # type: ignore[arg-type]
 
 
@@ -192,7 +192,7 @@ class ShapedContext:
         }
 
 
-def frozen(parts: Mapping[str, float]) -> Mapping[str, float]:
+def read_only(parts: Mapping[str, float]) -> Mapping[str, float]:
     """A read-only copy, so that a verdict cannot be changed through its parts."""
     return MappingProxyType(dict(parts))
 

@@ -171,6 +171,7 @@ def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
         make_ranker("elastic")
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.floats(), st.sampled_from([0.0, 1.0])), max_size=30))
 def test_a_ranking_is_a_stable_permutation_best_first(scores):
     ranking = Ranking.from_scores(scores)

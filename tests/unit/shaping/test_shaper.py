@@ -109,6 +109,14 @@ def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
     assert {v.verdict for v in result.verdicts if not v.kept} == {Verdict.NEUTRAL}
 
 
+def test_a_threshold_that_nobody_chose_does_not_decide_alone():
+    passages = [f"Rome {i}" for i in range(9)]
+    assert len(shape(passages).kept) == DEFAULT_TOP_K
+    assert verdicts(shape(passages)) == ["helps"] * 9
+    assert len(shape(passages, threshold=0.05).kept) == 9
+    assert len(shape(passages, max_tokens=100).kept) == 9
+
+
 def test_a_threshold_makes_a_ranking_signal_decide():
     likelihood = lambda c, t: -10.0 + 3 * ("Anna" in c)  # noqa: E731
     result = shape([GOOD, OTHER], answer=None, logprob=likelihood, threshold=0.2)
@@ -169,7 +177,7 @@ def test_the_ranker_decides_what_the_model_sees():
 
 def test_without_a_ranker_everything_is_scored():
     passages = [f"Rome {i}" for i in range(60)]
-    result = shape(passages, ranker=None, redundancy_similarity=None)
+    result = shape(passages, ranker=None, redundancy_similarity=None, threshold=0.05)
     assert len(result.kept) == 60
     assert all(v.rank is None for v in result.verdicts)
 
