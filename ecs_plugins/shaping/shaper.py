@@ -57,7 +57,8 @@ class _Stages:
 class ContextShaper:
     """Chooses the passages that help to answer a question.
 
-    Thread-safe if the model is; holds no state between calls.
+    Thread-safe if the model is. Between calls it remembers nothing but the embeddings of passages
+    that its ranker has seen.
 
     Args:
         model: The local language model that scores.
@@ -76,6 +77,7 @@ class ContextShaper:
         self._model = model
         self._config = config or ShapingConfig()
         self._embedder = embedder
+        self._built: Ranker | None = None
 
     @property
     def model(self) -> LanguageModel:
@@ -195,7 +197,14 @@ class ContextShaper:
 
     def _ranker(self) -> Ranker | None:
         ranker = self._config.ranker
-        return make_ranker(ranker, self._embedder) if isinstance(ranker, str) else ranker
+        if not isinstance(ranker, str):
+            return ranker
+        if self._built is None:  # two threads may both build one; either serves
+            self._built = make_ranker(ranker, self._embedder)
+        return self._built
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_built": None}
 
     def _returned(
         self,

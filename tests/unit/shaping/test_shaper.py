@@ -331,6 +331,21 @@ def test_explain_shows_every_passage_and_survives_markup_in_it():
     assert "more passages are not shown" in shape([f"Rome {i}" for i in range(9)]).explain(limit=3)
 
 
+def test_long_passages_leave_room_for_the_numbers_in_the_table():
+    table = shape([GOOD + " Then she left." * 40, OTHER * 30]).explain(width=100)
+    assert max(map(len, table.splitlines())) <= 100
+    for word in ("+2.500", "helps", "neutral", "reach", "Anna lives in Rome.", "…"):
+        assert word in table
+
+
+def test_a_shaper_is_pickled_with_its_settings_only():
+    config = ShapingConfig(ranker="tfidf_query", pool_size=1)
+    shaper = ContextShaper(FakeLanguageModel(), config)
+    before = shaper.shape(QUESTION, [OTHER, GOOD])
+    again = pickle.loads(pickle.dumps(shaper)).shape(QUESTION, [OTHER, GOOD])
+    assert verdicts(again) == verdicts(before) == ["unscored", "helps"]
+
+
 async def test_the_async_form_gives_the_same_off_the_loop():
     seen = []
 

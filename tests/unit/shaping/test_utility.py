@@ -10,7 +10,6 @@ from ecs_plugins.shaping.utility import (
     marginal_logprob,
     pragmatic_utility,
     verdict_of,
-    zscores,
 )
 
 LOGPROBS = st.floats(-500, 0)
@@ -74,14 +73,6 @@ def test_no_answers_or_too_few_weights_are_refused():
         marginal_logprob([-1.0, -2.0], [0.0])
 
 
-def test_standard_scores_ignore_what_is_not_finite():
-    scores = zscores([1.0, 3.0, math.nan])
-    assert scores[:2] == pytest.approx([-1.0, 1.0])
-    assert math.isnan(scores[2])
-    assert zscores([2.0, 2.0]) == [0.0, 0.0]
-    assert zscores([]) == []
-
-
 @settings(deadline=None)
 @given(LOGPROBS, LOGPROBS)
 def test_utility_is_antisymmetric_without_penalty(a, b):
@@ -108,17 +99,6 @@ def test_a_marginal_does_not_depend_on_the_order_of_the_answers(logprobs, random
     shuffled = list(logprobs)
     random.shuffle(shuffled)
     assert marginal_logprob(shuffled) == pytest.approx(marginal_logprob(logprobs))
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30))
-def test_standard_scores_have_mean_zero_and_keep_the_order(values):
-    scores = zscores(values)
-    assert sum(scores) == pytest.approx(0.0, abs=1e-6)
-    for (a, x), (b, y) in zip(
-        zip(values, scores, strict=True), zip(values[1:], scores[1:], strict=True), strict=False
-    ):
-        assert (x <= y) if a < b else (x >= y) if a > b else x == y
 
 
 @settings(deadline=None)
