@@ -92,7 +92,7 @@ def _restore_digit_splitting(tokenizer: PreTrainedTokenizerBase, gguf: Path) -> 
     from tokenizers import pre_tokenizers
 
     field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
-    if field is None or field.contents() not in ("smollm", "starcoder", "refact", "command-r"):
+    if field is None or field.contents() != "smollm":
         return
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
