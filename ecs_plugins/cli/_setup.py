@@ -1,0 +1,19 @@
+"""What several commands set up in the same way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ecs_plugins.lm.base import LanguageModel
+
+
+def load_model(name_or_path: str | None) -> LanguageModel:
+    """The model that a ``--model`` option names; the bundled one without it.
+
+    Raises:
+        ModelNotFoundError: It is not on this machine.
+    """
+    from ecs_plugins.lm.local import LocalLM
+
+    return LocalLM.bundled() if name_or_path is None else LocalLM.from_pretrained(name_or_path)
