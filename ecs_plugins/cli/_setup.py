@@ -14,6 +14,9 @@ def load_model(name_or_path: str | None) -> LanguageModel:
     Raises:
         ModelNotFoundError: It is not on this machine.
     """
+    from transformers.utils.logging import disable_progress_bar
+
     from ecs_plugins.lm.local import LocalLM
 
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # commands show their own
     return LocalLM.bundled() if name_or_path is None else LocalLM.from_pretrained(name_or_path)

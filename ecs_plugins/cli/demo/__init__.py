@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.errors import InvalidInputError, MissingExtraError, ModelNotFoundError
+from ecs_plugins.errors import (
+    InvalidInputError,
+    MissingExtraError,
+    ModelNotFoundError,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,20 +128,26 @@ def _set_up(console: Console, out: Path, limit: int, model: str | None) -> Demo:
     from ecs_plugins.cli.demo.data import load_data
 
     data = load_data()
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{out} cannot be made ({error.strerror}); give another --out"
+        ) from error
     with console.status("loading the model"):
         language_model = _setup.load_model(model)
         embedder = _embedder()
         passages = [turn.passage for turn in data.turns]
         if embedder is not None:
             embedder.embed_documents(passages)
+    name = Path(language_model.name).name  # without the directory of a local model
     console.print(
         f"{len(data.turns)} turns in {data.sessions} sessions, "
         f"{sum(language_model.count_tokens(passages)):,} tokens. "
-        f"Scored by {language_model.name}, on this machine.",
+        f"Scored by {name}, on this machine.",
         highlight=False,
     )
-    results: dict[str, object] = {"model": language_model.name}
+    results: dict[str, object] = {"model": name}
     return Demo(console, data, language_model, embedder, out, limit, results)
 
 

@@ -108,6 +108,13 @@ def test_an_unknown_part_is_refused_before_anything_is_written(run, tmp_path) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_an_output_folder_that_cannot_be_made_is_one_clear_line(run, tmp_path) -> None:
+    (tmp_path / "file").write_text("x")
+    status, out, err = run("--out", str(tmp_path / "file" / "below"))
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "--out" in err
+
+
 def test_every_part_is_a_module_with_a_run_function() -> None:
     import importlib
 
