@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ecs_plugins.cli.demo.context import Demo
     from ecs_plugins.embedding import Embedder
 
-DEFAULT_LIMIT = 20
+DEFAULT_LIMIT = 15
 """Questions that keep the demo well under two minutes on two cores."""
 
 
