@@ -19,7 +19,7 @@ K = 5
 POOL = 40
 """Turns that the ranker hands to the model, as by default; they bound what ECS can find."""
 
-QUESTION_WIDTH = 46
+QUESTION_WIDTH = 40
 """Columns for the question, so that a table fits into 120."""
 
 ECS = "ECS"
