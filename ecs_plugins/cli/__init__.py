@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import model
+from ecs_plugins.cli import demo, model, shape
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -17,6 +17,8 @@ app = typer.Typer(
 )
 
 
+app.command("demo", help=demo.HELP)(demo.demo)
+app.command("shape", help=shape.HELP)(shape.shape)
 app.add_typer(model.app)
 
 
