@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import model
+from ecs_plugins.cli import frontier, model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -18,6 +18,9 @@ app = typer.Typer(
 
 
 app.add_typer(model.app)
+app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
+app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
+app.command("report", help=frontier.REPORT_HELP)(frontier.report)
 
 
 @app.callback()

@@ -7,10 +7,11 @@ edited or damaged.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -57,25 +58,23 @@ def save(
     return write_atomically(Path(path), to_json(frontier, measurements=measurements))
 
 
-def write_atomically(path: Path, text: str) -> Path:
+def write_atomically(path: Path, content: str | bytes) -> Path:
     """Write beside ``path``, flush to disk, then replace it.
 
     Raises:
         StorageError: It cannot be written, for example because the disk is full.
     """
-    temporary = None
+    # Not tempfile: it makes files that only their owner can read.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
+        with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}; free some space or name another "

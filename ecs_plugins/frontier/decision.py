@@ -122,11 +122,13 @@ class RoutingDecision:
     def ties(self) -> tuple[StrategyPoint, ...]:
         """Points that the measurements cannot tell from the choice.
 
-        For a target F1: cheaper points whose paired F1 difference to the choice has an interval
-        that holds 0. For a budget or weight: points whose paired difference in F1 or score does.
-        Empty when there are no measurements to resample.
+        For a target F1 or a budget: points that are no dearer and whose paired F1 difference to
+        the choice has an interval that holds 0. For a weight: points whose paired difference in
+        score does. Empty when there are no measurements to resample.
         """
-        return self._frontier.ties(self)
+        from ecs_plugins.frontier.explain import ties
+
+        return ties(self._frontier, self)
 
     def why_not(self) -> dict[str, str]:
         """Label of every other point -> why it was not chosen."""

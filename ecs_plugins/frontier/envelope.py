@@ -403,32 +403,6 @@ class EfficiencyFrontier:
         half = _Z95 * point.f1_se
         return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
 
-    def ties(self, decision: RoutingDecision) -> tuple[StrategyPoint, ...]:
-        """Points that the measurements cannot tell from a decision; see `RoutingDecision.ties`."""
-        if self.measurements is None:
-            return ()
-        chosen = self.row(decision.point)
-        out = []
-        for point in self.routable:
-            row = self.row(point)
-            cost = point.effective(decision.reuse, sunk=point.key in decision.prepared)
-            if row == chosen:
-                continue
-            if decision.objective == Objective.WEIGHT:
-                interval = self.bootstrap.score_difference(
-                    chosen, row, decision.reuse, decision.value, prepared=self._sunk(decision)
-                )
-            elif cost <= decision.effective:
-                interval = self.bootstrap.f1_difference(chosen, row)
-            else:
-                continue
-            if 0.0 in interval:
-                out.append(point)
-        return tuple(out)
-
-    def _sunk(self, decision: RoutingDecision) -> frozenset[int]:
-        return frozenset(self._rows[key] for key in decision.prepared if key in self._rows)
-
 
 def _triple(point: StrategyPoint) -> Triple:
     return (point.f1, point.stage1, point.stage2)

@@ -42,14 +42,41 @@ def explain(decision: RoutingDecision) -> str:
     else:
         split = f"{amount(decision.stage2, unit)} + {amount(decision.stage1, unit)}"
         split += f" / {decision.reuse:g}"
+    interval = decision.f1_interval
+    spread = f" {interval}" if interval.high > interval.low else " (no interval: means only)"
     lines = [
         f"{decision.label}",
         f"  asked for   {asked(decision)}, N = {decision.reuse:g}",
-        f"  expected F1 {decision.f1:.3f} {decision.f1_interval}",
+        f"  expected F1 {decision.f1:.3f}{spread}",
         f"  cost        {amount(decision.effective, unit)} per query ({split})",
     ]
     lines += [f"  tie         {point.label}: not measurably different" for point in decision.ties()]
     return "\n".join(lines)
+
+
+def ties(frontier: EfficiencyFrontier, decision: RoutingDecision) -> tuple[StrategyPoint, ...]:
+    """Points that the measurements cannot tell from a decision; see `RoutingDecision.ties`."""
+    if frontier.measurements is None:
+        return ()
+    chosen = frontier.row(decision.point)
+    sunk = [row for row, point in enumerate(frontier.points) if point.key in decision.prepared]
+    out = []
+    for point in frontier.routable:
+        row = frontier.row(point)
+        cost = point.effective(decision.reuse, sunk=row in sunk)
+        if row == chosen:
+            continue
+        if decision.objective == Objective.WEIGHT:
+            interval = frontier.bootstrap.score_difference(
+                chosen, row, decision.reuse, decision.value, prepared=sunk
+            )
+        elif cost <= decision.effective:
+            interval = frontier.bootstrap.f1_difference(chosen, row)
+        else:
+            continue
+        if 0.0 in interval:
+            out.append(point)
+    return tuple(out)
 
 
 def why_not(frontier: EfficiencyFrontier, decision: RoutingDecision) -> dict[str, str]:
