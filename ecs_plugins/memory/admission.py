@@ -5,6 +5,7 @@ Pure functions on values: the caller looks up the nearest items, and carries out
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -111,8 +112,10 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
         return ()
     if config.hot_eviction == "fifo":
         return tuple(item.id for item in hot[:excess])
-    order = sorted(hot, key=lambda item: (promotable(item, config), item.evidence.last_seen))
-    return tuple(item.id for item in order[:excess])
+    order = heapq.nsmallest(
+        excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
+    )
+    return tuple(item.id for item in order)
 
 
 def promotable(item: HotItem, config: MemoryConfig) -> bool:

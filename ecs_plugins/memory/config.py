@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Literal, get_args, get_type_hints
 
 from ecs_plugins.errors import ConfigurationError
@@ -198,8 +199,13 @@ class MemoryConfig:
     @property
     def version(self) -> str:
         """Twelve hex digits that name these settings; it stands in every decision."""
-        canonical = json.dumps(self.to_json(), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return _version(self)
+
+
+@lru_cache(maxsize=64)
+def _version(config: MemoryConfig) -> str:
+    canonical = json.dumps(config.to_json(), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def _require(name: str, value: float, low: float, high: float) -> None:

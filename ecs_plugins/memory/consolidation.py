@@ -70,14 +70,12 @@ def consolidate(
     vectors = _checked_matrix(hot, cold)
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
     proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
-    room = config.cold_capacity - len(cold)
-    waiting = [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
-    if not (config.fill == "all" and room > 0):
-        fillers, dropped = [], waiting
-    else:
-        fillers, dropped = waiting, []
+    has_room = len(cold) < config.cold_capacity
+    waiting: list[Proposal] = []
+    if config.on_add == "append" or (config.fill == "all" and has_room):
+        waiting = [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
     scores = _scores(
-        [*cold, *proposals, *fillers],
+        [*cold, *proposals, *waiting],
         config,
         step,
         queries,
@@ -88,11 +86,8 @@ def consolidate(
     contest.shrink()
     for proposal, terms in zip(proposals, scores[len(cold) :], strict=False):
         contest.judge(proposal, terms)
-    for proposal, terms in zip(fillers, scores[len(cold) + len(proposals) :], strict=True):
-        contest.fill(proposal, terms)
-    if config.on_add == "append":
-        for proposal in dropped:
-            contest.discard(proposal)
+    for proposal, terms in zip(waiting, scores[len(cold) + len(proposals) :], strict=True):
+        contest.fill_or_discard(proposal, terms)
     return contest.plan(hot, step)
 
 

@@ -102,15 +102,18 @@ class Contest:
             del self._memories[weakest], self._terms[weakest]
             self._insert(proposal, terms)
 
-    def fill(self, proposal: Proposal, terms: FreeEnergy) -> None:
-        """Insert a proposal of little support while there is room."""
-        if self.has_room:
+    def fill_or_discard(self, proposal: Proposal, terms: FreeEnergy) -> None:
+        """Deal with a cluster of too little support.
+
+        It is inserted while there is room, if the settings say so. Otherwise it is discarded;
+        where repeats are merged on arrival it just waits in the hot store for more support,
+        which is no decision.
+        """
+        if self._config.fill == "all" and self.has_room:
             self._insert(proposal, terms)
             self._record("insert", proposal, candidate=terms)
-
-    def discard(self, proposal: Proposal) -> None:
-        """Record that a cluster had too little support."""
-        self._record("discard", proposal)
+        elif self._config.on_add == "append":
+            self._record("discard", proposal)
 
     def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
         """Return everything that was decided."""
