@@ -69,7 +69,7 @@ def policies() -> dict[str, PolicyFactory]:
     for name, cache in CACHES.items():
         table[name] = _cache_factory(cache, False)
         table[f"{name} + dedup"] = _cache_factory(cache, True)
-    for name, config in entropic_configs().items():
+    for name, config in (entropic_configs() | ablations()).items():
         table[name] = entropic_factory(config)
     return table
 
@@ -84,6 +84,24 @@ def entropic_configs() -> dict[str, MemoryConfig]:
         "Entropic, paper(hot 20, centroid)": paper(hot_capacity=20, proposal="centroid"),
         "Entropic, default": bounded(MemoryConfig()),
     }
+
+
+def ablations() -> dict[str, MemoryConfig]:
+    """Return the default configuration with one part taken out or exchanged, by name."""
+    default = bounded(MemoryConfig())
+    changes: dict[str, dict[str, object]] = {
+        "no entropy (lambda = 0)": {"entropy_weight": 0.0},
+        "entropy of outcome counts": {"entropy": "outcomes"},
+        "entropy of the embeddings (cluster variance)": {"entropy": "cluster_variance"},
+        "utility: cosine to recent queries": {"utility": "query_mean"},
+        "T = 0": {"temperature": 0.0},
+        "T = 1, not scaled": {"temperature": 1.0, "schedule": "constant"},
+        "contradiction: newest wins": {"contradiction": "newest"},
+        "contradiction: never overwrite": {"contradiction": "never"},
+        "no merging on arrival": {"on_add": "append", "hot_eviction": "fifo"},
+        "sleep every 100": {"sleep_every": 100},
+    }
+    return {f"Entropic, {name}": default.replace(**change) for name, change in changes.items()}
 
 
 def bounded(config: MemoryConfig) -> MemoryConfig:
