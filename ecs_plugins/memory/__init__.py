@@ -11,6 +11,8 @@ from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ecs_plugins.memory.config import MemoryConfig as MemoryConfig
+    from ecs_plugins.memory.consolidation import consolidate as consolidate
+    from ecs_plugins.memory.contest import replay as replay
     from ecs_plugins.memory.types import ColdMemory as ColdMemory
     from ecs_plugins.memory.types import Decision as Decision
     from ecs_plugins.memory.types import Evidence as Evidence
@@ -28,6 +30,8 @@ _EXPORTS = {
     "MemoryConfig": ".config",
     "SleepPlan": ".types",
     "UtilityFunction": ".types",
+    "consolidate": ".consolidation",
+    "replay": ".contest",
 }
 
 __all__ = [
@@ -39,6 +43,8 @@ __all__ = [
     "MemoryConfig",
     "SleepPlan",
     "UtilityFunction",
+    "consolidate",
+    "replay",
 ]
 
 __getattr__, _lazy_dir = lazy_exports(__name__, _EXPORTS)

@@ -25,6 +25,9 @@ SERIES: dict[str, tuple[str, str]] = {
     "FIFO": ("#444444", "-"),
 }
 
+FEWEST_SEEDS = 5
+"""Below this an interval over seeds says nothing, and is not drawn."""
+
 
 def draw_figures(results: Results, folder: Path) -> list[Path]:
     """Write the figures for which the worlds were run; return their paths.
@@ -58,15 +61,16 @@ def _survival_over_time(results: Results, path: Path) -> Path:
         cells = [Cell.of(column) for column in _smoothed(curves).T]
         x = np.linspace(0, steps, len(cells))
         mean = np.array([cell.mean for cell in cells])
-        width = np.nan_to_num([cell.half_width for cell in cells])
         axes.plot(x, mean, style, color=colour, label=name, linewidth=1.6)
-        axes.fill_between(x, mean - width, mean + width, color=colour, alpha=0.15, linewidth=0)
+        if len(runs) >= FEWEST_SEEDS:
+            width = np.array([cell.half_width for cell in cells])
+            axes.fill_between(x, mean - width, mean + width, color=colour, alpha=0.15, linewidth=0)
     axes.set(
         xlabel="step",
         ylabel="expected survival rate",
         ylim=(0, None),
         xlim=(0, steps),
-        title=f"World A, 30 % noise, {len(results.seeds)} seeds, 95 % intervals",
+        title=f"World A, 30 % noise, {_seeds(results)}",
     )
     return _finished(figure, axes, path)
 
@@ -76,6 +80,7 @@ def _survival_over_noise(results: Results, path: Path) -> Path:
 
     figure, axes = plt.subplots(figsize=(8, 4.5), dpi=150)
     levels = _noise_levels(results)
+    many = len(results.seeds) >= FEWEST_SEEDS
     for name, (colour, style) in SERIES.items():
         cells = [results.cell(world, name) for world in levels if name in results.runs[world]]
         if len(cells) < len(levels):
@@ -84,7 +89,7 @@ def _survival_over_noise(results: Results, path: Path) -> Path:
         axes.errorbar(
             x,
             [cell.mean for cell in cells],
-            yerr=np.nan_to_num([cell.half_width for cell in cells]),
+            yerr=[cell.half_width for cell in cells] if many else None,
             color=colour,
             linestyle=style,
             label=name,
@@ -103,9 +108,14 @@ def _survival_over_noise(results: Results, path: Path) -> Path:
         xlabel="noise (%)",
         ylabel="expected survival rate",
         ylim=(0, None),
-        title=f"World A, {len(results.seeds)} seeds, 95 % intervals",
+        title=f"World A, {_seeds(results)}",
     )
     return _finished(figure, axes, path)
+
+
+def _seeds(results: Results) -> str:
+    count = len(results.seeds)
+    return f"{count} seeds" + (", 95 % intervals" if count >= FEWEST_SEEDS else "")
 
 
 def _noise_levels(results: Results) -> dict[str, float]:

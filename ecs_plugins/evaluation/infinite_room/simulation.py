@@ -48,7 +48,6 @@ class Run:
         hit: Fraction of concept steps with a memory of the right label among the top 3,
             whatever its similarity (Hit@3).
         density: ``survival * concepts / capacity`` (the paper's Info Density).
-        curve: ``survival`` within consecutive windows of a fiftieth of the stream.
         expected_curve: The expected survival at each evaluated step.
     """
 
@@ -56,7 +55,6 @@ class Run:
     expected: float
     hit: float
     density: float
-    curve: tuple[float, ...]
     expected_curve: tuple[float, ...]
 
 
@@ -151,16 +149,11 @@ def simulate(world: World, seed: int, factory: PolicyFactory) -> Run:
         policy.observe(Moment(step, vector, label, similarities, recalled))
     asked = source.concepts >= 0
     survival = float(correct[asked].mean())
-    windows = np.array_split(np.arange(world.steps), 50)
     return Run(
         survival=survival,
         expected=float(np.mean(expected)),
         hit=float(hits[asked].mean()),
         density=survival * CONCEPTS / CAPACITY,
-        curve=tuple(
-            float(correct[window][asked[window]].mean()) if asked[window].any() else float("nan")
-            for window in windows
-        ),
         expected_curve=tuple(expected),
     )
 
