@@ -81,7 +81,15 @@ def consolidate(
         statistics or StreamStatistics(),
         utility,
     )
-    contest = Contest(cold, scores[: len(cold)], config=config, seed=seed, cycle=cycle)
+    contest = Contest(
+        cold,
+        vectors[len(hot) :],
+        scores[: len(cold)],
+        proposals=len(proposals) + len(waiting),
+        config=config,
+        seed=seed,
+        cycle=cycle,
+    )
     contest.shrink()
     for proposal, terms in zip(proposals, scores[len(cold) :], strict=False):
         contest.judge(proposal, terms)
