@@ -22,7 +22,7 @@ def command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1500,
         check=False,
     )
 
