@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import model
+from ecs_plugins.cli import bench, bench_frontier, frontier, model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -17,7 +17,12 @@ app = typer.Typer(
 )
 
 
+bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
+app.add_typer(bench.app)
 app.add_typer(model.app)
+app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
+app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
+app.command("report", help=frontier.REPORT_HELP)(frontier.report)
 
 
 @app.callback()
