@@ -18,6 +18,7 @@ app = typer.Typer(
 
 
 bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
+bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
 app.add_typer(bench.app)
 app.add_typer(model.app)
 app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +23,7 @@ import typer
 if TYPE_CHECKING:
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
+DEPLOYMENT_HELP = "Simulate a deployment: routing against always the same strategy."
 HELP = "Router overhead and ledger updates, beside a bare look-up and a bare upsert."
 _ROUNDS = 9
 _UPSERT = "INSERT INTO t VALUES (?, 1) ON CONFLICT (k) DO UPDATE SET n = n + 1"
@@ -47,6 +49,46 @@ def frontier(
     }
     path = write_atomically(out / "frontier-bench.json", json.dumps(result, indent=2) + "\n")
     typer.echo(json.dumps(result, indent=2))
+    typer.echo(f"wrote {path}")
+
+
+def deployment(
+    frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
+    target_f1: Annotated[float, typer.Option("--target-f1", help="What routers must reach.")],
+    out: Annotated[Path, typer.Option(help="Folder for deployment.json.")],
+    prices: Annotated[
+        Path | None, typer.Option(help="Price list; without it, tokens.", show_default=False)
+    ] = None,
+    contexts: Annotated[int, typer.Option(min=1, help="Contexts per kind of reuse.")] = 1000,
+    mean: Annotated[float, typer.Option(min=1, help="Mean queries per context.")] = 10.0,
+) -> None:
+    """Cost of routing and of always the same strategy, on four kinds of made-up reuse."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ecs_plugins.frontier.artefact import load, write_atomically
+    from ecs_plugins.frontier.prices import read_prices
+    from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts, simulate_deployment
+
+    measured = load(frontier)
+    measured = measured if prices is None else measured.priced(read_prices(prices))
+    record: dict[str, object] = {"target_f1": target_f1, "unit": measured.unit}
+    for kind in REUSE_KINDS:
+        counts = reuse_counts(kind, contexts, mean=mean)
+        results = simulate_deployment(measured, target_f1, counts)
+        record[kind] = [asdict(result) for result in results]
+        table = Table(title=f"{kind}: {sum(counts)} queries of {contexts} contexts", box=None)
+        for name in ("policy", f"{measured.unit} per query", "over the optimum", "F1"):
+            table.add_column(name, justify="left" if name == "policy" else "right")
+        for result in results:
+            table.add_row(
+                result.name,
+                f"{result.per_query:.4g}",
+                f"{result.over_optimum:.3f}",
+                "reached" if result.reaches_target else "below target",
+            )
+        Console().print(table)
+    path = write_atomically(out / "deployment.json", json.dumps(record, indent=2) + "\n")
     typer.echo(f"wrote {path}")
 
 
@@ -126,6 +168,7 @@ def _ledger(count: int, writers: int) -> dict[str, float]:
         "writers": float(writers),
         "writers_p50_us": _quantile(many, 0.5),
         "writers_p99_us": _quantile(many, 0.99),
+        "writers_max_us": max(many),
     }
 
 

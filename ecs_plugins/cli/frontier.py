@@ -150,6 +150,13 @@ def route(
         float | None,
         typer.Option(help="The best score at this w, in [0, 1].", show_default=False),
     ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Price list (JSON, per million tokens); costs are then money, not tokens.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Choose by exactly one of target F1, tokens per query, and weight."""
@@ -160,7 +167,7 @@ def route(
         raise InvalidInputError(
             "give exactly one of --target-f1, --max-tokens and --performance-weight"
         )
-    measured = load(frontier)
+    measured = _priced(load(frontier), prices)
     decision = measured.decide(
         reuse=reuse, target_f1=target_f1, budget=max_tokens, weight=performance_weight
     )
@@ -185,6 +192,13 @@ def report(
             show_default=False,
         ),
     ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Price list (JSON, per million tokens); costs are then money, not tokens.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Write the paper's figures, a decision map, cost over reuse, and one page with all."""
     from ecs_plugins.frontier.artefact import load
@@ -192,8 +206,15 @@ def report(
 
     folder = out or frontier.with_name(f"{frontier.stem}.report")
     numbers = _numbers(reuses, "--reuses")
-    for path in write_report(load(frontier), folder, reuses=numbers, target_f1=target_f1):
+    measured = _priced(load(frontier), prices)
+    for path in write_report(measured, folder, reuses=numbers, target_f1=target_f1):
         typer.echo(str(path))
+
+
+def _priced(measured: EfficiencyFrontier, prices: Path | None) -> EfficiencyFrontier:
+    from ecs_plugins.frontier.prices import read_prices
+
+    return measured if prices is None else measured.priced(read_prices(prices))
 
 
 def _load(name: str | None) -> LanguageModel:

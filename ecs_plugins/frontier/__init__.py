@@ -39,12 +39,18 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.online import OnlinePolicy as OnlinePolicy
     from ecs_plugins.frontier.online import decide_online as decide_online
     from ecs_plugins.frontier.points import StrategyPoint as StrategyPoint
+    from ecs_plugins.frontier.prices import read_prices as read_prices
     from ecs_plugins.frontier.provenance import Provenance as Provenance
     from ecs_plugins.frontier.readers import read_questions as read_questions
     from ecs_plugins.frontier.regimes import lookup_table as lookup_table
     from ecs_plugins.frontier.regimes import regimes as regimes
     from ecs_plugins.frontier.report import write_report as write_report
     from ecs_plugins.frontier.reuse import ReuseLedger as ReuseLedger
+    from ecs_plugins.frontier.routing import Router as Router
+    from ecs_plugins.frontier.routing import RouterConfig as RouterConfig
+    from ecs_plugins.frontier.routing import Settlement as Settlement
+    from ecs_plugins.frontier.simulate import PolicyCost as PolicyCost
+    from ecs_plugins.frontier.simulate import simulate_deployment as simulate_deployment
     from ecs_plugins.frontier.strategies.base import BuiltContext as BuiltContext
     from ecs_plugins.frontier.strategies.base import Prepared as Prepared
     from ecs_plugins.frontier.strategies.base import Strategy as Strategy
@@ -68,12 +74,16 @@ _EXPORTS = {
     "Objective": ".decision",
     "OnlineDecision": ".online",
     "OnlinePolicy": ".online",
+    "PolicyCost": ".simulate",
     "Prepared": ".strategies.base",
     "PriceVector": ".cost",
     "Provenance": ".provenance",
     "ReuseForecast": ".forecast",
     "ReuseLedger": ".reuse",
+    "Router": ".routing",
+    "RouterConfig": ".routing",
     "RoutingDecision": ".decision",
+    "Settlement": ".routing",
     "Strategy": ".strategies.base",
     "StrategyPoint": ".points",
     "UnreachableTargetError": ".decision",
@@ -87,9 +97,11 @@ _EXPORTS = {
     "exchange_rate": ".cost",
     "load": ".artefact",
     "lookup_table": ".regimes",
+    "read_prices": ".prices",
     "read_questions": ".readers",
     "regimes": ".regimes",
     "save": ".artefact",
+    "simulate_deployment": ".simulate",
     "write_report": ".report",
 }
 
@@ -110,12 +122,16 @@ __all__ = [
     "Objective",
     "OnlineDecision",
     "OnlinePolicy",
+    "PolicyCost",
     "Prepared",
     "PriceVector",
     "Provenance",
     "ReuseForecast",
     "ReuseLedger",
+    "Router",
+    "RouterConfig",
     "RoutingDecision",
+    "Settlement",
     "Strategy",
     "StrategyPoint",
     "UnreachableTargetError",
@@ -129,9 +145,11 @@ __all__ = [
     "exchange_rate",
     "load",
     "lookup_table",
+    "read_prices",
     "read_questions",
     "regimes",
     "save",
+    "simulate_deployment",
     "write_report",
 ]
 

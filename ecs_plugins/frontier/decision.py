@@ -57,6 +57,7 @@ class RoutingDecision:
         unit: What costs are counted in.
         sunk: Whether the context is already prepared for this strategy.
         prepared: All strategies for which it is.
+        note: What else led to it, such as where N comes from; empty for a plain look-up.
     """
 
     point: StrategyPoint
@@ -68,6 +69,7 @@ class RoutingDecision:
     sunk: bool
     prepared: frozenset[PointKey]
     _frontier: EfficiencyFrontier = field(repr=False, compare=False)
+    note: str = ""
 
     @property
     def strategy(self) -> str:
@@ -160,6 +162,7 @@ class RoutingDecision:
             "sunk": self.sunk,
             "tokens": self.tokens,
             "exchange_rate": self.exchange_rate,
+            "note": self.note,
             "ties": [point.label for point in self.ties()],
             "why_not": self.why_not(),
         }

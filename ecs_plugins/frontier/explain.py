@@ -50,6 +50,7 @@ def explain(decision: RoutingDecision) -> str:
         f"  expected F1 {decision.f1:.3f}{spread}",
         f"  cost        {amount(decision.effective, unit)} per query ({split})",
     ]
+    lines += [f"  note        {decision.note}"] if decision.note else []
     lines += [f"  tie         {point.label}: not measurably different" for point in decision.ties()]
     return "\n".join(lines)
 

@@ -9,23 +9,14 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import ReuseForecast, ReuseModel
 from ecs_plugins.frontier.online import OnlinePolicy, RentOrBuy, decide_online
+from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts
 
 from .conftest import hand_points, point
 
 RANDOM_BOUND = math.e / (math.e - 1)
 
 
-def reuse_of(kind, rng, size):
-    if kind == "constant":
-        return np.full(size, 12)
-    if kind == "geometric":
-        return rng.geometric(0.1, size)
-    if kind == "zipf":
-        return np.minimum(rng.zipf(1.6, size), 5000)
-    return np.where(rng.random(size) < 0.9, rng.integers(1, 3, size), rng.integers(50, 200, size))
-
-
-KINDS = ["constant", "geometric", "zipf", "bursty"]
+KINDS = REUSE_KINDS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,7 +24,7 @@ KINDS = ["constant", "geometric", "zipf", "bursty"]
 def test_deterministic_costs_at_most_twice_the_optimum_for_every_context(kind, break_even):
     choice = RentOrBuy(rent_extra=157.0, price=157.0 * break_even)
     rentals = choice.rentals()
-    for queries in reuse_of(kind, np.random.default_rng(42), 500).tolist():
+    for queries in reuse_counts(kind, 500, seed=42):
         assert choice.cost(queries, rentals) <= 2 * choice.optimum(queries) + 1e-9
 
 
@@ -43,7 +34,7 @@ def test_randomised_expects_at_most_e_over_e_minus_one_times_the_optimum(kind, b
     choice = RentOrBuy(157.0, 157.0 * break_even)
     draws = (np.arange(4000) + 0.5) / 4000
     rentals = [choice.rentals(OnlinePolicy.RANDOMISED, draw=draw) for draw in draws]
-    for queries in np.unique(reuse_of(kind, np.random.default_rng(42), 500)).tolist():
+    for queries in np.unique(reuse_counts(kind, 500, seed=42)).tolist():
         expected = np.mean([choice.cost(queries, r) for r in rentals])
         assert expected <= (RANDOM_BOUND + 1e-3) * choice.optimum(queries)
 
@@ -74,7 +65,7 @@ def test_the_routed_stream_stays_within_twice_the_offline_optimum(kind):
     frontier = EfficiencyFrontier(hand_points())
     rent, owned = frontier.get("tfidf", depth=10), frontier.get("memory", ratio=0.3)
     spent = best = 0.0
-    for index, queries in enumerate(reuse_of(kind, np.random.default_rng(1), 60).tolist()):
+    for index, queries in enumerate(reuse_counts(kind, 60, seed=1)):
         prepared = frozenset()
         for seen in range(1, min(queries, 300) + 1):
             decision = decide_online(
