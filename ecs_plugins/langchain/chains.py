@@ -33,7 +33,7 @@ def default_chains(
     """Label -> chain, for every routable point; the arguments are those of the router.
 
     Raises:
-        ConfigurationError: A strategy is unknown, the prompt lacks a part, or nothing counts tokens.
+        ConfigurationError: A strategy is unknown, or the prompt or a token counter is missing.
     """
     check_template(prompt)
     compresses = any(p.strategy.startswith("memory_compression") for p in frontier.routable)
