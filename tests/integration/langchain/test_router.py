@@ -19,6 +19,7 @@ from ecs_plugins.frontier import (
     ReuseLedger,
     StrategyPoint,
     UnreachableTargetError,
+    as_answer_model,
     save,
 )
 from ecs_plugins.langchain import ChatLocalLM, FrontierContext, FrontierRouter
@@ -511,3 +512,9 @@ class TestChatLocalLM:
         llm = ChatLocalLM(model=FakeLanguageModel())
         with pytest.raises(InvalidInputError, match="one turn"):
             llm.invoke([("human", "hello"), ("ai", "hello"), ("human", "who?")])
+
+
+def test_a_chat_model_answers_for_calibration():
+    model = as_answer_model(Chat())
+    (reply,) = model.complete(["Who?"], max_new_tokens=8)
+    assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Hester Vane did", 70, 3)
