@@ -157,8 +157,10 @@ def _ledger(count: int, writers: int) -> dict[str, float]:
         upsert_us, record_us = _medians([upsert, record], count)
         bare.close()
         ledger.close()
+        each = max(100, count // writers)
         single = _latencies(Path(folder) / "one.db", 1, count)
-        many = _latencies(Path(folder) / "many.db", writers, max(100, count // writers))
+        shared = _latencies(Path(folder) / "shared.db", writers, each, shared=True)
+        many = _latencies(Path(folder) / "many.db", writers, each)
     return {
         "bare_upsert_us": upsert_us,
         "record_us": record_us,
@@ -166,17 +168,21 @@ def _ledger(count: int, writers: int) -> dict[str, float]:
         "one_writer_p50_us": _quantile(single, 0.5),
         "one_writer_p99_us": _quantile(single, 0.99),
         "writers": float(writers),
+        "threads_of_one_ledger_p50_us": _quantile(shared, 0.5),
+        "threads_of_one_ledger_p99_us": _quantile(shared, 0.99),
         "writers_p50_us": _quantile(many, 0.5),
         "writers_p99_us": _quantile(many, 0.99),
         "writers_max_us": max(many),
     }
 
 
-def _latencies(path: Path, writers: int, each: int) -> list[float]:
-    """Microseconds of every count by ``writers`` threads with a connection each."""
+def _latencies(path: Path, writers: int, each: int, *, shared: bool = False) -> list[float]:
+    """Microseconds of every count by ``writers`` threads, with a connection each or one."""
     from ecs_plugins.frontier.reuse import ReuseLedger
 
-    ledgers = [ReuseLedger(path) for _ in range(writers)]
+    ledgers = [ReuseLedger(path) for _ in range(1 if shared else writers)] * (
+        writers if shared else 1
+    )
     took: list[list[float]] = [[] for _ in range(writers)]
     start = threading.Barrier(writers)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
-from ecs_plugins.lm.base import LanguageModel, Segment
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
 
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
@@ -75,6 +75,9 @@ def check_template(template: str) -> str:
 class LocalAnswerModel:
     """A `LanguageModel` that answers, greedily.
 
+    A last line that ends with a colon ("Answer:") opens the model's reply instead of closing
+    the user's turn: small models then answer at once and do not introduce their answer.
+
     Args:
         model: A local model.
     """
@@ -101,9 +104,8 @@ class LocalAnswerModel:
                     f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
                     f"window of {self._model.max_tokens} tokens of {self.name}"
                 )
-        head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
         generations = self._model.generate(
-            [(head, Segment(text), tail) for text in texts],
+            [_laid_out(text, layout) for text in texts],
             max_new_tokens=max_new_tokens,
             temperature=0.0,
             seed=42,
@@ -113,6 +115,14 @@ class LocalAnswerModel:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text by the model's own tokenizer."""
         return self._model.count_tokens(texts)
+
+
+def _laid_out(text: str, layout: ChatLayout) -> Segments:
+    said, _, cue = text.rpartition("\n")
+    if not (said and cue.endswith(":")):
+        said, cue = text, ""
+    head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
+    return (head, Segment(said), tail, Segment(cue)) if cue else (head, Segment(said), tail)
 
 
 class CallableAnswerModel:

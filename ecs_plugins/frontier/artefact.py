@@ -41,10 +41,12 @@ def to_json(frontier: EfficiencyFrontier, *, measurements: bool = True) -> str:
         "provenance": _plain(asdict(frontier.provenance)),
         "prices": _plain(asdict(frontier.prices)),
         "points": [_point(point) for point in frontier.points],
-        "measurements": None if rows is None else _rows(rows),
         "dropped": [_plain(asdict(dropped)) for dropped in frontier.dropped],
     }
-    return json.dumps(data, indent=1, allow_nan=False) + "\n"
+    # What a person reads is indented; the rows are many numbers and stand on one line.
+    head = json.dumps(data, indent=1, allow_nan=False)
+    numbers = json.dumps(rows and _rows(rows), separators=(",", ":"), allow_nan=False)
+    return f'{head[:-2]},\n "measurements": {numbers}\n}}\n'
 
 
 def save(

@@ -357,7 +357,7 @@ def _clearly_better(rival: Array, own: Array) -> bool:
 
 def _first_line(text: str) -> str:
     """What is judged: small models go on talking behind their answer."""
-    return text.partition("\n")[0]
+    return text.strip().partition("\n")[0]
 
 
 def _version() -> str:

@@ -9,6 +9,7 @@ target F1 or budget use the whole non-dominated set instead. All transitions are
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.bootstrap import Bootstrap, Interval
     from ecs_plugins.frontier.measurements import Measurements
 
+_Row = tuple[float, float, float, StrategyPoint]
 _Z95 = 1.959963984540054
 
 
@@ -87,10 +89,10 @@ class EfficiencyFrontier:
             )
         self._rows = {point.key: row for row, point in enumerate(self.points)}
         triples = [_triple(point) for point in self.routable]
-        # Whatever is asked, with nothing prepared, the answer is among these.
-        self._useful = tuple(
-            (p.f1, p.stage1, p.stage2, p) for p in self.routable if not _beaten(p, triples)
-        )
+        # Whatever is asked, with nothing prepared, the answer is among these. By rising F1.
+        useful = [p for p in self.routable if not _beaten(p, triples)]
+        self._useful = _rows_of(useful)
+        self._all = _rows_of(self.routable)
 
     @classmethod
     def from_measurements(
@@ -292,14 +294,16 @@ class EfficiencyFrontier:
         if not 0 <= target_f1 <= 1:
             raise InvalidInputError(f"the target F1 must lie in [0, 1], got {target_f1!r}")
         ready = frozenset(prepared)
-        best: tuple[float, float] = (math.inf, 0.0)
-        chosen = None
-        for f1, cost, point in self._priced_at(reuse, ready):
-            if f1 >= target_f1 and (cost, -f1) < best:
-                best, chosen = (cost, -f1), point
+        rows = self._rows_at(ready)
+        lowest, chosen = math.inf, None
+        for f1, one, two, point in rows[bisect_left(rows, target_f1, key=_f1_of) :]:
+            cost = two + one / reuse
+            # Rows rise in F1, so of equal costs the later is at least as good.
+            if cost < lowest or (cost == lowest and chosen is not None and f1 > chosen.f1):
+                lowest, chosen = cost, point
         if chosen is None:
             raise self._out_of_reach(target_f1)
-        return self._decided(chosen, Objective.TARGET_F1, target_f1, reuse, best[0], ready)
+        return self._decided(chosen, Objective.TARGET_F1, target_f1, reuse, lowest, ready)
 
     def within(
         self, budget: float, reuse: float, *, prepared: Iterable[PointKey] = ()
@@ -309,20 +313,19 @@ class EfficiencyFrontier:
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")
         ready = frozenset(prepared)
-        best: tuple[float, float] = (-1.0, 0.0)
-        chosen = None
-        lowest = math.inf
-        for f1, cost, point in self._priced_at(reuse, ready):
+        best, price, lowest, chosen = -1.0, 0.0, math.inf, None
+        for f1, one, two, point in self._rows_at(ready):
+            cost = two + one / reuse
             lowest = min(lowest, cost)
-            if cost <= budget and (f1, -cost) > best:
-                best, chosen = (f1, -cost), point
+            if cost <= budget and (f1 > best or (f1 == best and cost < price)):
+                best, price, chosen = f1, cost, point
         if chosen is None:
             raise UnreachableTargetError(
                 f"nothing measured costs at most {budget:g} {self.unit} per query at "
                 f"N = {reuse:g}; the cheapest needs {lowest:g}",
                 lowest,
             )
-        return self._decided(chosen, Objective.BUDGET, budget, reuse, -best[1], ready)
+        return self._decided(chosen, Objective.BUDGET, budget, reuse, price, ready)
 
     def best(
         self, weight: float, reuse: float, *, prepared: Iterable[PointKey] = ()
@@ -331,29 +334,25 @@ class EfficiencyFrontier:
         check_reuse(reuse)
         check_weight(weight)
         ready = frozenset(prepared)
-        best: tuple[float, float] = (-math.inf, 0.0)
-        chosen = None
-        for f1, cost, point in self._priced_at(reuse, ready):
-            rank = (weight * f1 - (1 - weight) * math.log(cost), -cost)
-            if rank > best:
-                best, chosen = rank, point
+        best, price, chosen = -math.inf, 0.0, None
+        rest, log = 1 - weight, math.log
+        for f1, one, two, point in self._rows_at(ready):
+            cost = two + one / reuse
+            score = weight * f1 - rest * log(cost)
+            if score > best or (score == best and cost < price):
+                best, price, chosen = score, cost, point
         assert chosen is not None
-        return self._decided(chosen, Objective.WEIGHT, weight, reuse, -best[1], ready)
+        return self._decided(chosen, Objective.WEIGHT, weight, reuse, price, ready)
 
     def score(self, point: StrategyPoint, weight: float, reuse: float) -> float:
         """Efficiency score of a point (Eq. 2)."""
         return efficiency_score(point.f1, point.effective(reuse), weight)
 
-    def _priced_at(
-        self, reuse: float, ready: frozenset[PointKey]
-    ) -> list[tuple[float, float, StrategyPoint]]:
+    def _rows_at(self, ready: frozenset[PointKey]) -> list[_Row]:
         if not ready:
-            return [(f1, two + one / reuse, p) for f1, one, two, p in self._useful]
+            return self._useful
         # A prepared point may win although it would not pay to prepare it.
-        return [
-            (p.f1, p.stage2 + (0.0 if p.key in ready else p.stage1 / reuse), p)
-            for p in self.routable
-        ]
+        return [(f1, 0.0 if p.key in ready else one, two, p) for f1, one, two, p in self._all]
 
     def _decided(
         self,
@@ -402,6 +401,15 @@ class EfficiencyFrontier:
             return self.bootstrap.f1_interval(self.row(point))
         half = _Z95 * point.f1_se
         return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
+
+
+def _rows_of(points: Iterable[StrategyPoint]) -> list[_Row]:
+    rows = [(point.f1, point.stage1, point.stage2, point) for point in points]
+    return sorted(rows, key=_f1_of)
+
+
+def _f1_of(row: _Row) -> float:
+    return row[0]
 
 
 def _triple(point: StrategyPoint) -> Triple:

@@ -26,6 +26,12 @@ def test_a_language_model_answers_within_its_layout():
     assert (reply.input_tokens, reply.output_tokens) == (8, 1)
 
 
+def test_a_last_line_with_a_colon_opens_the_reply():
+    model = FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
+    LocalAnswerModel(model).complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
+    assert model.prompts == ["<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
+
+
 def test_a_prompt_beyond_the_window_is_refused():
     model = LocalAnswerModel(FakeLanguageModel(max_tokens=10))
     with pytest.raises(InvalidInputError, match="window of 10 tokens"):

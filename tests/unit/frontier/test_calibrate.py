@@ -127,6 +127,19 @@ def test_a_line_cut_short_by_a_kill_is_measured_again(tmp_path, cut):
     assert path.read_bytes().count(b"\n") == whole.count(b"\n")
 
 
+def test_a_long_torn_line_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "j"
+    row = Row("q", "an answer", 0.5, 0.0, {"query": {"answer_input": 3}}, 1.5, 0.0, 0.25)
+    Journal(path, {"a": 1}).close()
+    with path.open("ab") as file:
+        file.write(b'{"key": ["' + b"x" * 5000)
+    with Journal(path, {"a": 1}) as journal:
+        journal.append(("bm25", "{}"), [row])
+    with Journal(path, {"a": 1}) as journal:
+        assert journal.rows == {(("bm25", "{}"), "q"): row}
+    assert b"xxx" not in path.read_bytes()
+
+
 def test_a_strategy_can_be_added_to_a_finished_calibration(tmp_path):
     questions = made_up()
     path = tmp_path / "journal.jsonl"

@@ -125,3 +125,13 @@ def test_calibrate_names_the_bad_line(tmp_path, questions, monkeypatch):
     questions.write_text(questions.read_text() + '\n{"question": "?"}')
     done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json")
     assert "data.jsonl:7" in str(done.exception)
+
+
+def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"unit": "USD", "answer": {"input": 2, "output": 8}}')
+    arguments = ["route", "--frontier", artefact, "--reuse", 1, "--target-f1", 0.6]
+    routed = json.loads(run(*arguments, "--prices", prices, "--json").output)
+    tokens = json.loads(run(*arguments, "--json").output)
+    assert routed["unit"] == "USD"
+    assert routed["effective"] == pytest.approx(2e-6 * tokens["effective"])

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from ecs_plugins.frontier import prune
 from ecs_plugins.frontier.hull import non_dominated, upper_envelope
 from ecs_plugins.frontier.prune import optimal_somewhere
 
@@ -126,6 +127,54 @@ def test_stage_one_finds_a_window_of_reuse_that_no_round_number_hits():
         chord = (costs[0] + costs[2]) / 2
         assert (costs[1] < chord) is inside
     assert optimal_somewhere(points) == [0, 1, 2]
+
+
+def narrow_windows(count):
+    """Five points, one of which wins for a narrow range of 1 / N between the probes only."""
+    rng = np.random.default_rng(42)
+    x = np.linspace(0, 1, 801)[:, None]
+    probed = [round(800 * probe) for probe in prune._PROBES]
+    while count:
+        f1, one = np.sort(rng.random(5)), rng.uniform(0, 3000, 5)
+        two = rng.uniform(50, 1500, 5)
+        logs = np.log(two + x * one)
+        for p in range(1, 4):
+            slopes = (logs - logs[:, [p]]) / np.where(np.arange(5) == p, 1, f1 - f1[p])
+            low = slopes[:, :p].max(axis=1).clip(0)
+            wins = slopes[:, p + 1 :].min(axis=1) >= low
+            if wins.any() and wins.mean() < 0.04 and not wins[probed].any():
+                count -= 1
+                yield p, list(zip(f1.tolist(), one.tolist(), two.tolist(), strict=True))
+
+
+def test_stage_one_finds_narrow_windows_of_reuse_between_the_probes():
+    for index, points in narrow_windows(12):
+        assert index in optimal_somewhere(points)
+
+
+def test_every_change_of_sign_of_a_pair_is_found():
+    rng = np.random.default_rng(3)
+    x = np.linspace(0, 1, 801)
+    domes = 0
+    for _ in range(1500):
+        f1, one = np.sort(rng.random(3)), rng.uniform(0, 3000, 3)
+        two = rng.uniform(50, 1500, 3)
+        a, p, b = np.log(two[:, None] + one[:, None] * x)
+        h = (b - p) / (f1[2] - f1[1]) - (p - a) / (f1[1] - f1[0])
+        changes = np.flatnonzero(np.sign(h[1:]) != np.sign(h[:-1]))
+        domes += len(changes) == 2
+        roots = np.array(list(prune._roots(*zip(f1, one, two, strict=True))))
+        for change in changes:
+            assert ((roots >= x[change] - 1e-9) & (roots <= x[change + 1] + 1e-9)).any()
+    assert domes >= 2
+
+
+def test_stage_one_needs_no_probes(monkeypatch):
+    rng = random.Random(9)
+    sets = [random_triples(rng, rng.randint(1, 8)) for _ in range(120)]
+    expected = [optimal_somewhere(points) for points in sets]
+    monkeypatch.setattr(prune, "_PROBES", ())
+    assert [optimal_somewhere(points) for points in sets] == expected
 
 
 @pytest.mark.parametrize("copies", [2, 5])
