@@ -19,26 +19,22 @@ from typing_extensions import override
 from ecs_plugins._async import run_sync
 from ecs_plugins._integration import as_model
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.base import Segment
+from ecs_plugins.frontier.answering import LocalAnswerModel
 
 
 class ChatLocalLM(BaseChatModel):
-    """Answers one turn with a local model, and reports the tokens it used.
+    """Answers one turn with a local model, greedily, and reports the tokens it used.
 
-    For calibration and routing on the model that is already loaded; it takes system and human
-    messages, no history and no tools.
+    Lays a prompt out as calibration does, so that what was measured holds for it. It takes
+    system and human messages, no history and no tools.
 
     Attributes:
         model: A `LanguageModel`, a name or directory, or None for the bundled model.
         max_new_tokens: Longest reply.
-        temperature: 0 is greedy.
-        seed: Of sampling.
     """
 
     model: Any = None
     max_new_tokens: int = 24
-    temperature: float = 0.0
-    seed: int = 42
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
@@ -66,25 +62,20 @@ class ChatLocalLM(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        model = as_model(self.model)
-        layout = model.layout
-        head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
-        (made,) = model.generate(
-            [(head, Segment(_turn(messages)), tail)],
-            max_new_tokens=self.max_new_tokens,
-            temperature=self.temperature,
-            seed=self.seed,
-            stop=tuple(stop or ()),
-        )
-        usage = UsageMetadata(
-            input_tokens=made.prompt_tokens,
-            output_tokens=made.completion_tokens,
-            total_tokens=made.prompt_tokens + made.completion_tokens,
-        )
+        model = LocalAnswerModel(as_model(self.model))
+        turn = _turn(messages)
+        (made,) = model.complete([turn], max_new_tokens=self.max_new_tokens)
+        text = made.text
+        for mark in stop or ():
+            text = text.partition(mark)[0]
         message = AIMessage(
-            made.text,
-            usage_metadata=usage,
-            response_metadata={"model_name": model.name, "finish_reason": made.finish_reason},
+            text,
+            usage_metadata=UsageMetadata(
+                input_tokens=made.input_tokens,
+                output_tokens=made.output_tokens,
+                total_tokens=made.input_tokens + made.output_tokens,
+            ),
+            response_metadata={"model_name": model.name},
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 

@@ -262,7 +262,7 @@ def _map(frontier: EfficiencyFrontier) -> Table:
         steps = frontier.reuse_path(target_f1=share * top)
         line = steps[0].point.label
         for _, after in pairwise(steps):
-            line += f"  from N = {after.reuse_low:.0f}: {after.point.label}"
+            line += f"  from N = {after.reuse_low:.3g}: {after.point.label}"
         table.add_row(f"{share * top:.2f}", line)
     return table
 
