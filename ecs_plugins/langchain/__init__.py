@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING
 from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from ecs_plugins.langchain.chat import ChatLocalLM as ChatLocalLM
     from ecs_plugins.langchain.compressor import CompressionInput as CompressionInput
     from ecs_plugins.langchain.compressor import ECSDocumentCompressor as ECSDocumentCompressor
+    from ecs_plugins.langchain.context import FrontierContext as FrontierContext
+    from ecs_plugins.langchain.router import FrontierRouter as FrontierRouter
 
 _EXPORTS = {
+    "ChatLocalLM": ".chat",
     "CompressionInput": ".compressor",
     "ECSDocumentCompressor": ".compressor",
+    "FrontierContext": ".context",
+    "FrontierRouter": ".router",
 }
 
-__all__ = ["CompressionInput", "ECSDocumentCompressor"]
+__all__ = [
+    "ChatLocalLM",
+    "CompressionInput",
+    "ECSDocumentCompressor",
+    "FrontierContext",
+    "FrontierRouter",
+]
 
 __getattr__, _lazy_dir = lazy_exports(
     __name__, _EXPORTS, extra="langchain", requires=("langchain_core",)

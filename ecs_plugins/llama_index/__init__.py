@@ -8,10 +8,23 @@ from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ecs_plugins.llama_index.postprocessor import ECSPostprocessor as ECSPostprocessor
+    from ecs_plugins.llama_index.query_engine import FrontierQueryEngine as FrontierQueryEngine
+    from ecs_plugins.llama_index.selector import FrontierQuery as FrontierQuery
+    from ecs_plugins.llama_index.selector import FrontierSelector as FrontierSelector
 
-_EXPORTS = {"ECSPostprocessor": ".postprocessor"}
+_EXPORTS = {
+    "ECSPostprocessor": ".postprocessor",
+    "FrontierQuery": ".selector",
+    "FrontierQueryEngine": ".query_engine",
+    "FrontierSelector": ".selector",
+}
 
-__all__ = ["ECSPostprocessor"]
+__all__ = [
+    "ECSPostprocessor",
+    "FrontierQuery",
+    "FrontierQueryEngine",
+    "FrontierSelector",
+]
 
 __getattr__, _lazy_dir = lazy_exports(
     __name__, _EXPORTS, extra="llama-index", requires=("llama_index",)

@@ -58,6 +58,11 @@ PARTS = (
         "Context shaping: the same through LangChain and LlamaIndex",
         "ecs_plugins.cli.demo.frameworks",
     ),
+    Part(
+        "router",
+        "The Efficiency Frontier: which chain pays, once, ten times, a hundred times",
+        "ecs_plugins.cli.demo.router",
+    ),
 )
 
 HELP = """Watch a real local model pick the evidence out of a long conversation.
