@@ -15,7 +15,7 @@ from pathlib import Path
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 
-from ecs_plugins.frontier.calibrate import CalibrationConfig, calibrate
+from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.plain import FullContext
 from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf_query

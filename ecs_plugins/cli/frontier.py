@@ -83,8 +83,8 @@ def calibrate(
     """Measure every strategy on the questions; resumable, greedy, seed 42."""
     from ecs_plugins.frontier.answering import LocalAnswerModel
     from ecs_plugins.frontier.artefact import save
-    from ecs_plugins.frontier.calibrate import CalibrationConfig
-    from ecs_plugins.frontier.calibrate import calibrate as measure
+    from ecs_plugins.frontier.calibration import CalibrationConfig
+    from ecs_plugins.frontier.calibration import calibrate as measure
     from ecs_plugins.frontier.readers import DataFormat, read_questions
     from ecs_plugins.frontier.strategies.grid import default_strategies
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.artefact import save as save
     from ecs_plugins.frontier.bootstrap import Bootstrap as Bootstrap
     from ecs_plugins.frontier.bootstrap import Interval as Interval
-    from ecs_plugins.frontier.calibrate import CalibrationConfig as CalibrationConfig
-    from ecs_plugins.frontier.calibrate import calibrate as calibrate
+    from ecs_plugins.frontier.calibration import CalibrationConfig as CalibrationConfig
+    from ecs_plugins.frontier.calibration import calibrate as calibrate
     from ecs_plugins.frontier.cost import ModelPrice as ModelPrice
     from ecs_plugins.frontier.cost import PriceVector as PriceVector
     from ecs_plugins.frontier.cost import Usage as Usage
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import UnreachableTargetError as UnreachableTargetError
     from ecs_plugins.frontier.envelope import EfficiencyFrontier as EfficiencyFrontier
     from ecs_plugins.frontier.forecast import ReuseForecast as ReuseForecast
+    from ecs_plugins.frontier.lookup import lookup_table as lookup_table
+    from ecs_plugins.frontier.lookup import regimes as regimes
     from ecs_plugins.frontier.measurements import Measurements as Measurements
     from ecs_plugins.frontier.online import OnlineDecision as OnlineDecision
     from ecs_plugins.frontier.online import OnlinePolicy as OnlinePolicy
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.prices import read_prices as read_prices
     from ecs_plugins.frontier.provenance import Provenance as Provenance
     from ecs_plugins.frontier.readers import read_questions as read_questions
-    from ecs_plugins.frontier.regimes import lookup_table as lookup_table
-    from ecs_plugins.frontier.regimes import regimes as regimes
     from ecs_plugins.frontier.report import write_report as write_report
     from ecs_plugins.frontier.reuse import ReuseLedger as ReuseLedger
     from ecs_plugins.frontier.routing import Router as Router
@@ -61,7 +61,7 @@ _EXPORTS = {
     "AnswerModel": ".answering",
     "Bootstrap": ".bootstrap",
     "BuiltContext": ".strategies.base",
-    "CalibrationConfig": ".calibrate",
+    "CalibrationConfig": ".calibration",
     "CalibrationQuestion": ".data",
     "CallableAnswerModel": ".answering",
     "Context": ".data",
@@ -89,17 +89,17 @@ _EXPORTS = {
     "UnreachableTargetError": ".decision",
     "Usage": ".cost",
     "as_answer_model": ".answering",
-    "calibrate": ".calibrate",
+    "calibrate": ".calibration",
     "decide_online": ".online",
     "default_strategies": ".strategies.grid",
     "effective_tokens": ".cost",
     "efficiency_score": ".cost",
     "exchange_rate": ".cost",
     "load": ".artefact",
-    "lookup_table": ".regimes",
+    "lookup_table": ".lookup",
     "read_prices": ".prices",
     "read_questions": ".readers",
-    "regimes": ".regimes",
+    "regimes": ".lookup",
     "save": ".artefact",
     "simulate_deployment": ".simulate",
     "write_report": ".report",

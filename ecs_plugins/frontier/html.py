@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.explain import amount
 from ecs_plugins.frontier.figures import colours
-from ecs_plugins.frontier.regimes import regimes
+from ecs_plugins.frontier.lookup import regimes
 
 _STYLE = """
 :root { color-scheme: light; }

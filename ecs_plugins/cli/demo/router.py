@@ -28,7 +28,7 @@ from ecs_plugins.frontier.answering import (
     LocalAnswerModel,
     answer_prompt,
 )
-from ecs_plugins.frontier.calibrate import calibrate
+from ecs_plugins.frontier.calibration import calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier

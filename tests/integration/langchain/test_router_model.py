@@ -3,7 +3,7 @@
 import pytest
 from langchain_core.documents import Document
 
-from ecs_plugins.frontier.calibrate import calibrate
+from ecs_plugins.frontier.calibration import calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.plain import FullContext
 from ecs_plugins.frontier.strategies.retrieval import bm25

@@ -9,8 +9,8 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.lookup import lookup_table, regimes
 from ecs_plugins.frontier.points import StrategyPoint
-from ecs_plugins.frontier.regimes import lookup_table, regimes
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import hand_points, point

@@ -7,7 +7,7 @@ from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier import journal as journal_module
 from ecs_plugins.frontier.answering import CallableAnswerModel, Completion, LocalAnswerModel
-from ecs_plugins.frontier.calibrate import CalibrationConfig, calibrate
+from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
 from ecs_plugins.frontier.journal import Journal, Row
 from ecs_plugins.frontier.strategies.grid import Grid, default_strategies
