@@ -6,12 +6,13 @@ can do, so no framework is imported here.
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, ModelError
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
 
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
@@ -161,10 +162,14 @@ class CallableAnswerModel:
             ModelError: The function failed.
         """
         del max_new_tokens
+        # A context of its own for each, so that traces of the calls keep their parent.
+        contexts = [contextvars.copy_context() for _ in prompts]
         try:
             with ThreadPoolExecutor(self._workers) as pool:
-                replies = list(pool.map(self._reply, prompts))
-        except (OSError, RuntimeError, ValueError) as error:
+                replies = list(pool.map(lambda c, p: c.run(self._reply, p), contexts, prompts))
+        except EcsPluginsError:
+            raise
+        except Exception as error:  # a provider's client raises whatever its authors chose
             raise ModelError(f"{self.name} could not answer: {error}") from error
         return [self._counted(*pair) for pair in zip(prompts, replies, strict=True)]
 

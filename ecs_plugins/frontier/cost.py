@@ -212,6 +212,11 @@ class ModelPrice:
             if not (math.isfinite(price) and price >= 0):
                 raise ConfigurationError(f"the {name} price must be >= 0, got {price!r}")
 
+    @property
+    def cache_saving(self) -> float:
+        """What a prompt token costs less when a prompt cache serves it."""
+        return 0.0 if self.cached_input is None else self.input - self.cached_input
+
     @classmethod
     def per_million(
         cls, input: float, output: float, cached_input: float | None = None

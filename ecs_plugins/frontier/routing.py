@@ -164,17 +164,28 @@ class Router:
         *,
         context_id: str | None = None,
         seconds: float = 0.0,
+        cached_input: int = 0,
+        prepared: bool = False,
     ) -> Settlement:
         """Book what a decision really cost, and note what it prepared.
 
-        A stage 1 that was paid is noted in the ledger, so it is sunk for the next query.
+        A stage 1 that was paid, or found done, is noted in the ledger, so it is sunk for the
+        next query.
 
         Args:
             decision: What `route` returned.
             actual: Tokens of the run, both stages.
             context_id: As given to `route`.
             seconds: Wall time of stage 2, for prices per second.
+            cached_input: How many of the answering model's prompt tokens came from its cache.
+            prepared: Whether stage 1 was found done, in a cache on disk say.
+
+        Raises:
+            InvalidInputError: More cached prompt tokens than prompt tokens.
         """
+        read = actual.total(Stage.QUERY, Role.ANSWER_INPUT)
+        if not 0 <= cached_input <= read:
+            raise InvalidInputError(f"{cached_input} of {read} prompt tokens cannot be cached")
         prices = self.frontier.prices
         one = two = 0.0
         for (stage, role), tokens in actual:
@@ -184,7 +195,8 @@ class Router:
             else:
                 two += cost
         two += prices.per_second * seconds
-        if self.ledger is not None and context_id and actual.total(Stage.PREPARE):
+        two -= cached_input * prices.answer.cache_saving
+        if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
             self.ledger.mark_prepared(context_id, decision.point.key, one)
         with self._lock:
             self._settled[0] += decision.stage1 + decision.stage2

@@ -1,3 +1,4 @@
+import contextvars
 from types import SimpleNamespace
 
 import pytest
@@ -109,3 +110,22 @@ def test_braces_in_context_and_question_are_plain_text():
     prompt = answer_prompt("a {question}", "what is {context}?")
     assert "a {question}" in prompt
     assert "Question: what is {context}?" in prompt
+
+
+def test_a_function_runs_in_the_callers_context():
+    asked_by = contextvars.ContextVar("asked_by", default="nobody")
+    model = CallableAnswerModel(lambda _: asked_by.get(), name="x", count_tokens=words, workers=2)
+    asked_by.set("ann")
+    assert [c.text for c in model.complete(["a", "b"], max_new_tokens=1)] == ["ann", "ann"]
+
+
+def test_any_failure_of_a_providers_client_is_a_model_error():
+    class QuotaError(Exception):
+        pass
+
+    def refuse(_):
+        raise QuotaError("quota exceeded")
+
+    model = CallableAnswerModel(refuse, name="remote", count_tokens=words)
+    with pytest.raises(ModelError, match="remote could not answer: quota exceeded"):
+        model.complete(["a"], max_new_tokens=1)

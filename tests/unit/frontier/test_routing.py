@@ -102,6 +102,26 @@ def test_settling_uses_the_prices_of_the_frontier(measured_frontier):
     assert (settled.actual_stage1, settled.actual_stage2, settled.unit) == (10.0, 6.0, "USD")
 
 
+def test_settling_charges_cached_prompt_tokens_at_their_price(measured_frontier):
+    money = PriceVector("USD", ModelPrice(2.0, 8.0, cached_input=0.5))
+    router = Router(measured_frontier.priced(money), RouterConfig(weight=0.9))
+    settled = router.settle(router.route(reuse=10), spent(0, 10), cached_input=4)
+    assert settled.actual_stage2 == 6 * 2.0 + 4 * 0.5
+
+
+def test_more_cached_tokens_than_were_read_are_refused(frontier):
+    router = Router(frontier, RouterConfig(target_f1=0.78))
+    with pytest.raises(InvalidInputError, match="11 of 10"):
+        router.settle(router.route(reuse=10), spent(0, 10), cached_input=11)
+
+
+def test_a_stage_one_found_done_is_sunk_too(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route(context_id="a", reuse=100)
+    router.settle(decision, spent(0, 450), context_id="a", prepared=True)
+    assert router.route(context_id="a", reuse=1).strategy == "memory"
+
+
 def test_a_router_serves_many_threads(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
 
