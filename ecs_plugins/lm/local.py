@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
 
-DEFAULT_TOKEN_BUDGET = 768
+DEFAULT_TOKEN_BUDGET = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +190,11 @@ class LocalLM:
         encoded = [encode_request(runtime.encoder, request) for request in requests]
         for request in encoded:
             request.require_room(window)
-        results = []
-        for request in encoded:
-            with runtime.lock:
-                scores = runtime.engine.score(
-                    request, window=window, token_budget=self._options.token_budget
-                )
-            results.append(to_result(request, scores))
-        return results
+        with runtime.lock:
+            results = runtime.engine.score(
+                encoded, window=window, token_budget=self._options.token_budget
+            )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
     def generate(
         self,
