@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import model
+from ecs_plugins.cli import bench, model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 
+app.add_typer(bench.app)
 app.add_typer(model.app)
 
 

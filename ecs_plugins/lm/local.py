@@ -146,9 +146,11 @@ class LocalLM:
         Raises:
             ModelNotFoundError: It is not installed; the message says how to install it.
         """
-        from ecs_plugins.lm.bundled import bundled_path
+        from ecs_plugins.lm.bundled import BUNDLED, bundled_path
+        from ecs_plugins.lm.loading import ModelSpec
 
-        return cls.from_pretrained(bundled_path(), device=device, dtype=dtype)
+        spec = ModelSpec(fspath(bundled_path()), device, dtype, local_files_only=True)
+        return cls._of(spec, _Options(BUNDLED.name))
 
     @classmethod
     def _of(cls, spec: ModelSpec, options: _Options, runtime: Runtime | None = None) -> LocalLM:
