@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
+from ecs_plugins._async import run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
 from ecs_plugins.lm.base import (
     ChatLayout,
@@ -20,12 +21,14 @@ from ecs_plugins.lm.base import (
     ScoreResult,
     Segments,
 )
+from ecs_plugins.lm.concurrency import DEFAULT_CONCURRENCY, Concurrency
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.request import TokenRequest
 
 DEFAULT_TOKEN_BUDGET = 2048
 
@@ -38,6 +41,7 @@ class _Options:
     layout: ChatLayout | None = None
     max_tokens: int | None = None
     token_budget: int = DEFAULT_TOKEN_BUDGET
+    concurrency: Concurrency = DEFAULT_CONCURRENCY
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -60,6 +64,7 @@ class LocalLM:
         max_tokens: A window shorter than the model's own.
         token_budget: Tokens that may pass through the model at once. Smaller needs less memory;
             it halves itself when memory runs out.
+        concurrency: How calls wait for each other: queue limits, deadline, merging window.
 
     Example:
         >>> model = LocalLM.from_pretrained("path/to/model")  # doctest: +SKIP
@@ -75,12 +80,13 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> None:
         config = model.config
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
         self._spec: ModelSpec | None = None
         self._pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = (model, tokenizer)
-        self._options = _Options(label, layout, max_tokens, token_budget)
+        self._options = _Options(label, layout, max_tokens, token_budget, concurrency)
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
 
@@ -99,6 +105,7 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> LocalLM:
         """A handle on a model directory or on a model of the hub; loaded on first use.
 
@@ -118,6 +125,7 @@ class LocalLM:
             layout: The chat layout; from the chat template by default.
             max_tokens: A window shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
+            concurrency: How calls wait for each other.
 
         Raises:
             ModelNotFoundError: A path leads to no model directory. (Everything else that can be
@@ -137,7 +145,8 @@ class LocalLM:
             attn_implementation,
         )
         spec.require_directory()
-        return cls._of(spec, _Options(spec.name_or_path, layout, max_tokens, token_budget))
+        options = _Options(spec.name_or_path, layout, max_tokens, token_budget, concurrency)
+        return cls._of(spec, options)
 
     @classmethod
     def bundled(cls, *, device: str = "auto", dtype: str = "auto") -> LocalLM:
@@ -178,24 +187,51 @@ class LocalLM:
         window = self._load().window
         return min(window, self._options.max_tokens or window)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+    def score(
+        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
+    ) -> list[ScoreResult]:
         """Token log-probabilities of every scored segment, in nats.
+
+        Calls of several threads are computed together where they meet.
+
+        Args:
+            requests: What to score.
+            deadline_s: How long it may take, instead of what the handle was made with.
 
         Raises:
             InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
             ScoringError: The model's numbers cannot be trusted, or memory does not suffice.
+            ModelTimeoutError: The deadline passed.
+            ModelBusyError: Too many calls wait already.
             ModelError: The model cannot be loaded or is not causal.
         """
-        from ecs_plugins.lm.runtime import encode_request, to_result
+        from ecs_plugins.lm.runtime import to_result
 
-        runtime, window = self._load(), self.max_tokens
-        encoded = [encode_request(runtime.encoder, request) for request in requests]
-        for request in encoded:
-            request.require_room(window)
-        with runtime.lock:
-            results = runtime.engine.score(
-                encoded, window=window, token_budget=self._options.token_budget
-            )
+        runtime, window, encoded = self._encode(requests)
+        results = runtime.batcher.score(
+            encoded,
+            window=window,
+            token_budget=self._options.token_budget,
+            concurrency=self._concurrency(deadline_s),
+        )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+
+    async def ascore(
+        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
+    ) -> list[ScoreResult]:
+        """Like `score`, for event loops; holds no thread while it waits.
+
+        Cancelling the awaiting task drops what has not been computed yet.
+        """
+        from ecs_plugins.lm.runtime import to_result
+
+        runtime, window, encoded = await run_sync(self._encode, requests)
+        results = await runtime.batcher.ascore(
+            encoded,
+            window=window,
+            token_budget=self._options.token_budget,
+            concurrency=self._concurrency(deadline_s),
+        )
         return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
     def generate(
@@ -229,8 +265,9 @@ class LocalLM:
                     f"prompt {n} has {len(ids)} tokens; with {max_new_tokens} new ones that is "
                     f"more than the model's window of {window}: shorten it or ask for fewer"
                 )
-        with runtime.lock:
-            return runtime.generator.generate(encoded, options)
+        return runtime.batcher.run(
+            lambda: runtime.generator.generate(encoded, options), self._concurrency()
+        )
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off."""
@@ -254,8 +291,7 @@ class LocalLM:
     def warmup(self) -> LocalLM:
         """Load the model and run its self-check now instead of on first use."""
         runtime = self._load()
-        with runtime.lock:
-            runtime.engine.warm_up()
+        runtime.batcher.run(runtime.engine.warm_up)
         return self
 
     def close(self) -> None:
@@ -266,6 +302,20 @@ class LocalLM:
         with self._lock:
             self._runtime = None
             self._pair = None
+
+    def _encode(self, requests: Sequence[ScoreRequest]) -> tuple[Runtime, int, list[TokenRequest]]:
+        from ecs_plugins.lm.runtime import encode_request
+
+        runtime = self._load()
+        window = min(runtime.window, self._options.max_tokens or runtime.window)
+        encoded = [encode_request(runtime.encoder, request) for request in requests]
+        for request in encoded:
+            request.require_room(window)
+        return runtime, window, encoded
+
+    def _concurrency(self, deadline_s: float | None = None) -> Concurrency:
+        concurrency = self._options.concurrency
+        return concurrency if deadline_s is None else replace(concurrency, deadline_s=deadline_s)
 
     def _load(self) -> Runtime:
         runtime = self._runtime
