@@ -259,7 +259,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v3": family(
         "DeepseekV3",
         MASKED,
-        **{"num_key_value_heads": 4},
+        num_key_value_heads=4,
         q_lora_rank=8,
         kv_lora_rank=8,
         qk_rope_head_dim=4,
