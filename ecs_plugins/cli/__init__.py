@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import bench, model
+from ecs_plugins.cli import bench, bench_engine, model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 
 
+bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
 app.add_typer(bench.app)
 app.add_typer(model.app)
 

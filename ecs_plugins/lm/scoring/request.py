@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,11 +79,17 @@ class Scored(NamedTuple):
     computed_tokens: int
 
 
-def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading ids two sequences share."""
-    shared = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        shared += 1
+def common_length(a: Ids, b: Ids) -> int:
+    """How many leading ids two sequences share.
+
+    By bisection over slices, which compare at the speed of memory: contexts have thousands of
+    tokens and are compared often.
+    """
+    shared, beyond = 0, min(len(a), len(b)) + 1
+    while beyond - shared > 1:
+        middle = (shared + beyond) // 2
+        if a[shared:middle] == b[shared:middle]:
+            shared = middle
+        else:
+            beyond = middle
     return shared

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -73,17 +72,30 @@ class Runner:
         return torch.as_tensor(model(input_ids=input_ids, **kwargs).logits[:, keep])
 
 
-def target_logprobs(logits: torch.Tensor, targets: Sequence[int]) -> Logprobs:
-    """Natural-log probability of ``targets[i]`` under row i of ``logits`` ``[n, vocabulary]``."""
+def target_logprobs(
+    logits: torch.Tensor, targets: Sequence[int], rows: Sequence[int] | None = None
+) -> Logprobs:
+    """Natural-log probabilities of tokens.
+
+    Args:
+        logits: ``[n, vocabulary]``.
+        targets: Token ids.
+        rows: The row of ``logits`` that predicts each target; row i for the i-th by default.
+
+    Returns:
+        float32, ``[len(targets)]``, in nats.
+    """
     wanted = torch.tensor(targets, dtype=torch.long, device=logits.device)
-    parts: list[torch.Tensor] = []
+    row = torch.tensor(range(len(targets)) if rows is None else rows, device=logits.device)
+    chosen = torch.empty(len(targets), dtype=torch.float32, device=logits.device)
+    normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
     for at in range(0, logits.shape[0], _ROWS_AT_ONCE):
-        rows = logits[at : at + _ROWS_AT_ONCE].float()
-        chosen = rows.gather(1, wanted[at : at + _ROWS_AT_ONCE, None])[:, 0]
-        parts.append(chosen - rows.logsumexp(dim=-1))
-    if not parts:
-        return np.zeros(0, dtype=np.float32)
-    result: Logprobs = torch.cat(parts).cpu().numpy()
+        normaliser[at : at + _ROWS_AT_ONCE] = (
+            logits[at : at + _ROWS_AT_ONCE].float().logsumexp(dim=-1)
+        )
+    if targets:
+        chosen = logits[row, wanted].float() - normaliser[row]
+    result: Logprobs = chosen.cpu().numpy()
     return result
 
 
