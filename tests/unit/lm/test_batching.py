@@ -548,3 +548,14 @@ def test_a_call_dropped_for_nobody_waits_does_not_raise_into_the_worker(bench) -
     with pytest.raises(CancelledError):
         future.result()
     assert values(bench.score(request("y"))) == [[0.0]]
+
+
+def test_the_benchmark_compares_the_same_scores_and_reports_latencies(lm) -> None:
+    from ecs_plugins.evaluation.concurrency_bench import measure_concurrency
+
+    (row,) = measure_concurrency(lm, callers=(4,), calls_per_caller=2, repeats=2)
+    assert (row.callers, row.calls, row.repeats) == (4, 8, 2)
+    assert row.error < 1e-4
+    assert 0 < row.p50_s <= row.p99_s
+    assert row.speedup[1] <= row.speedup[0] <= row.speedup[2]
+    assert set(row.to_dict()) >= {"speedup", "cpu_speedup", "p99_s"}
