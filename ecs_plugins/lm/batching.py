@@ -352,6 +352,9 @@ if hasattr(os, "register_at_fork"):
 def _finish() -> None:
     """No computation may be under way while the interpreter is taken apart."""
     for queue in list(_live):
+        with queue.changed:
+            for job in queue.jobs:
+                job.future.cancel()
         queue.stop()
         if (thread := queue.thread) is not None:
             thread.join(_EXIT_S)

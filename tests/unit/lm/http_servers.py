@@ -26,7 +26,7 @@ class ModelServer(ThreadingHTTPServer):
         self.faults = deque()
         self.requests = []
         self.busy = self.most_busy = 0
-        self.lock = threading.Lock()
+        self.lock, self.counting = threading.Lock(), threading.Lock()
 
     @property
     def url(self) -> str:
@@ -92,12 +92,14 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if "status" in fault:
             return self.reply({"error": {"message": "fault"}}, **fault)
-        server.busy += 1
-        server.most_busy = max(server.busy, server.most_busy)
+        with server.counting:
+            server.busy += 1
+            server.most_busy = max(server.busy, server.most_busy)
         try:
             made = getattr(self, ROUTES.get(self.path, "missing"))(body)
         finally:
-            server.busy -= 1
+            with server.counting:
+                server.busy -= 1
         if made is None:
             return self.reply({"error": "no such path"}, status=404)
         if "edit" in fault:
@@ -199,3 +201,7 @@ def serving(*arguments, **options):
         server.shutdown()
         server.server_close()
         thread.join(5)
+        # A thread that computes while the interpreter ends would abort the process.
+        until = time.monotonic() + 30
+        while server.busy and time.monotonic() < until:
+            time.sleep(0.01)

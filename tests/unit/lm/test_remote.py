@@ -507,11 +507,14 @@ from ecs_plugins.lm.remote import RemoteLM
 
 
 @pytest.mark.model
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bundled_model_behind_a_server_scores_as_in_process(bundled_lm, kind) -> None:
     runtime = bundled_lm._load()
     with serving(runtime.engine.runner.model, runtime.tokenizer, window=500) as server:
-        got = remote(server, kind=kind, tokenizer=runtime.tokenizer).score([asked()])
+        patient = RemoteOptions(deadline_s=200, request_timeout_s=200, max_parallel=2)
+        lm = remote(server, kind=kind, tokenizer=runtime.tokenizer, options=patient)
+        got = lm.score([asked()])
     np.testing.assert_allclose(flat(got), flat(bundled_lm.score([asked()])), atol=1e-4)
 
 
