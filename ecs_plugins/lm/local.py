@@ -149,7 +149,13 @@ class LocalLM:
         return cls._of(spec, options)
 
     @classmethod
-    def bundled(cls, *, device: str = "auto", dtype: str = "auto") -> LocalLM:
+    def bundled(
+        cls,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        concurrency: Concurrency = DEFAULT_CONCURRENCY,
+    ) -> LocalLM:
         """A handle on the offline default model.
 
         Raises:

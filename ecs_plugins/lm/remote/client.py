@@ -14,6 +14,7 @@ from __future__ import annotations
 import email.utils
 import json
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -136,6 +137,7 @@ class Client:
                 max_connections=options.max_parallel,
                 max_keepalive_connections=options.max_parallel,
             ),
+            verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
             trust_env=False,
             follow_redirects=False,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ecs_plugins.errors import ConfigurationError
 
@@ -21,6 +22,7 @@ class RemoteOptions:
         backoff_s: A server that failed rests for up to this long, twice as long after each
             further failure in a row.
         max_backoff_s: The longest of these rests.
+        ca_file: Certificates of a private authority (PEM), for ``https://`` addresses.
 
     Raises:
         ConfigurationError: A value is out of range.
@@ -33,6 +35,7 @@ class RemoteOptions:
     max_retries: int = 4
     backoff_s: float = 0.2
     max_backoff_s: float = 10.0
+    ca_file: str | None = None
 
     def __post_init__(self) -> None:
         if self.max_parallel < 1:
@@ -43,6 +46,8 @@ class RemoteOptions:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ConfigurationError(f"{name} must be positive, got {value}")
+        if self.ca_file is not None and not Path(self.ca_file).is_file():
+            raise ConfigurationError(f"ca_file is no file: {self.ca_file}")
         if not 0 <= self.backoff_s <= self.max_backoff_s:
             raise ConfigurationError(
                 f"backoff_s must be between 0 and max_backoff_s, got {self.backoff_s} and "

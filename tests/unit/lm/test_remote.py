@@ -483,6 +483,7 @@ def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options) -> N
         {"deadline_s": 0},
         {"request_timeout_s": 0},
         {"backoff_s": 5, "max_backoff_s": 1},
+        {"ca_file": "/no/such/file.pem"},
     ],
 )
 def test_limits_out_of_range_are_refused(options) -> None:
