@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
 from ecs_plugins.lm.base import (
@@ -26,8 +26,22 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.prefix import CacheStatistics
 
 DEFAULT_TOKEN_BUDGET = 2048
+
+Exactness = Literal["fp32", "bf16"]
+"""``"fp32"``: right to about 1e-5 nats per token. ``"bf16"``: faster, and off by up to 0.1."""
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+def _dtype_of(exactness: Exactness) -> str:
+    if exactness not in _DTYPES:
+        raise ConfigurationError(
+            f"exactness must be one of {', '.join(_DTYPES)}, got {exactness!r}; to screen in "
+            "bf16 and decide in fp32, see ecs_plugins.lm.screening"
+        )
+    return _DTYPES[exactness]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +52,18 @@ class _Options:
     layout: ChatLayout | None = None
     max_tokens: int | None = None
     token_budget: int = DEFAULT_TOKEN_BUDGET
+    cache_bytes: int | None = None
+    truncate_prefix: bool = False
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigurationError(f"max_tokens must be positive, got {self.max_tokens}")
         if self.token_budget < 1:
             raise ConfigurationError(f"token_budget must be positive, got {self.token_budget}")
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise ConfigurationError(
+                f"cache_bytes must not be negative, got {self.cache_bytes}; 0 keeps nothing"
+            )
 
 
 class LocalLM:
@@ -60,6 +80,12 @@ class LocalLM:
         max_tokens: A window shorter than the model's own.
         token_budget: Tokens that may pass through the model at once. Smaller needs less memory;
             it halves itself when memory runs out.
+        cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none. The
+            cache belongs to the loaded model, and the handle that was used last sets its size.
+        truncate_prefix: Cut a prefix that leaves too little room from the left, keeping the
+            tokens that the tokenizer puts at the head, instead of refusing it.
+        exactness: ``"fp32"`` or ``"bf16"`` demands that dtype of the model; None takes what
+            there is.
 
     Example:
         >>> model = LocalLM.from_pretrained("path/to/model")  # doctest: +SKIP
@@ -75,12 +101,22 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        cache_bytes: int | None = None,
+        truncate_prefix: bool = False,
+        exactness: Exactness | None = None,
     ) -> None:
         config = model.config
+        if exactness is not None and str(model.dtype) != f"torch.{_dtype_of(exactness)}":
+            raise ConfigurationError(
+                f"exactness={exactness!r} needs a model in {_dtype_of(exactness)}, and this one "
+                f"is in {str(model.dtype).removeprefix('torch.')}: load it with that dtype"
+            )
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
         self._spec: ModelSpec | None = None
         self._pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = (model, tokenizer)
-        self._options = _Options(label, layout, max_tokens, token_budget)
+        self._options = _Options(
+            label, layout, max_tokens, token_budget, cache_bytes, truncate_prefix
+        )
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
 
@@ -99,6 +135,9 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        cache_bytes: int | None = None,
+        truncate_prefix: bool = False,
+        exactness: Exactness | None = None,
     ) -> LocalLM:
         """A handle on a model directory or on a model of the hub; loaded on first use.
 
@@ -118,6 +157,11 @@ class LocalLM:
             layout: The chat layout; from the chat template by default.
             max_tokens: A window shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
+            cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none.
+            truncate_prefix: Cut a prefix that leaves too little room from the left instead of
+                refusing it.
+            exactness: ``"fp32"`` loads in float32 on every device, ``"bf16"`` in bfloat16;
+                None leaves it to ``dtype``.
 
         Raises:
             ModelNotFoundError: A path leads to no model directory. (Everything else that can be
@@ -126,6 +170,14 @@ class LocalLM:
         """
         from ecs_plugins.lm.loading import ModelSpec
 
+        if exactness is not None:
+            wanted = _dtype_of(exactness)
+            if dtype not in ("auto", wanted):
+                raise ConfigurationError(
+                    f"exactness={exactness!r} computes in {wanted}, but dtype={dtype!r}; "
+                    "leave one of them out"
+                )
+            dtype = wanted
         spec = ModelSpec(
             fspath(name_or_path),
             device,
@@ -137,7 +189,10 @@ class LocalLM:
             attn_implementation,
         )
         spec.require_directory()
-        return cls._of(spec, _Options(spec.name_or_path, layout, max_tokens, token_budget))
+        options = _Options(
+            spec.name_or_path, layout, max_tokens, token_budget, cache_bytes, truncate_prefix
+        )
+        return cls._of(spec, options)
 
     @classmethod
     def bundled(cls, *, device: str = "auto", dtype: str = "auto") -> LocalLM:
@@ -190,9 +245,12 @@ class LocalLM:
 
         runtime, window = self._load(), self.max_tokens
         encoded = [encode_request(runtime.encoder, request) for request in requests]
+        if self._options.truncate_prefix:
+            encoded = [r.truncated(window, len(runtime.encoder.lead)) for r in encoded]
         for request in encoded:
             request.require_room(window)
         with runtime.lock:
+            self._size_cache(runtime)
             results = runtime.engine.score(
                 encoded, window=window, token_budget=self._options.token_budget
             )
@@ -258,6 +316,15 @@ class LocalLM:
             runtime.engine.warm_up()
         return self
 
+    @property
+    def cache_statistics(self) -> CacheStatistics:
+        """What the prefix cache of the loaded model did so far."""
+        return self._load().engine.cache.statistics
+
+    def clear_cache(self) -> None:
+        """Forget all computed prefixes of the loaded model and start counting anew."""
+        self._load().engine.cache.clear()
+
     def close(self) -> None:
         """Let go of the model; its memory is freed once no other handle holds it.
 
@@ -266,6 +333,11 @@ class LocalLM:
         with self._lock:
             self._runtime = None
             self._pair = None
+
+    def _size_cache(self, runtime: Runtime) -> None:
+        wanted = self._options.cache_bytes
+        if wanted is not None and wanted != runtime.engine.cache.max_bytes:
+            runtime.engine.cache.resize(wanted)
 
     def _load(self) -> Runtime:
         runtime = self._runtime
