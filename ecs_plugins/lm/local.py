@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ecs_plugins._async import run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
@@ -28,9 +28,23 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.prefix import CacheStatistics
     from ecs_plugins.lm.scoring.request import TokenRequest
 
 DEFAULT_TOKEN_BUDGET = 2048
+
+Exactness = Literal["fp32", "bf16"]
+"""``"fp32"``: right to about 1e-5 nats per token. ``"bf16"``: faster, and off by up to 0.1."""
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+def _dtype_of(exactness: Exactness) -> str:
+    if exactness not in _DTYPES:
+        raise ConfigurationError(
+            f"exactness must be one of {', '.join(_DTYPES)}, got {exactness!r}; to screen in "
+            "bf16 and decide in fp32, see ecs_plugins.lm.screening"
+        )
+    return _DTYPES[exactness]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,8 @@ class _Options:
     layout: ChatLayout | None = None
     max_tokens: int | None = None
     token_budget: int = DEFAULT_TOKEN_BUDGET
+    cache_bytes: int | None = None
+    truncate_prefix: bool = False
     concurrency: Concurrency = DEFAULT_CONCURRENCY
 
     def __post_init__(self) -> None:
@@ -48,6 +64,10 @@ class _Options:
             raise ConfigurationError(f"max_tokens must be positive, got {self.max_tokens}")
         if self.token_budget < 1:
             raise ConfigurationError(f"token_budget must be positive, got {self.token_budget}")
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise ConfigurationError(
+                f"cache_bytes must not be negative, got {self.cache_bytes}; 0 keeps nothing"
+            )
 
 
 class LocalLM:
@@ -64,6 +84,12 @@ class LocalLM:
         max_tokens: A window shorter than the model's own.
         token_budget: Tokens that may pass through the model at once. Smaller needs less memory;
             it halves itself when memory runs out.
+        cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none. The
+            cache belongs to the loaded model, and the handle that was used last sets its size.
+        truncate_prefix: Cut a prefix that leaves too little room from the left, keeping the
+            tokens that the tokenizer puts at the head, instead of refusing it.
+        exactness: ``"fp32"`` or ``"bf16"`` demands that dtype of the model; None takes what
+            there is.
         concurrency: How calls wait for each other: queue limits, deadline, merging window.
 
     Example:
@@ -80,13 +106,23 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        cache_bytes: int | None = None,
+        truncate_prefix: bool = False,
+        exactness: Exactness | None = None,
         concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> None:
         config = model.config
+        if exactness is not None and str(model.dtype) != f"torch.{_dtype_of(exactness)}":
+            raise ConfigurationError(
+                f"exactness={exactness!r} needs a model in {_dtype_of(exactness)}, and this one "
+                f"is in {str(model.dtype).removeprefix('torch.')}: load it with that dtype"
+            )
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
         self._spec: ModelSpec | None = None
         self._pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = (model, tokenizer)
-        self._options = _Options(label, layout, max_tokens, token_budget, concurrency)
+        self._options = _Options(
+            label, layout, max_tokens, token_budget, cache_bytes, truncate_prefix, concurrency
+        )
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
 
@@ -105,6 +141,9 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        cache_bytes: int | None = None,
+        truncate_prefix: bool = False,
+        exactness: Exactness | None = None,
         concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> LocalLM:
         """A handle on a model directory or on a model of the hub; loaded on first use.
@@ -125,6 +164,11 @@ class LocalLM:
             layout: The chat layout; from the chat template by default.
             max_tokens: A window shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
+            cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none.
+            truncate_prefix: Cut a prefix that leaves too little room from the left instead of
+                refusing it.
+            exactness: ``"fp32"`` loads in float32 on every device, ``"bf16"`` in bfloat16;
+                None leaves it to ``dtype``.
             concurrency: How calls wait for each other.
 
         Raises:
@@ -134,6 +178,14 @@ class LocalLM:
         """
         from ecs_plugins.lm.loading import ModelSpec
 
+        if exactness is not None:
+            wanted = _dtype_of(exactness)
+            if dtype not in ("auto", wanted):
+                raise ConfigurationError(
+                    f"exactness={exactness!r} computes in {wanted}, but dtype={dtype!r}; "
+                    "leave one of them out"
+                )
+            dtype = wanted
         spec = ModelSpec(
             fspath(name_or_path),
             device,
@@ -145,7 +197,15 @@ class LocalLM:
             attn_implementation,
         )
         spec.require_directory()
-        options = _Options(spec.name_or_path, layout, max_tokens, token_budget, concurrency)
+        options = _Options(
+            spec.name_or_path,
+            layout,
+            max_tokens,
+            token_budget,
+            cache_bytes,
+            truncate_prefix,
+            concurrency,
+        )
         return cls._of(spec, options)
 
     @classmethod
@@ -165,7 +225,7 @@ class LocalLM:
         from ecs_plugins.lm.loading import ModelSpec
 
         spec = ModelSpec(fspath(bundled_path()), device, dtype, local_files_only=True)
-        return cls._of(spec, _Options(BUNDLED.name))
+        return cls._of(spec, _Options(BUNDLED.name, concurrency=concurrency))
 
     @classmethod
     def _of(cls, spec: ModelSpec, options: _Options, runtime: Runtime | None = None) -> LocalLM:
@@ -300,6 +360,15 @@ class LocalLM:
         runtime.batcher.run(runtime.engine.warm_up)
         return self
 
+    @property
+    def cache_statistics(self) -> CacheStatistics:
+        """What the prefix cache of the loaded model did so far."""
+        return self._load().engine.cache.statistics
+
+    def clear_cache(self) -> None:
+        """Forget all computed prefixes of the loaded model and start counting anew."""
+        self._load().engine.cache.clear()
+
     def close(self) -> None:
         """Let go of the model; its memory is freed once no other handle holds it.
 
@@ -315,13 +384,21 @@ class LocalLM:
         runtime = self._load()
         window = min(runtime.window, self._options.max_tokens or runtime.window)
         encoded = [encode_request(runtime.encoder, request) for request in requests]
+        if self._options.truncate_prefix:
+            encoded = [r.truncated(window, len(runtime.encoder.lead)) for r in encoded]
         for request in encoded:
             request.require_room(window)
+        self._size_cache(runtime)
         return runtime, window, encoded
 
     def _concurrency(self, deadline_s: float | None = None) -> Concurrency:
         concurrency = self._options.concurrency
         return concurrency if deadline_s is None else replace(concurrency, deadline_s=deadline_s)
+
+    def _size_cache(self, runtime: Runtime) -> None:
+        wanted = self._options.cache_bytes
+        if wanted is not None and wanted != runtime.engine.cache.max_bytes:
+            runtime.engine.cache.resize(wanted)
 
     def _load(self) -> Runtime:
         runtime = self._runtime

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
+from ecs_plugins.lm.scoring.fused import fuse
 from ecs_plugins.lm.scoring.last_layer import LastLayer
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
 from ecs_plugins.lm.scoring.runner import Runner
@@ -86,7 +87,8 @@ class AttentionPlan:
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     """A second module tree that shares every weight and differs in its attention alone.
 
-    The model itself stays as it is: generation and the reference path keep their attention,
+    Some of its layers make fewer passes over memory (see ``fused``). The model itself stays as
+    it is: generation and the reference path keep their attention,
     in other threads too.
     """
     from transformers import AttentionInterface
@@ -95,6 +97,7 @@ def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     twin = copy.deepcopy(model, shared)
     twin.set_attn_implementation(NAME)
+    fuse(twin)
     return twin
 
 
@@ -130,6 +133,7 @@ def cascade_attention(
     """
     plan = _require_plan(cascade_plan, attention_mask, sliding_window, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query = query.contiguous()  # flash reads every row once per block of keys
     _, heads, rows, _ = query.shape
     layer = plan.calls
     plan.calls += 1

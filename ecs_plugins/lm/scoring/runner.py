@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.scoring.request import Logprobs
 
-_ROWS_AT_ONCE = 256
+_NORMALISED_AT_ONCE = 2**19
+"""Logits per chunk of the log-softmax: few enough to stay in a processor's cache."""
 _LOGITS_AT_ONCE = 2**26
 
 
@@ -89,10 +90,9 @@ def target_logprobs(
     row = torch.tensor(range(len(targets)) if rows is None else rows, device=logits.device)
     chosen = torch.empty(len(targets), dtype=torch.float32, device=logits.device)
     normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
-    for at in range(0, logits.shape[0], _ROWS_AT_ONCE):
-        normaliser[at : at + _ROWS_AT_ONCE] = (
-            logits[at : at + _ROWS_AT_ONCE].float().logsumexp(dim=-1)
-        )
+    step = max(1, _NORMALISED_AT_ONCE // logits.shape[1])
+    for at in range(0, logits.shape[0], step):
+        normaliser[at : at + step] = logits[at : at + step].float().logsumexp(dim=-1)
     if targets:
         chosen = logits[row, wanted].float() - normaliser[row]
     result: Logprobs = chosen.cpu().numpy()

@@ -73,6 +73,13 @@ def rope(kind: str, **parameters):
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10_000.0, **parameters}}
 
 
+def gemma3(window: int, path: str) -> Family:
+    options = {"sliding_window": window, "layer_types": [SLIDING, FULL]}
+    return Family(
+        lambda: tf.Gemma3ForCausalLM(tf.Gemma3TextConfig(**SMALL, **HEAD, **options)), path
+    )
+
+
 FACTORS = {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [2.0, 2.5, 3.0, 4.0]}
 
 FAMILIES: dict[str, Family] = {
@@ -126,6 +133,7 @@ FAMILIES: dict[str, Family] = {
         linear_num_key_heads=2,
         linear_key_head_dim=8,
         linear_value_head_dim=8,
+        layer_types=["linear_attention", FULL],
     ),
     "mistral": family("Mistral", CASCADE, sliding_window=None),
     "mistral_short_window": family("Mistral", PADDED, sliding_window=SHORT),
@@ -137,28 +145,14 @@ FAMILIES: dict[str, Family] = {
     "olmo3": family("Olmo3", PADDED, sliding_window=SHORT),
     "smollm3": family("SmolLM3", CASCADE),
     "granite": family("Granite", CASCADE, logits_scaling=2.0, residual_multiplier=0.5),
-    "stablelm": family("StableLm", CASCADE),
+    "stablelm": family("StableLm", MASKED),
     "starcoder2": family("Starcoder2", CASCADE),
     "starcoder2_window": family("Starcoder2", PADDED, sliding_window=SHORT),
     "gemma": family("Gemma", CASCADE, **HEAD),
     "gemma2_short_window": family("Gemma2", PADDED, **HEAD, sliding_window=SHORT),
     "gemma2_long_window": family("Gemma2", MASKED, **HEAD, sliding_window=LONG),
-    "gemma3_short_window": family(
-        "Gemma3", PADDED, **HEAD, sliding_window=SHORT, layer_types=[SLIDING, FULL]
-    )
-    if False
-    else Family(
-        lambda: tf.Gemma3ForCausalLM(
-            tf.Gemma3TextConfig(**SMALL, **HEAD, sliding_window=SHORT, layer_types=[SLIDING, FULL])
-        ),
-        PADDED,
-    ),
-    "gemma3_long_window": Family(
-        lambda: tf.Gemma3ForCausalLM(
-            tf.Gemma3TextConfig(**SMALL, **HEAD, sliding_window=LONG, layer_types=[SLIDING, FULL])
-        ),
-        CASCADE,
-    ),
+    "gemma3_short_window": gemma3(SHORT, PADDED),
+    "gemma3_long_window": gemma3(LONG, CASCADE),
     "gpt_oss_short_window": family(
         "GptOss", PADDED, **HEAD, **EXPERTS, sliding_window=SHORT, **rope("default")
     ),
@@ -192,9 +186,9 @@ FAMILIES: dict[str, Family] = {
         window_size=SHORT,
     ),
     "gpt2": family("GPT2", CASCADE, causal="LMHeadModel", shape=GPT2),
-    "gptj": family("GPTJ", PADDED, shape=GPT2, rotary_dim=4),
+    "gptj": family("GPTJ", MASKED, shape=GPT2, rotary_dim=4),
     "gpt_bigcode": family("GPTBigCode", CASCADE, shape=GPT2),
-    "codegen": family("CodeGen", PADDED, shape=GPT2, rotary_dim=4),
+    "codegen": family("CodeGen", MASKED, shape=GPT2, rotary_dim=4),
     "opt": family("OPT", CASCADE, shape=OPT),
     "bloom": family("Bloom", PADDED, shape={**IDS, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
     "falcon_rope": family(
@@ -258,7 +252,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "deepseek_v3": family(
         "DeepseekV3",
-        MASKED,
+        CASCADE,
         num_key_value_heads=4,
         q_lora_rank=8,
         kv_lora_rank=8,
@@ -272,36 +266,27 @@ FAMILIES: dict[str, Family] = {
         moe_intermediate_size=16,
         first_k_dense_replace=1,
     ),
-    "llama4_chunked": family(
-        "Llama4",
-        PADDED,
-        **HEAD,
-        attention_chunk_size=SHORT,
-        num_local_experts=2,
-        intermediate_size_mlp=48,
-    )
-    if False
-    else Family(
+    "llama4_chunked": Family(
         lambda: tf.Llama4ForCausalLM(
             tf.Llama4TextConfig(
                 **SMALL,
                 **HEAD,
                 attention_chunk_size=SHORT,
                 num_local_experts=2,
-                intermediate_size_mlp=48,
                 num_experts_per_tok=1,
+                intermediate_size_mlp=48,
             )
         ),
         PADDED,
     ),
     "glm4": family("Glm4", CASCADE, **HEAD),
-    "nemotron": family("Nemotron", CASCADE),
+    "nemotron": family("Nemotron", MASKED),
     "exaone4": family("Exaone4", PADDED, sliding_window=SHORT, layer_types=[SLIDING, FULL]),
     "persimmon": family("Persimmon", CASCADE),
-    "biogpt": family("BioGpt", CASCADE, shape={**OPT, "intermediate_size": 48}),
+    "biogpt": family("BioGpt", MASKED, shape={**OPT, "intermediate_size": 48}),
     "xglm": family(
         "XGLM",
-        CASCADE,
+        MASKED,
         shape={
             **IDS,
             "d_model": 32,
