@@ -171,7 +171,7 @@ def _in_series(model: LocalLM, requests: Sequence[ScoreRequest]) -> _Run:
 
 
 def _at_once(model: LocalLM, requests: Sequence[ScoreRequest], callers: int) -> _Run:
-    model._load().engine.cache.clear()
+    model.clear_cache()
     scores: list[list[float]] = [[] for _ in requests]
     latencies = [0.0] * len(requests)
     left: Iterator[tuple[int, ScoreRequest]] = iter(enumerate(requests))
