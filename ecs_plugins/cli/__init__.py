@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import bench, bench_frontier, demo, frontier, model, shape
+from ecs_plugins.cli import bench, bench_engine, bench_frontier, demo, frontier, model, shape
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app.add_typer(model.app)
 app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
 app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
 app.command("report", help=frontier.REPORT_HELP)(frontier.report)
+bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
 bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
 bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
 app.add_typer(bench.app)

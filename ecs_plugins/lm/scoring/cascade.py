@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
+from ecs_plugins.lm.scoring.fused import fuse
+from ecs_plugins.lm.scoring.last_layer import LastLayer
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
 from ecs_plugins.lm.scoring.runner import Runner
 
@@ -46,6 +49,8 @@ class AttentionPlan:
         shared: Inner nodes, as (first row, one past the last, one past the last descendant).
         prefixes: Prefix states, as (first row, one past the last row behind it, state).
         longest: Tokens of the longest path, prefix included.
+        kept: The rows that are looked at, ascending; the last layer leaves out the others.
+        layers: Attention layers of the model.
         captured: Keys and values of the row itself, per layer, if wanted.
         calls: Attention layers that ran; a model that goes its own way shows here.
     """
@@ -54,6 +59,8 @@ class AttentionPlan:
     shared: list[tuple[int, int, int]] = field(default_factory=list)
     prefixes: list[tuple[int, int, PrefixState]] = field(default_factory=list)
     longest: int = 0
+    kept: Sequence[int] = ()
+    layers: int = 0
     captured: list[tuple[Tensor, Tensor]] | None = None
     calls: int = 0
 
@@ -72,11 +79,16 @@ class AttentionPlan:
         if prefix.ids:
             self.prefixes.append((offset, offset + len(forest.tokens), prefix))
 
+    def kept_within(self, start: int, end: int) -> slice:
+        """Which of the kept rows lie in a range of rows."""
+        return slice(bisect_left(self.kept, start), bisect_left(self.kept, end))
+
 
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     """A second module tree that shares every weight and differs in its attention alone.
 
-    The model itself stays as it is: generation and the reference path keep their attention,
+    Some of its layers make fewer passes over memory (see ``fused``). The model itself stays as
+    it is: generation and the reference path keep their attention,
     in other threads too.
     """
     from transformers import AttentionInterface
@@ -85,6 +97,7 @@ def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     twin = copy.deepcopy(model, shared)
     twin.set_attn_implementation(NAME)
+    fuse(twin)
     return twin
 
 
@@ -120,6 +133,7 @@ def cascade_attention(
     """
     plan = _require_plan(cascade_plan, attention_mask, sliding_window, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query = query.contiguous()  # flash reads every row once per block of keys
     _, heads, rows, _ = query.shape
     layer = plan.calls
     plan.calls += 1
@@ -133,12 +147,35 @@ def cascade_attention(
         weight[0, :, first:stop] = lse.transpose(0, 1).flatten(1, 2)
     blocks = [(stop, end, key[:, :, a:stop], value[:, :, a:stop]) for a, stop, end in plan.shared]
     blocks += [(start, end, *prefix.layers[layer]) for start, end, prefix in plan.prefixes]
-    for start, end, keys, values in blocks:
-        part, lse = attend(query[:, :, start:end], keys, values, causal=False, scale=scale)
-        _merge(out[:, :, start:end], weight[:, :, start:end], part, lse)
+    if plan.calls == plan.layers:
+        kept = list(plan.kept)
+        seen = out[:, :, kept]
+        _add(blocks, query[:, :, kept], seen, weight[:, :, kept], scale, plan.kept_within)
+        out[:, :, kept] = seen
+    else:
+        _add(blocks, query, out, weight, scale, slice)
     if plan.captured is not None:
         plan.captured.append((key, value))
     return out.transpose(1, 2), None
+
+
+def _add(
+    blocks: Sequence[tuple[int, int, Tensor, Tensor]],
+    query: Tensor,
+    out: Tensor,
+    weight: Tensor,
+    scale: float,
+    within: Callable[[int, int], slice],
+) -> None:
+    """Fold attention to further keys into ``out``, in place; ``weight`` is its log-sum-exp."""
+    for start, end, keys, values in blocks:
+        rows = within(start, end)
+        if rows.start == rows.stop:
+            continue
+        part, lse = attend(query[:, :, rows], keys, values, causal=False, scale=scale)
+        share = torch.sigmoid(lse - weight[:, :, rows]).unsqueeze(-1)
+        out[:, :, rows].lerp_(part, share.to(out.dtype))
+        torch.logaddexp(weight[:, :, rows], lse, out=weight[:, :, rows])
 
 
 def _require_plan(
@@ -163,13 +200,6 @@ def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
     """Rows of ``count`` nodes of equal length as a batch: ``[count, heads, length, dim]``."""
     _, heads, _, width = states.shape
     return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
-
-
-def _merge(out: Tensor, weight: Tensor, part: Tensor, lse: Tensor) -> None:
-    """Fold attention to further keys into ``out``, in place; ``weight`` is its log-sum-exp."""
-    share = torch.sigmoid(lse - weight).unsqueeze(-1)
-    out.lerp_(part, share.to(out.dtype))
-    torch.logaddexp(weight, lse, out=weight)
 
 
 def attend(
@@ -215,6 +245,7 @@ class CascadeForward:
     def __init__(self, runner: Runner) -> None:
         self._twin = twin_of(runner.model)
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
+        self._last_layer = LastLayer(self._twin, self._layers)
         self._runner = runner
         self.name = runner.name
         self.max_rows = runner.max_rows
@@ -226,18 +257,19 @@ class CascadeForward:
         *,
         capture: bool = False,
     ) -> tuple[Tensor, KeyValues]:
-        """Run the forests one behind the other in one row.
+        """Run the forests one behind the other in one row; ``rows`` are ascending.
 
         Raises:
             ScoringError: The model cannot be called this way.
         """
-        plan = AttentionPlan(captured=[] if capture else None)
+        plan = AttentionPlan(kept=rows, layers=self._layers, captured=[] if capture else None)
         tokens: list[int] = []
         positions: list[int] = []
         for forest, prefix in groups:
             plan.add(forest, prefix, len(tokens))
             tokens.extend(forest.tokens)
             positions.extend(len(prefix.ids) + depth for depth in forest.depths)
+        self._last_layer.keep(self._runner.ids(rows)[0], len(tokens))
         logits = self._runner.logits(
             self._runner.ids(tokens),
             rows,

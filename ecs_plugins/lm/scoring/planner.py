@@ -39,6 +39,10 @@ _CHECK_TOKENS = 72
 """Long enough for a prefix that is kept and a passage that is shared."""
 
 
+_CHECK_BUDGET = 30
+"""So small that the prefix of the check is computed in pieces and its paths in several packs."""
+
+
 class ScoringPath(StrEnum):
     """The ways to one result, fastest first."""
 
@@ -240,12 +244,15 @@ class ScoringEngine:
         """What a path gets wrong against the reference, if anything."""
         everything = range(len(request.candidates))
         wanted, _ = self.run(ScoringPath.REFERENCE, request, everything)
+        cache, self.cache = self.cache, PrefixCache()
         try:
-            got, _ = self.run(path, request, everything)
+            got, _ = self.run(path, request, everything, TokenBudget(_CHECK_BUDGET))
         except ScoringError as refusal:
             return str(refusal)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as failure:
             return f"the model cannot be called this way ({type(failure).__name__}: {failure})"
+        finally:
+            self.cache = cache
         errors = np.concatenate([np.abs(wanted[key] - got[key]) for key in wanted])
         # Rounding to 16 bits makes single tokens noisy; a wrong path is wrong on average.
         error = float(errors.max() if self.runner.dtype == torch.float32 else errors.mean())

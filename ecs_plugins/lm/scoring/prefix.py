@@ -93,8 +93,7 @@ class PrefixCache:
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        if max_bytes < 0:
-            raise ConfigurationError(f"max_bytes must not be negative, got {max_bytes}")
+        _require_budget(max_bytes)
         self.max_bytes = max_bytes
         self._entries: OrderedDict[Ids, PrefixState] = OrderedDict()
         self._lock = threading.Lock()
@@ -105,7 +104,7 @@ class PrefixCache:
         with self._lock:
             best, length = None, 0
             for key in reversed(self._entries):
-                shared = len(ids) if key[: len(ids)] == ids else common_length(key, ids)
+                shared = common_length(key, ids)
                 if shared > length:
                     best, length = key, shared
                 if length == len(ids):
@@ -131,14 +130,26 @@ class PrefixCache:
             for key in [key for key in self._entries if state.ids[: len(key)] == key]:
                 del self._entries[key]
             self._entries[state.ids] = state
-            used = sum(entry.nbytes for entry in self._entries.values())
-            dropped = 0
-            while used > self.max_bytes:
-                used -= self._entries.popitem(last=False)[1].nbytes
-                dropped += 1
-            self._statistics = replace(
-                self._statistics, evictions=self._statistics.evictions + dropped
-            )
+            self._evict()
+
+    def resize(self, max_bytes: int) -> None:
+        """Change the budget; what no longer fits is dropped at once.
+
+        Raises:
+            ConfigurationError: ``max_bytes`` is negative.
+        """
+        _require_budget(max_bytes)
+        with self._lock:
+            self.max_bytes = max_bytes
+            self._evict()
+
+    def _evict(self) -> None:
+        used = sum(entry.nbytes for entry in self._entries.values())
+        dropped = 0
+        while used > self.max_bytes:
+            used -= self._entries.popitem(last=False)[1].nbytes
+            dropped += 1
+        self._statistics = replace(self._statistics, evictions=self._statistics.evictions + dropped)
 
     def clear(self) -> None:
         """Drop everything and start counting anew."""
@@ -152,3 +163,8 @@ class PrefixCache:
         with self._lock:
             held = sum(entry.nbytes for entry in self._entries.values())
             return replace(self._statistics, entries=len(self._entries), bytes=held)
+
+
+def _require_budget(max_bytes: int) -> None:
+    if max_bytes < 0:
+        raise ConfigurationError(f"the prefix cache cannot have {max_bytes} bytes; 0 keeps nothing")

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.scoring.request import Logprobs
 
-_ROWS_AT_ONCE = 256
+_NORMALISED_AT_ONCE = 2**19
+"""Logits per chunk of the log-softmax: few enough to stay in a processor's cache."""
 _LOGITS_AT_ONCE = 2**26
 
 
@@ -73,17 +73,29 @@ class Runner:
         return torch.as_tensor(model(input_ids=input_ids, **kwargs).logits[:, keep])
 
 
-def target_logprobs(logits: torch.Tensor, targets: Sequence[int]) -> Logprobs:
-    """Natural-log probability of ``targets[i]`` under row i of ``logits`` ``[n, vocabulary]``."""
+def target_logprobs(
+    logits: torch.Tensor, targets: Sequence[int], rows: Sequence[int] | None = None
+) -> Logprobs:
+    """Natural-log probabilities of tokens.
+
+    Args:
+        logits: ``[n, vocabulary]``.
+        targets: Token ids.
+        rows: The row of ``logits`` that predicts each target; row i for the i-th by default.
+
+    Returns:
+        float32, ``[len(targets)]``, in nats.
+    """
     wanted = torch.tensor(targets, dtype=torch.long, device=logits.device)
-    parts: list[torch.Tensor] = []
-    for at in range(0, logits.shape[0], _ROWS_AT_ONCE):
-        rows = logits[at : at + _ROWS_AT_ONCE].float()
-        chosen = rows.gather(1, wanted[at : at + _ROWS_AT_ONCE, None])[:, 0]
-        parts.append(chosen - rows.logsumexp(dim=-1))
-    if not parts:
-        return np.zeros(0, dtype=np.float32)
-    result: Logprobs = torch.cat(parts).cpu().numpy()
+    row = torch.tensor(range(len(targets)) if rows is None else rows, device=logits.device)
+    chosen = torch.empty(len(targets), dtype=torch.float32, device=logits.device)
+    normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
+    step = max(1, _NORMALISED_AT_ONCE // logits.shape[1])
+    for at in range(0, logits.shape[0], step):
+        normaliser[at : at + step] = logits[at : at + step].float().logsumexp(dim=-1)
+    if targets:
+        chosen = logits[row, wanted].float() - normaliser[row]
+    result: Logprobs = chosen.cpu().numpy()
     return result
 
 
