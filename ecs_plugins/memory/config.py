@@ -46,13 +46,16 @@ class MemoryConfig:
         proposal: The vector of a proposition: the ``centroid`` of its cluster, its ``medoid``,
             or a ``summary`` embedded anew.
         reinforce: A proposal that repeats a cold memory is merged into it, not inserted.
-        fill: While the cold store has room, everything is inserted without a contest. With
-            ``on_add="merge"`` this includes items below ``min_support``.
+        fill: While the cold store has room, insert ``all`` (also items below ``min_support``,
+            which are the first to be displaced), insert what is ``supported`` (the paper), or
+            let it ``contest`` an empty slot of free energy 0.
         keep_hot: Proposed items stay in the hot store until they age out (the paper's FIFO),
             instead of moving to the cold store.
         utility: ``observed`` demand (log of the rate at which the memory is asked for or said
             again), or cosine to the recent queries weighted by recency: their mean
             (``query_mean``) or their maximum (``query_max``).
+        recompute_utility: Score cold memories anew at every sleep phase, or keep the utility
+            that they had when inserted.
         utility_window: Recent queries considered.
         utility_decay: Weight per step of age of a query.
         half_life: Steps after which an observed event counts half; ``inf`` never forgets.
@@ -91,9 +94,10 @@ class MemoryConfig:
     min_support: int = 2
     proposal: ProposalKind = "centroid"
     reinforce: bool = True
-    fill: bool = True
+    fill: Literal["all", "supported", "contest"] = "all"
     keep_hot: bool = False
     utility: UtilityKind = "observed"
+    recompute_utility: bool = True
     utility_window: int = 100
     utility_decay: float = 0.99
     half_life: float = 1000.0
@@ -157,6 +161,7 @@ class MemoryConfig:
             "min_support": 3,
             "proposal": "medoid",
             "reinforce": False,
+            "fill": "supported",
             "keep_hot": True,
             "utility": "query_mean",
             "half_life": math.inf,

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.clustering import cluster
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.contest import Contest
+from ecs_plugins.memory.energy import free_energy
+from ecs_plugins.memory.proposals import propose
 from ecs_plugins.memory.types import (
     ColdMemory,
-    Decision,
+    FreeEnergy,
     HotItem,
+    Matrix,
+    Proposal,
     QueryEvent,
+    Scorable,
     SleepPlan,
     StreamStatistics,
     Summarise,
     UtilityFunction,
 )
+from ecs_plugins.memory.utility import entropies, utilities
 
 
 def consolidate(
@@ -56,20 +67,98 @@ def consolidate(
         InvalidInputError: If vectors disagree in shape or are not finite, or the utility returns
             a wrong number of values or a value that is not finite.
     """
-    raise NotImplementedError
-
-
-def replay(decision: Decision) -> Decision:
-    """Recompute probability and outcome of a decision from what it recorded.
-
-    Returns:
-        The decision as recomputed; equal to the one given unless that was tampered with.
-    """
-    raise NotImplementedError
+    vectors = _checked_matrix(hot, cold)
+    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
+    proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
+    room = config.cold_capacity - len(cold)
+    waiting = [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
+    if not (config.fill == "all" and room > 0):
+        fillers, dropped = [], waiting
+    else:
+        fillers, dropped = waiting, []
+    scores = _scores(
+        [*cold, *proposals, *fillers],
+        config,
+        step,
+        queries,
+        statistics or StreamStatistics(),
+        utility,
+    )
+    contest = Contest(cold, scores[: len(cold)], config=config, seed=seed, cycle=cycle)
+    contest.shrink()
+    for proposal, terms in zip(proposals, scores[len(cold) :], strict=False):
+        contest.judge(proposal, terms)
+    for proposal, terms in zip(fillers, scores[len(cold) + len(proposals) :], strict=True):
+        contest.fill(proposal, terms)
+    if config.on_add == "append":
+        for proposal in dropped:
+            contest.discard(proposal)
+    return contest.plan(hot, step)
 
 
 def apply_plan(
     plan: SleepPlan, hot: Sequence[HotItem], cold: Sequence[ColdMemory]
 ) -> tuple[tuple[HotItem, ...], tuple[ColdMemory, ...]]:
     """Return both tiers as they are after the plan (the in-memory reference for a store)."""
-    raise NotImplementedError
+    gone = {memory.id for memory in plan.removed}
+    updated = {memory.id: memory for memory in plan.updated}
+    consumed = set(plan.consumed)
+    judged = {item.id: item for item in plan.judged}
+    kept = (updated.get(memory.id, memory) for memory in cold if memory.id not in gone)
+    return (
+        tuple(judged.get(item.id, item) for item in hot if item.id not in consumed),
+        (*kept, *plan.inserted),
+    )
+
+
+def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matrix:
+    """Return all vectors, hot ones first, after checking shape and finiteness."""
+    items: list[HotItem | ColdMemory] = [*hot, *cold]
+    if not items:
+        return np.zeros((0, 0), dtype=np.float32)
+    if len({item.vector.shape for item in items}) > 1 or items[0].vector.ndim != 1:
+        raise InvalidInputError(
+            "Memories have vectors of different shapes; re-embed the store with one embedder."
+        )
+    vectors = np.stack([item.vector for item in items]).astype(np.float32, copy=False)
+    if not np.isfinite(vectors).all():
+        raise InvalidInputError("A memory's vector holds NaN or infinity; re-embed its text.")
+    return vectors
+
+
+def _split(
+    hot: Sequence[HotItem],
+    vectors: Matrix,
+    config: MemoryConfig,
+    seed: int,
+) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
+    """Return the clusters to be proposed, and those with too little support.
+
+    A cluster whose items have all been judged, and have gained nothing since, is in neither.
+    """
+    supported, unsupported = [], []
+    for rows in cluster(vectors, config, seed):
+        members = [hot[row] for row in rows]
+        if sum(item.evidence.support for item in members) < config.min_support:
+            unsupported.append(members)
+        elif config.keep_hot or any(item.evidence.support > item.judged for item in members):
+            supported.append(members)
+    return supported, unsupported
+
+
+def _scores(
+    items: Sequence[Scorable],
+    config: MemoryConfig,
+    step: int,
+    queries: Sequence[QueryEvent],
+    statistics: StreamStatistics,
+    utility: UtilityFunction | None,
+) -> list[FreeEnergy]:
+    values = utilities(items, config=config, step=step, queries=queries, utility=utility)
+    disorder = entropies(items, config=config, step=step, statistics=statistics)
+    scores = []
+    for item, value, entropy in zip(items, values.tolist(), disorder, strict=True):
+        if not config.recompute_utility and not isinstance(item, Proposal):
+            value = item.utility
+        scores.append(free_energy(value, entropy, config.entropy_weight))
+    return scores

@@ -19,7 +19,7 @@ Matrix: TypeAlias = NDArray[np.float32]
 Floats: TypeAlias = NDArray[np.float64]
 Json: TypeAlias = Mapping[str, object]
 
-DecisionKind = Literal["insert", "replace", "reinforce", "reject", "discard"]
+DecisionKind = Literal["insert", "replace", "reinforce", "reject", "discard", "evict"]
 AdmissionKind = Literal["append", "reinforce_hot", "reinforce_cold"]
 
 
@@ -40,7 +40,8 @@ class Evidence:
         outcomes: (label, decayed weight) of the outcomes seen with the memory, newest last.
         belief: (label, probability) that the memory now says this, most probable first.
         contested: The (older, newer) labels of an unresolved contradiction.
-        spread: Mean of ``1 - cosine`` between the observations and the memory's vector.
+        resultant: Length of the sum of the unit vectors observed; with the direction it gives the
+            sum itself, so the running centroid is exact.
     """
 
     created: int
@@ -54,7 +55,12 @@ class Evidence:
     outcomes: tuple[tuple[str, float], ...] = ()
     belief: tuple[tuple[str, float], ...] = ()
     contested: tuple[str, str] | None = None
-    spread: float = 0.0
+    resultant: float = 1.0
+
+    @property
+    def spread(self) -> float:
+        """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
+        return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
 
     @property
     def label(self) -> str | None:
@@ -131,6 +137,7 @@ class ColdMemory:
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
+        utility: Its utility when it was inserted or last reinforced by a sleep phase.
     """
 
     id: str
@@ -139,6 +146,7 @@ class ColdMemory:
     text: str = ""
     pinned: bool = False
     entropy: float = 0.0
+    utility: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +164,17 @@ class StreamStatistics:
     """What a namespace has taught us about its stream: is a contradiction drift or noise?
 
     Attributes:
-        repeats: Labelled observations of a memory that had a label already.
-        drifts: Contradictions that the next observation confirmed.
-        noises: Contradictions that the next observation did not confirm.
-        labels: Number of distinct outcome labels seen (at least 1 is assumed).
+        repeats: Labelled observations of memories whose label was established.
+        drifts: Contradictions of those that the next observation confirmed.
+        noises: Contradictions of those that the next observation did not confirm.
+        labels: Largest number of outcomes that the caller knows to be possible, or of distinct
+            outcomes seen with one memory, whichever is greater.
     """
 
     repeats: float = 0.0
     drifts: float = 0.0
     noises: float = 0.0
-    labels: int = 0
+    labels: int = 2
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON types."""
@@ -175,14 +184,6 @@ class StreamStatistics:
     def from_json(cls, data: Json) -> StreamStatistics:
         """Rebuild from :meth:`to_json`."""
         return cls(**data)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The nearest stored item of one tier and its cosine to the observation."""
-
-    id: str
-    similarity: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +220,16 @@ class Decision:
         index: Position within the sleep phase.
         kind: ``insert`` (there was room), ``replace`` (the candidate displaced the victim),
             ``reinforce`` (it repeats a cold memory), ``reject`` (it lost), ``discard`` (too
-            little support to be proposed).
-        candidate_id: Id that the candidate has, or would have had, in the cold store.
+            little support to be proposed), ``evict`` (the cold store exceeded its capacity and
+            lost its weakest memory; there is no candidate).
+        candidate_id: Id that the candidate has, or would have had, in the cold store; empty for
+            ``evict``.
         members: Message ids behind the candidate.
         support: Observations behind the candidate.
-        candidate: Its free energy; None for ``discard``.
-        target_id: The victim, or the reinforced memory.
-        victim: The victim's free energy, for ``replace`` and ``reject``.
+        candidate: Its free energy; None for ``discard`` and ``evict``.
+        target_id: The victim, or the reinforced memory; None if there was none (an empty slot,
+            or every memory is pinned).
+        victim: The victim's free energy.
         similarity: Cosine to the reinforced memory, for ``reinforce``.
         delta: ``F(candidate) - F(victim)``.
         temperature: The temperature of this sleep phase.
