@@ -91,7 +91,6 @@ _m001_messages_tiers_decisions = _script(
         metadata TEXT NOT NULL,
         expires REAL,
         evidence TEXT NOT NULL,
-        members INTEGER NOT NULL,
         vector BLOB,
         vector_crc INTEGER
     )""",
@@ -122,6 +121,7 @@ _m001_messages_tiers_decisions = _script(
         entropy REAL,
         free_energy REAL,
         cluster_entropy REAL NOT NULL,
+        utility REAL NOT NULL,
         evidence TEXT NOT NULL,
         vector BLOB NOT NULL,
         text_crc INTEGER NOT NULL,

@@ -82,7 +82,7 @@ class SnapshotStore:
     def _write(self, name: str, graph: npt.NDArray[np.uint8], entries: Entries) -> tuple[str, int]:
         self.directory.mkdir(mode=0o700, exist_ok=True)
         header = json.dumps({"entries": len(entries), "graph": int(graph.nbytes)}).encode() + b"\n"
-        parts = (_MAGIC, header, entries.astype("<i8").tobytes(), memoryview(graph))
+        parts = (_MAGIC, header, entries.astype("<i8").tobytes(), graph.data)
         digest = hashlib.sha256()
         aside = self.directory / f".{name}"
         descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -31,6 +31,8 @@ class HotRow:
     item: HotItem
     metadata: Metadata
     expires: float | None
+    single: bool
+    """Whether it is one message, whose text and vector it borrows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,13 @@ def earliest(*times: float | None) -> float | None:
 
 _HOT = (
     "SELECT h.row, h.id, h.judged, COALESCE(h.text, m.text), h.metadata, h.expires, h.evidence,"
-    " COALESCE(h.vector, m.vector), COALESCE(h.vector_crc, m.vector_crc)"
+    " COALESCE(h.vector, m.vector), COALESCE(h.vector_crc, m.vector_crc), h.vector IS NULL"
     " FROM hot_items h LEFT JOIN messages m ON h.vector IS NULL AND m.id = h.id"
 )
 
 
 def _hot(row: tuple[object, ...], dimension: int) -> HotRow:
-    number, name, judged, text, metadata, expires, evidence, vector, checksum = row
+    number, name, judged, text, metadata, expires, evidence, vector, checksum, single = row
     if text is None or vector is None:
         raise damaged(f"hot item {name}", "message", "restore a backup")
     value = (
@@ -104,7 +106,7 @@ def _hot(row: tuple[object, ...], dimension: int) -> HotRow:
         text=str(text),
         judged=judged,  # type: ignore[arg-type]
     )
-    return HotRow(number, item, _metadata(str(metadata)), expires)  # type: ignore[arg-type]
+    return HotRow(number, item, _metadata(str(metadata)), expires, bool(single))  # type: ignore[arg-type]
 
 
 def hot_rows(
@@ -163,7 +165,7 @@ def insert_hot(
     vector = None if borrowed else pack(item.vector)
     cursor = connection.execute(
         "INSERT INTO hot_items (id, namespace, live, first, support, judged, text, metadata,"
-        " expires, evidence, members, vector, vector_crc) VALUES (?,?,1,?,?,?,?,?,?,?,?,?,?)",
+        " expires, evidence, vector, vector_crc) VALUES (?,?,1,?,?,?,?,?,?,?,?,?)",
         (
             item.id,
             space.id,
@@ -174,7 +176,6 @@ def insert_hot(
             dump(metadata),
             expires,
             dump(item.evidence.to_json()),
-            len(item.members),
             vector,
             None if vector is None else crc(vector),
         ),
@@ -215,15 +216,15 @@ def update_hot(connection: sqlite3.Connection, row: int, item: HotItem) -> None:
 
 _COLD = (
     "SELECT row, id, version, namespace, live, born, died, text, metadata, created, changed,"
-    " expires, pinned, energy, entropy, free_energy, cluster_entropy, evidence, vector,"
-    " text_crc, vector_crc FROM memories"
+    " expires, pinned, energy, entropy, free_energy, cluster_entropy, utility, evidence,"
+    " vector, text_crc, vector_crc FROM memories"
 )
 
 
 def _cold(row: tuple[object, ...], dimension: int) -> ColdRow:
     (
         number, name, version, space, live, born, died, text, metadata, created, changed,
-        expires, pinned, energy, entropy, total, cluster_entropy, evidence, vector,
+        expires, pinned, energy, entropy, total, cluster_entropy, utility, evidence, vector,
         text_crc, vector_crc,
     ) = row  # fmt: skip
     if crc(str(text)) != text_crc:
@@ -242,6 +243,7 @@ def _cold(row: tuple[object, ...], dimension: int) -> ColdRow:
         text=str(text),
         pinned=bool(pinned),
         entropy=cluster_entropy,  # type: ignore[arg-type]
+        utility=utility,  # type: ignore[arg-type]
     )
     return ColdRow(
         number,  # type: ignore[arg-type]
@@ -302,8 +304,9 @@ def insert_cold(
     vector = pack(memory.vector)
     cursor = connection.execute(
         "INSERT INTO memories (id, version, namespace, live, born, text, metadata, created,"
-        " changed, expires, pinned, energy, entropy, free_energy, cluster_entropy, evidence,"
-        " vector, text_crc, vector_crc) VALUES (?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        " changed, expires, pinned, energy, entropy, free_energy, cluster_entropy, utility,"
+        " evidence, vector, text_crc, vector_crc)"
+        " VALUES (?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         (
             memory.id,
             version,
@@ -319,6 +322,7 @@ def insert_cold(
             None if judged is None else judged.entropy,
             None if judged is None else judged.total,
             memory.entropy,
+            memory.utility,
             dump(memory.evidence.to_json()),
             vector,
             crc(memory.text),
@@ -331,12 +335,12 @@ def insert_cold(
 
 def retire_cold(connection: sqlite3.Connection, rows: Iterable[int], sleep: int | None) -> None:
     """Take versions out of the tier: kept for ``sleep``'s undo, or deleted if there is none."""
-    sql = (
-        "DELETE FROM memories WHERE row = ?"
-        if sleep is None
-        else f"UPDATE memories SET live = 0, died = {int(sleep)} WHERE row = ?"
-    )
-    connection.executemany(sql, ((row,) for row in rows))
+    if sleep is None:
+        connection.executemany("DELETE FROM memories WHERE row = ?", ((row,) for row in rows))
+    else:
+        connection.executemany(
+            "UPDATE memories SET live = 0, died = ? WHERE row = ?", ((sleep, row) for row in rows)
+        )
 
 
 def update_cold(connection: sqlite3.Connection, row: int, memory: ColdMemory) -> None:
