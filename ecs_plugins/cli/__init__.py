@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from ecs_plugins.cli import model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -14,6 +15,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+app.add_typer(model.app)
 
 
 @app.callback()

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.base import Segment as Segment
     from ecs_plugins.lm.base import SegmentScore as SegmentScore
     from ecs_plugins.lm.fake import FakeLanguageModel as FakeLanguageModel
+    from ecs_plugins.lm.local import LocalLM as LocalLM
+    from ecs_plugins.lm.prompts import PromptTemplate as PromptTemplate
 
 _EXPORTS = {
     "ChatLayout": ".base",
     "FakeLanguageModel": ".fake",
     "Generation": ".base",
     "LanguageModel": ".base",
+    "LocalLM": ".local",
+    "PromptTemplate": ".prompts",
     "ScoreRequest": ".base",
     "ScoreResult": ".base",
     "Segment": ".base",
@@ -32,6 +36,8 @@ __all__ = [
     "FakeLanguageModel",
     "Generation",
     "LanguageModel",
+    "LocalLM",
+    "PromptTemplate",
     "ScoreRequest",
     "ScoreResult",
     "Segment",

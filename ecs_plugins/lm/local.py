@@ -1,0 +1,309 @@
+"""`LocalLM`: a Hugging Face causal language model behind the scoring seam.
+
+It is a handle: cheap to make, loaded on first use, shared in the process with every other
+handle on the same model, and pickled as its configuration.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.lm.base import (
+    ChatLayout,
+    Generation,
+    ScoreRequest,
+    ScoreResult,
+    Segments,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ecs_plugins.lm.loading import ModelSpec
+    from ecs_plugins.lm.runtime import Runtime
+
+DEFAULT_TOKEN_BUDGET = 768
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What one handle adds to the shared model."""
+
+    name: str
+    layout: ChatLayout | None = None
+    max_tokens: int | None = None
+    token_budget: int = DEFAULT_TOKEN_BUDGET
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigurationError(f"max_tokens must be positive, got {self.max_tokens}")
+        if self.token_budget < 1:
+            raise ConfigurationError(f"token_budget must be positive, got {self.token_budget}")
+
+
+class LocalLM:
+    """A local causal language model that scores and generates; a `LanguageModel`.
+
+    Made from a loaded pair, it uses that pair as it is, on its device and in its dtype.
+    Thread-safe. `from_pretrained` and `bundled` make one from a name.
+
+    Args:
+        model: A causal language model of transformers.
+        tokenizer: Its tokenizer; copied for scoring, never changed.
+        name: The recorded name; the checkpoint's by default.
+        layout: The chat layout; from the tokenizer's chat template by default.
+        max_tokens: A window shorter than the model's own.
+        token_budget: Tokens that may pass through the model at once. Smaller needs less memory;
+            it halves itself when memory runs out.
+
+    Example:
+        >>> model = LocalLM.from_pretrained("path/to/model")  # doctest: +SKIP
+        >>> model.count_tokens(["a passage"])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        name: str | None = None,
+        layout: ChatLayout | None = None,
+        max_tokens: int | None = None,
+        token_budget: int = DEFAULT_TOKEN_BUDGET,
+    ) -> None:
+        config = model.config
+        label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
+        self._spec: ModelSpec | None = None
+        self._pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = (model, tokenizer)
+        self._options = _Options(label, layout, max_tokens, token_budget)
+        self._runtime: Runtime | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | PathLike[str],
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        revision: str | None = None,
+        trust_remote_code: bool = False,
+        allow_pickle: bool = False,
+        local_files_only: bool = False,
+        attn_implementation: str | None = None,
+        layout: ChatLayout | None = None,
+        max_tokens: int | None = None,
+        token_budget: int = DEFAULT_TOKEN_BUDGET,
+    ) -> LocalLM:
+        """A handle on a model directory or on a model of the hub; loaded on first use.
+
+        Naming a hub model is asking for it: it is downloaded if it is not in the local cache
+        and ``local_files_only`` is False. A path is never looked up on the hub.
+
+        Args:
+            name_or_path: A directory, or a name such as ``"organisation/model"``.
+            device: ``"auto"`` (CUDA, else MPS, else CPU) or a torch device.
+            dtype: ``"auto"`` (float32 on a CPU, 16 bits on a GPU), ``"float32"``,
+                ``"float16"`` or ``"bfloat16"``.
+            revision: Branch, tag or commit on the hub.
+            trust_remote_code: Run code that the checkpoint brings along.
+            allow_pickle: Accept weights that are not safetensors; unpickling can run code.
+            local_files_only: Never download.
+            attn_implementation: Passed to transformers.
+            layout: The chat layout; from the chat template by default.
+            max_tokens: A window shorter than the model's own.
+            token_budget: Tokens that may pass through the model at once.
+
+        Raises:
+            ModelNotFoundError: A path leads to no model directory. (Everything else that can be
+                wrong with a model is found on first use, or by `warmup`.)
+            ConfigurationError: An argument is out of range.
+        """
+        from ecs_plugins.lm.loading import ModelSpec
+
+        spec = ModelSpec(
+            fspath(name_or_path),
+            device,
+            dtype,
+            revision,
+            trust_remote_code,
+            allow_pickle,
+            local_files_only,
+            attn_implementation,
+        )
+        spec.require_directory()
+        return cls._of(spec, _Options(spec.name_or_path, layout, max_tokens, token_budget))
+
+    @classmethod
+    def bundled(cls, *, device: str = "auto", dtype: str = "auto") -> LocalLM:
+        """A handle on the offline default model.
+
+        Raises:
+            ModelNotFoundError: It is not installed; the message says how to install it.
+        """
+        from ecs_plugins.lm.bundled import bundled_path
+
+        return cls.from_pretrained(bundled_path(), device=device, dtype=dtype)
+
+    @classmethod
+    def _of(cls, spec: ModelSpec, options: _Options, runtime: Runtime | None = None) -> LocalLM:
+        self = cls.__new__(cls)
+        self._spec = spec
+        self._pair = None
+        self._options = options
+        self._runtime = runtime
+        self._lock = threading.Lock()
+        return self
+
+    @property
+    def name(self) -> str:
+        """The hub name, the path, or the name given."""
+        return self._options.name
+
+    @property
+    def layout(self) -> ChatLayout:
+        """The layout of one user turn and its reply."""
+        return self._options.layout or self._load().layout
+
+    @property
+    def max_tokens(self) -> int:
+        """The window in tokens."""
+        window = self._load().window
+        return min(window, self._options.max_tokens or window)
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Token log-probabilities of every scored segment, in nats.
+
+        Raises:
+            InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
+            ScoringError: The model's numbers cannot be trusted, or memory does not suffice.
+            ModelError: The model cannot be loaded or is not causal.
+        """
+        from ecs_plugins.lm.runtime import encode_request, to_result
+
+        runtime, window = self._load(), self.max_tokens
+        encoded = [encode_request(runtime.encoder, request) for request in requests]
+        for request in encoded:
+            request.require_room(window)
+        results = []
+        for request in encoded:
+            with runtime.lock:
+                scores = runtime.engine.score(
+                    request, window=window, token_budget=self._options.token_budget
+                )
+            results.append(to_result(request, scores))
+        return results
+
+    def generate(
+        self,
+        prompts: Sequence[Segments],
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 42,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
+        """Continue each prompt; greedy at temperature 0, else seeded sampling.
+
+        Raises:
+            InvalidInputError: An option is out of range, or a prompt with its new tokens is
+                longer than the window.
+            ModelError: The model cannot be loaded, or memory does not suffice.
+        """
+        from ecs_plugins.lm.generation import GenerationOptions
+        from ecs_plugins.lm.runtime import encode_prompt
+
+        if isinstance(stop, str):
+            raise InvalidInputError(f"stop is a list of texts; write [{stop!r}]")
+        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, tuple(stop))
+        runtime, window = self._load(), self.max_tokens
+        encoded = [encode_prompt(runtime.encoder, prompt) for prompt in prompts]
+        for n, ids in enumerate(encoded):
+            if len(ids) + max_new_tokens > window:
+                raise InvalidInputError(
+                    f"prompt {n} has {len(ids)} tokens; with {max_new_tokens} new ones that is "
+                    f"more than the model's window of {window}: shorten it or ask for fewer"
+                )
+        with runtime.lock:
+            return runtime.generator.generate(encoded, options)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special tokens off."""
+        from ecs_plugins.lm.tokenization import count
+
+        return count(self._load().encoder, texts)
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> Segments:
+        """Several turns as one prompt for the assistant's next turn; contents are untrusted.
+
+        Args:
+            messages: ``{"role": ..., "content": ...}`` in order.
+
+        Raises:
+            ConfigurationError: The model's chat template refuses these messages.
+        """
+        from ecs_plugins.lm.prompts import render_chat
+
+        return render_chat(self._load().tokenizer, messages)
+
+    def warmup(self) -> LocalLM:
+        """Load the model and run its self-check now instead of on first use."""
+        runtime = self._load()
+        with runtime.lock:
+            runtime.engine.warm_up()
+        return self
+
+    def close(self) -> None:
+        """Let go of the model; its memory is freed once no other handle holds it.
+
+        A handle made from a name loads it again when used; one made from a pair cannot.
+        """
+        with self._lock:
+            self._runtime = None
+            self._pair = None
+
+    def _load(self) -> Runtime:
+        runtime = self._runtime
+        if runtime is not None:
+            return runtime
+        from ecs_plugins.lm.runtime import Runtime, shared_runtime
+
+        with self._lock:
+            if self._runtime is None:
+                if self._spec is not None:
+                    self._runtime = shared_runtime(self._spec)
+                elif self._pair is not None:
+                    self._runtime = Runtime(*self._pair, name=self.name)
+                else:
+                    raise ModelError(
+                        f"{self.name} was closed; make a new LocalLM from a model and tokenizer"
+                    )
+            return self._runtime
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._spec is None:
+            raise ConfigurationError(
+                "a LocalLM made from a loaded model cannot be pickled; make it with "
+                "LocalLM.from_pretrained, which pickles as its configuration"
+            )
+        return (LocalLM._of, (self._spec, self._options))
+
+    def __copy__(self) -> LocalLM:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, object]) -> LocalLM:
+        """The weights are shared, never copied."""
+        if self._spec is None:
+            return self
+        return LocalLM._of(self._spec, self._options, self._runtime)
+
+    def __repr__(self) -> str:
+        if self._spec is None:
+            return f"LocalLM({self.name!r}, from a loaded model)"
+        return f"LocalLM({self.name!r}, device={self._spec.device!r}, dtype={self._spec.dtype!r})"

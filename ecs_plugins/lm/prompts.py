@@ -1,0 +1,253 @@
+"""Prompts: plain-text templates and chat layouts become trusted and untrusted segments.
+
+Template text is trusted, so its special tokens are parsed; what fills a field is not. A prompt
+is laid out as the scoring seam wants it:
+
+    prefix       = layout.head + before
+    candidate    = passage
+    continuation = after + layout.tail + cue + response
+
+Chat templates are rendered once with sentinels in place of the contents and cut there, so the
+contents never pass through the template language.
+"""
+
+from __future__ import annotations
+
+import string
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.base import ChatLayout, Segment, Segments
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+PLAIN = ChatLayout(head="", tail="\n", chat=False)
+"""The layout of a model without a chat template."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptTemplate:
+    """Plain text with ``{fields}``; replace any part with your own.
+
+    One space directly before a field belongs to the field, so that a tokenizer sees " Paris"
+    and not "Paris"; a field that is empty and not scored leaves that space out too.
+
+    Attributes:
+        before: In the prefix, shared by all passages. May hold ``{context}``, ``{question}``.
+        passage: The wrapper of one passage, with ``{passage}``. All of it belongs to the
+            candidate: the empty candidate leaves nothing behind.
+        after: First part of the continuation, still said by the user.
+        cue: The start of the reply.
+        response: The rest of the reply, usually ``{answer}``.
+
+    Raises:
+        ConfigurationError: A part is not a valid template, or ``{passage}`` is missing from
+            ``passage`` or stands elsewhere.
+    """
+
+    before: str = "{context}"
+    passage: str = "{passage}\n"
+    after: str = "Question: {question}"
+    cue: str = "Answer:"
+    response: str = " {answer}"
+
+    def __post_init__(self) -> None:
+        for part in fields(self):
+            names = [name for _, name in _parse(getattr(self, part.name), part.name)]
+            if ("passage" in names) is not (part.name == "passage"):
+                raise ConfigurationError(
+                    f"{{passage}} belongs into the part 'passage' of a PromptTemplate and nowhere "
+                    f"else; got {part.name}={getattr(self, part.name)!r}"
+                )
+
+    def prefix(self, layout: ChatLayout, values: Mapping[str, str]) -> Segments:
+        """What stands before every passage.
+
+        Raises:
+            ConfigurationError: A field of the template has no value.
+        """
+        return _merge((_trusted(layout.head), *_fill("before", self.before, values)))
+
+    def candidate(self, passage: str, values: Mapping[str, str] | None = None) -> Segments:
+        """One passage in its wrapper; nothing at all for the empty passage."""
+        if not passage:
+            return ()
+        return _merge(_fill("passage", self.passage, {**(values or {}), "passage": passage}))
+
+    def continuation(
+        self,
+        layout: ChatLayout,
+        values: Mapping[str, str],
+        scored: Collection[str] = ("answer",),
+    ) -> Segments:
+        """What follows every passage, with the fields named in ``scored`` marked as scored.
+
+        Raises:
+            ConfigurationError: A field has no value, or a scored field is not in the template.
+        """
+        segments = (
+            *_fill("after", self.after, values, scored),
+            _trusted(layout.tail),
+            *_fill("cue", self.cue, values, scored),
+            *_fill("response", self.response, values, scored),
+        )
+        present = {
+            name
+            for part in (self.after, self.cue, self.response)
+            for _, name in _parse(part, "")
+            if name
+        }
+        if unknown := sorted(set(scored) - present):
+            raise ConfigurationError(
+                f"cannot score {unknown}: the template's after, cue and response hold "
+                f"{sorted(present)}. Add the field to one of them or score another."
+            )
+        return _merge(segments)
+
+    def prompt(self, layout: ChatLayout, passage: str, values: Mapping[str, str]) -> Segments:
+        """Everything up to and with the cue: a prompt to generate the response from."""
+        return _merge(
+            (
+                *self.prefix(layout, values),
+                *self.candidate(passage, values),
+                *_fill("after", self.after, values),
+                _trusted(layout.tail),
+                *_fill("cue", self.cue, values),
+            )
+        )
+
+
+def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
+    """The layout around one user turn, from the chat template if there is a usable one."""
+    if not getattr(tokenizer, "chat_template", None):
+        return PLAIN
+    try:
+        head, tail = _cut(tokenizer, [{"role": "user", "content": ""}])
+    except ConfigurationError as error:
+        warnings.warn(
+            f"the chat template cannot be used, a plain layout is used instead: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return PLAIN
+    return ChatLayout(head=head, tail=tail, chat=True)
+
+
+def render_chat(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
+) -> Segments:
+    """Several turns as one prompt for the assistant's next turn; contents are untrusted.
+
+    Args:
+        tokenizer: The model's tokenizer. Without a chat template the turns are laid out as
+            ``User: ...`` lines.
+        messages: ``{"role": ..., "content": ...}`` in order.
+
+    Raises:
+        ConfigurationError: A message lacks its role or content, or the model's chat template
+            refuses these roles or drops a content.
+    """
+    for message in messages:
+        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            raise ConfigurationError("a message needs a 'role' and a 'content', both text")
+    if not messages:
+        raise ConfigurationError("a chat needs at least one message")
+    if not getattr(tokenizer, "chat_template", None):
+        texts = [f"\n{m['role'].capitalize()}:" for m in messages]
+        texts = [texts[0].lstrip("\n"), *texts[1:], "\nAssistant:"]
+        contents = [f" {m['content']}" for m in messages]
+    else:
+        texts = _cut(tokenizer, messages)
+        contents = [m["content"] for m in messages]
+    woven = [_trusted(texts[0])]
+    for content, text in zip(contents, texts[1:], strict=True):
+        woven += [Segment(content), _trusted(text)]
+    return _merge(woven)
+
+
+def _cut(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[str]:
+    """Template text around the contents: one piece more than there are messages."""
+    marks = [f"ECS{index:04d}SENTINEL" for index in range(len(messages))]
+    chat = [{"role": m["role"], "content": mark} for m, mark in zip(messages, marks, strict=True)]
+    try:
+        # A thinking block would stand between the question and the answer that is scored;
+        # templates that know no such switch ignore it.
+        text = tokenizer.apply_chat_template(
+            chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        )
+    except Exception as error:  # templates raise whatever their authors chose
+        raise ConfigurationError(
+            f"the model's chat template refuses these messages ({error}); use the roles and the "
+            "order that the model was trained with"
+        ) from error
+    pieces: list[str] = []
+    rest = str(text)
+    for mark in marks:
+        if rest.count(mark) != 1:
+            raise ConfigurationError(
+                "the model's chat template drops, repeats or reorders a message; use the roles "
+                "and the order that the model was trained with"
+            )
+        piece, _, rest = rest.partition(mark)
+        pieces.append(piece)
+    return [*pieces, rest]
+
+
+def _parse(text: str, part: str) -> list[tuple[str, str | None]]:
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the part {part!r} of a PromptTemplate is not a valid template ({error}); write a "
+            "literal brace as {{ or }}"
+        ) from error
+    for _, name, spec, conversion in parsed:
+        if name is not None and (spec or conversion or not name.isidentifier()):
+            raise ConfigurationError(
+                f"a field of a PromptTemplate is a plain name such as {{question}}; "
+                f"got {{{name}}} with format or conversion in {part!r}"
+            )
+    return [(literal, name) for literal, name, _, _ in parsed]
+
+
+def _fill(
+    part: str, text: str, values: Mapping[str, str], scored: Collection[str] = ()
+) -> list[Segment]:
+    out: list[Segment] = []
+    for literal, name in _parse(text, part):
+        if name is None:
+            out.append(_trusted(literal))
+            continue
+        if name not in values:
+            raise ConfigurationError(
+                f"the part {part!r} of the template needs {{{name}}}, but only "
+                f"{sorted(values)} are given"
+            )
+        value, space = values[name], literal.endswith(" ")
+        out.append(_trusted(literal[:-1] if space else literal))
+        if value:
+            out.append(Segment(" " * space + value, scored=name in scored))
+        elif name in scored:
+            out.append(Segment("", scored=True))
+    return out
+
+
+def _trusted(text: str) -> Segment:
+    return Segment(text, trusted=True)
+
+
+def _merge(segments: Sequence[Segment]) -> Segments:
+    """Join neighbouring template texts, so that they are tokenised as the template has them."""
+    out: list[Segment] = []
+    for segment in segments:
+        if not segment.text and not segment.scored:
+            continue
+        if out and segment.trusted and out[-1].trusted:
+            out[-1] = _trusted(out[-1].text + segment.text)
+        else:
+            out.append(segment)
+    return tuple(out)

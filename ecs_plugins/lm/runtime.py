@@ -1,0 +1,136 @@
+"""A loaded pair with everything that belongs to it, shared by all who asked for the same one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.lm.base import ScoreRequest, ScoreResult, SegmentScore
+from ecs_plugins.lm.generation import Generator
+from ecs_plugins.lm.loading import ModelSpec, load
+from ecs_plugins.lm.prompts import chat_layout
+from ecs_plugins.lm.scoring.planner import EngineResult, ScoringEngine
+from ecs_plugins.lm.scoring.profile import profile_of
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
+from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.tokenization import SegmentEncoder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ecs_plugins.lm.base import Segments
+
+
+class Runtime:
+    """A model and its tokenizer, ready to score and generate.
+
+    Attributes:
+        lock: Held while the model computes: one forward at a time per loaded model.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
+    ) -> None:
+        self.lock = threading.RLock()
+        self.tokenizer = tokenizer
+        self.layout = chat_layout(tokenizer)
+        template = getattr(tokenizer, "chat_template", None)
+        control_text = f"{self.layout.head}{self.layout.tail}{template or ''}"
+        self.encoder = SegmentEncoder(tokenizer, control_text)
+        runner = Runner(model, name)
+        profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
+        self.window = profile.window
+        self.engine = ScoringEngine(runner, profile)
+        self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
+
+
+_SHARED: WeakValueDictionary[ModelSpec, Runtime] = WeakValueDictionary()
+_LOADING: dict[ModelSpec, threading.Lock] = {}
+_REGISTRY = threading.Lock()
+
+
+def shared_runtime(spec: ModelSpec) -> Runtime:
+    """The one runtime of this process for a specification, loaded on first use.
+
+    It lives as long as somebody holds it.
+    """
+    with _REGISTRY:
+        loading = _LOADING.setdefault(spec, threading.Lock())
+    with loading:
+        runtime = _SHARED.get(spec)
+        if runtime is None:
+            runtime = Runtime(*load(spec), name=spec.name_or_path)
+            _SHARED[spec] = runtime
+        return runtime
+
+
+def encode_prompt(encoder: SegmentEncoder, prompt: Segments) -> tuple[int, ...]:
+    """A whole prompt in ids, with BOS where the tokenizer adds one.
+
+    Raises:
+        InvalidInputError: The prompt has no tokens and the tokenizer no token to begin with.
+    """
+    ids = encoder.with_lead(encoder.join(prompt, at_head=True)) or encoder.start
+    if not ids:
+        raise InvalidInputError("an empty prompt cannot be continued; give it some text")
+    return ids
+
+
+def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenRequest:
+    """A request in ids, in which something precedes the first scored token.
+
+    Raises:
+        InvalidInputError: A scored segment has no tokens, or nothing can precede it.
+    """
+    continuations = tuple(_continuation(encoder, c, request.name) for c in request.continuations)
+    candidates = tuple(encoder.join(candidate) for candidate in request.candidates)
+    prefix = encoder.with_lead(encoder.join(request.prefix, at_head=True))
+    if not prefix and not all(candidates) and any(c.spans[0][0] == 0 for c in continuations):
+        prefix = encoder.start
+        if not prefix:
+            raise InvalidInputError(
+                "nothing precedes the first scored token and the tokenizer has no token to begin "
+                "with; put some text before it"
+            )
+    return TokenRequest(prefix, candidates, continuations, request.name)
+
+
+def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Continuation:
+    ids: tuple[int, ...] = ()
+    spans: list[tuple[int, int]] = []
+    for segment, piece in zip(segments, encoder.encode(segments), strict=True):
+        if segment.scored:
+            if not piece:
+                raise InvalidInputError(
+                    f"nothing to score{f' in {name}' if name else ''}: {segment.text!r} has no "
+                    "tokens; leave out empty answers"
+                )
+            spans.append((len(ids), len(ids) + len(piece)))
+        ids += piece
+    return Continuation(ids[: spans[-1][1]], tuple(spans))
+
+
+def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
+    """The engine's answer in the shape of the seam; NaN where nothing could be scored."""
+    rows = []
+    for k in range(len(request.candidates)):
+        row = []
+        for m, continuation in enumerate(request.continuations):
+            lengths = [b - a for a, b in continuation.spans]
+            flat = engine.scores.get((k, m))
+            if flat is None:
+                flat = np.full(sum(lengths), np.nan, dtype=np.float32)
+            row.append(_split(flat, lengths))
+        rows.append(tuple(row))
+    tokens = tuple(len(candidate) for candidate in request.candidates)
+    return ScoreResult(tuple(rows), tokens, engine.computed_tokens, engine.unscored)
+
+
+def _split(flat: np.ndarray, lengths: Sequence[int]) -> tuple[SegmentScore, ...]:
+    borders = np.cumsum(lengths)[:-1]
+    return tuple(SegmentScore(part.astype(np.float32)) for part in np.split(flat, borders))

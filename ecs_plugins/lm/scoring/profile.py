@@ -1,0 +1,145 @@
+"""What a model's configuration says about sharing a prefix: the planner's first net.
+
+A wrong shortcut raises nothing, it returns wrong numbers: a sliding window that is ignored, a
+bias by key index that does not know of restarted positions, a rotary scaling that depends on
+the longest position of a call. Each is named here, with the length from which it matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_UNKNOWN_WINDOW = 32768
+_MASKED_ATTENTION = {"eager", "sdpa"}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A reason not to take a path for prompts longer than ``beyond`` tokens."""
+
+    reason: str
+    beyond: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelProfile:
+    """What the planner needs to know of a model.
+
+    Attributes:
+        window: The longest prompt that the model takes, in tokens.
+        sharing: Obstacles to computing a prefix once and packing what follows it.
+        batching: Obstacles to batches of different lengths.
+        pads_on_the_left: Whether prompts of different lengths can be generated from together:
+            recurrent states and key-counting biases see the padding.
+    """
+
+    window: int
+    sharing: tuple[Obstacle, ...] = ()
+    batching: tuple[Obstacle, ...] = ()
+    pads_on_the_left: bool = True
+
+    def against_sharing(self, length: int) -> str | None:
+        """Why prompts of this length cannot share a prefix, if so."""
+        return _first((*self.sharing, *self.batching), length)
+
+    def against_batching(self, length: int) -> str | None:
+        """Why prompts of this length cannot be padded to a batch, if so."""
+        return _first(self.batching, length)
+
+
+def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: int) -> ModelProfile:
+    """Read a loaded model's configuration.
+
+    Args:
+        model: The model.
+        takes: Names of its forward's arguments.
+        tokenizer_limit: The tokenizer's ``model_max_length``, used if the model names no window.
+    """
+    config = model.config.get_text_config()
+    sharing = (*_layers(model, config), *_positions(config, takes), *_attention(model, takes))
+    return ModelProfile(
+        window=_window(config, tokenizer_limit),
+        sharing=sharing,
+        batching=tuple(_rope(config)),
+        pads_on_the_left=all(obstacle.beyond for obstacle in sharing),
+    )
+
+
+def _first(obstacles: tuple[Obstacle, ...], length: int) -> str | None:
+    return next((o.reason for o in obstacles if length > o.beyond), None)
+
+
+def _window(config: Any, tokenizer_limit: int) -> int:
+    for name in ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value
+    return tokenizer_limit if tokenizer_limit < 10**9 else _UNKNOWN_WINDOW
+
+
+def _layers(model: PreTrainedModel, config: Any) -> list[Obstacle]:
+    out: list[Obstacle] = []
+    if getattr(model, "_is_stateful", False):
+        out.append(Obstacle("its layers carry a recurrent state"))
+    types = set(getattr(config, "layer_types", None) or ())
+    if others := sorted(str(t) for t in types - {_FULL, _SLIDING}):
+        out.append(Obstacle(f"it has layers of type {', '.join(others)}"))
+    window = getattr(config, "sliding_window", None)
+    slides = _SLIDING in types if types else getattr(config, "use_sliding_window", True)
+    if isinstance(window, int) and slides:
+        out.append(Obstacle(f"its attention slides over a window of {window} tokens", window))
+    chunk = getattr(config, "attention_chunk_size", None)
+    if isinstance(chunk, int):
+        out.append(Obstacle(f"its attention is cut into chunks of {chunk} tokens", chunk))
+    local = getattr(config, "attention_types", None) or getattr(config, "attention_layers", None)
+    if local and "local" in str(local):
+        local_window = int(getattr(config, "window_size", 0))
+        out.append(Obstacle(f"its local attention sees {local_window} tokens", local_window))
+    return out
+
+
+def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
+    inner = getattr(config, "attn_config", None)
+    alibi = getattr(config, "alibi", False) or getattr(inner, "alibi", False)
+    if alibi or config.model_type == "bloom":
+        return [Obstacle("its ALiBi bias counts keys, not positions")]
+    if "position_ids" not in takes:
+        return [Obstacle("its positions cannot be set")]
+    return []
+
+
+def _attention(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
+    out: list[Obstacle] = []
+    if "past_key_values" not in takes:
+        out.append(Obstacle("it has no key-value cache"))
+    kind = str(getattr(model.config, "_attn_implementation", None) or "eager")
+    if kind not in _MASKED_ATTENTION:
+        out.append(Obstacle(f"its attention implementation {kind!r} takes no tree mask"))
+    return out
+
+
+def _rope(config: Any) -> list[Obstacle]:
+    """Rotary scalings by the longest position of a call; they matter beyond the first length."""
+    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if not isinstance(parameters, Mapping):
+        return []
+    nested = [value for value in parameters.values() if isinstance(value, Mapping)]
+    out: list[Obstacle] = []
+    for entry in (parameters, *nested):
+        kind = entry.get("rope_type", entry.get("type"))
+        if kind in ("dynamic", "longrope"):
+            first: int | None = (
+                entry.get("original_max_position_embeddings")
+                or getattr(config, "original_max_position_embeddings", None)
+                or getattr(config, "max_position_embeddings", None)
+            )
+            out.append(
+                Obstacle(f"its {kind} rotary scaling depends on the longest prompt", first or 0)
+            )
+    return out

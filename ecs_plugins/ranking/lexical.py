@@ -1,0 +1,115 @@
+"""Rankers that count words: TF-IDF (vanilla and query-aware) and BM25.
+
+The two TF-IDF rankers are the zero-cost strategies of The Efficiency Frontier: the vanilla one
+ranks by corpus statistics alone, the query-aware one by the cosine with the question.
+Statistics are those of the passages at hand; there is no index to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ecs_plugins.ranking.base import Ranking
+from ecs_plugins.ranking.text import terms
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+
+
+def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_matrix | None:
+    """L2-normalised TF-IDF rows, shape ``[len(texts), terms]``; None if no text has a term.
+
+    Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
+    every text still counts a little and a single text has a vector.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if not any(terms(text) for text in texts):
+        return None
+    vectorizer = TfidfVectorizer(
+        tokenizer=terms, token_pattern=None, lowercase=False, ngram_range=ngrams
+    )
+    return vectorizer.fit_transform(texts)
+
+
+class TfidfQueryRanker:
+    """Query-aware TF-IDF: cosine between the query's and the passage's TF-IDF vectors.
+
+    Args:
+        ngrams: Shortest and longest word n-gram.
+    """
+
+    name = "tfidf_query"
+
+    def __init__(self, ngrams: tuple[int, int] = (1, 1)) -> None:
+        self._ngrams = ngrams
+
+    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
+        """Scores in [0, 1]; all zero where no passage shares a term with the query."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        if not any(terms(passage) for passage in passages):
+            return Ranking.from_scores([0.0] * len(passages))
+        vectorizer = TfidfVectorizer(
+            tokenizer=terms, token_pattern=None, lowercase=False, ngram_range=self._ngrams
+        )
+        rows = vectorizer.fit_transform(passages)
+        cosines = rows @ vectorizer.transform([query]).T
+        # Sums over the same terms in another order differ in the last bits; a tie must tie.
+        return Ranking.from_scores(cosines.toarray()[:, 0].round(12))
+
+
+class TfidfRanker:
+    """Vanilla TF-IDF: the mean TF-IDF weight of a passage's distinct terms, query unused.
+
+    The weights of a passage are ``tf * idf`` without length normalisation; their mean favours
+    passages of rare and repeated terms, whatever their length.
+    """
+
+    name = "tfidf"
+
+    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
+        """Scores are non-negative; a passage without terms has 0."""
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        del query
+        if not any(terms(passage) for passage in passages):
+            return Ranking.from_scores([0.0] * len(passages))
+        vectorizer = TfidfVectorizer(
+            tokenizer=terms, token_pattern=None, lowercase=False, norm=None
+        )
+        rows = vectorizer.fit_transform(passages)
+        totals = np.asarray(rows.sum(axis=1)).ravel()
+        distinct = rows.getnnz(axis=1)
+        return Ranking.from_scores((totals / distinct.clip(min=1)).round(12))
+
+
+class BM25Ranker:
+    """Okapi BM25 in Lucene's variant, by bm25s.
+
+    Args:
+        k1: Saturation of term frequency.
+        b: Strength of length normalisation.
+    """
+
+    name = "bm25"
+
+    def __init__(self, k1: float = 1.2, b: float = 0.75) -> None:
+        self._k1 = k1
+        self._b = b
+
+    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
+        """Scores are non-negative; all zero where no passage shares a term with the query."""
+        import bm25s
+
+        corpus = [terms(passage) for passage in passages]
+        known = {term for words in corpus for term in words}
+        asked = [term for term in terms(query) if term in known]
+        if not asked:
+            return Ranking.from_scores([0.0] * len(passages))
+        index = bm25s.BM25(k1=self._k1, b=self._b, method="lucene")
+        index.index(corpus, show_progress=False)
+        return Ranking.from_scores(index.get_scores(asked).tolist())

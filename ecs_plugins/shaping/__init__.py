@@ -1,0 +1,75 @@
+"""Entropic Context Shaping: which passages help to answer a question, and which hurt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ecs_plugins._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ecs_plugins.shaping.config import DEFAULT_TOP_K as DEFAULT_TOP_K
+    from ecs_plugins.shaping.config import ShapingConfig as ShapingConfig
+    from ecs_plugins.shaping.passages import Unit as Unit
+    from ecs_plugins.shaping.passages import join_units as join_units
+    from ecs_plugins.shaping.passages import split_passages as split_passages
+    from ecs_plugins.shaping.protocol import ScoringTask as ScoringTask
+    from ecs_plugins.shaping.protocol import Signal as Signal
+    from ecs_plugins.shaping.protocol import UnitUtility as UnitUtility
+    from ecs_plugins.shaping.result import PassageVerdict as PassageVerdict
+    from ecs_plugins.shaping.result import ShapedContext as ShapedContext
+    from ecs_plugins.shaping.shaper import ContextShaper as ContextShaper
+    from ecs_plugins.shaping.signals import SIGNALS as SIGNALS
+    from ecs_plugins.shaping.signals import AnswerShift as AnswerShift
+    from ecs_plugins.shaping.signals import JointShift as JointShift
+    from ecs_plugins.shaping.signals import QueryLikelihood as QueryLikelihood
+    from ecs_plugins.shaping.utility import Verdict as Verdict
+    from ecs_plugins.shaping.utility import marginal_logprob as marginal_logprob
+    from ecs_plugins.shaping.utility import pragmatic_utility as pragmatic_utility
+
+_EXPORTS = {
+    "AnswerShift": ".signals",
+    "ContextShaper": ".shaper",
+    "DEFAULT_TOP_K": ".config",
+    "JointShift": ".signals",
+    "PassageVerdict": ".result",
+    "QueryLikelihood": ".signals",
+    "SIGNALS": ".signals",
+    "ScoringTask": ".protocol",
+    "ShapedContext": ".result",
+    "ShapingConfig": ".config",
+    "Signal": ".protocol",
+    "Unit": ".passages",
+    "UnitUtility": ".protocol",
+    "Verdict": ".utility",
+    "join_units": ".passages",
+    "marginal_logprob": ".utility",
+    "pragmatic_utility": ".utility",
+    "split_passages": ".passages",
+}
+
+__all__ = [
+    "DEFAULT_TOP_K",
+    "SIGNALS",
+    "AnswerShift",
+    "ContextShaper",
+    "JointShift",
+    "PassageVerdict",
+    "QueryLikelihood",
+    "ScoringTask",
+    "ShapedContext",
+    "ShapingConfig",
+    "Signal",
+    "Unit",
+    "UnitUtility",
+    "Verdict",
+    "join_units",
+    "marginal_logprob",
+    "pragmatic_utility",
+    "split_passages",
+]
+
+__getattr__, _lazy_dir = lazy_exports(__name__, _EXPORTS)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,143 @@
+"""The three ways in which scored passages become kept ones.
+
+``independent`` scores once against the given context. ``stream`` is Algorithm 1: passages in the
+given order, and an accepted one joins the context C. ``greedy`` takes the best, lets it join C
+and scores the others again, so that a repetition loses its utility and a second hop gets its
+chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.shaping.redundancy import NearRepetitions
+from ecs_plugins.shaping.scoring import PassageScorer
+from ecs_plugins.shaping.selection import Decision, Limits, Scored, by_score, redundant, select
+from ecs_plugins.shaping.utility import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Scores and decisions by passage index; a passage without a decision was not scored."""
+
+    scored: dict[int, Scored]
+    decisions: dict[int, Decision]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What is to be decided on.
+
+    Attributes:
+        indices: Passages of the pool, in input order.
+        passages: All passages, by index.
+        tokens: Their tokens, by index.
+        context: What is known before any of them.
+    """
+
+    indices: tuple[int, ...]
+    passages: Sequence[str]
+    tokens: Sequence[int]
+    context: str
+
+    def known(self, kept: Sequence[int]) -> list[str]:
+        """The context once some passages are accepted, in order of acceptance."""
+        return [self.context, *(self.passages[index] for index in kept)]
+
+
+def independent(
+    candidates: Candidates, scorer: PassageScorer, limits: Limits, repetitions: NearRepetitions
+) -> Outcome:
+    """Score every passage once; the order of the passages does not matter."""
+    scored = scorer.score(candidates.indices, candidates.known(()))
+    return Outcome(scored, select(scored, candidates.tokens, limits, repetitions))
+
+
+def stream(
+    candidates: Candidates, scorer: PassageScorer, limits: Limits, repetitions: NearRepetitions
+) -> Outcome:
+    """Algorithm 1. Passages that cannot be kept any more are not scored at all.
+
+    Raises:
+        ConfigurationError: The signal only ranks, so nothing can be accepted one by one.
+    """
+    if limits.threshold is None:
+        raise ConfigurationError(
+            f'acceptance="stream" decides passage by passage and needs a threshold, which the '
+            f"signal {limits.signal!r} does not have: set threshold=..., or use "
+            'acceptance="independent"'
+        )
+    outcome = Outcome({}, {})
+    kept: list[int] = []
+    spent = 0
+    for index in candidates.indices:
+        repeated = repetitions.of(index, kept)
+        if repeated is not None:
+            outcome.decisions[index] = redundant(repeated)
+        elif limits.full(len(kept)):
+            outcome.decisions[index] = Decision(
+                Verdict.UNSCORED, False, f"{limits.top_k} passages were kept before it (top_k)"
+            )
+        elif not limits.fits(spent, candidates.tokens[index]):
+            outcome.decisions[index] = Decision(
+                Verdict.UNSCORED,
+                False,
+                f"its {candidates.tokens[index]} tokens exceed what is left of the budget "
+                f"({(limits.max_tokens or 0) - spent} of {limits.max_tokens})",
+            )
+        else:
+            scored = scorer.score((index,), candidates.known(kept))
+            outcome.scored.update(scored)
+            if index in scored:
+                decision = limits.decide(scored[index], len(kept) + 1, len(candidates.indices))
+                outcome.decisions[index] = decision
+                if decision.kept:
+                    kept.append(index)
+                    spent += candidates.tokens[index]
+    return outcome
+
+
+def greedy(
+    candidates: Candidates,
+    scorer: PassageScorer,
+    limits: Limits,
+    repetitions: NearRepetitions,
+    rounds: int,
+) -> Outcome:
+    """Accept the best, score the others again; after ``rounds`` scorings the last scores stand.
+
+    A passage that helped at first and no longer does once others are kept is redundant.
+    """
+    kept: list[int] = []
+    outcome = Outcome({}, {})
+    helped_at_first: set[int] = set()
+    remaining = list(candidates.indices)
+    for turn in range(rounds):
+        scored = scorer.score(remaining, candidates.known(kept))
+        outcome.scored.update(scored)
+        if not turn and limits.threshold is not None:
+            helped_at_first = {
+                i for i, found in scored.items() if limits.verdict(found.utility) is Verdict.HELPS
+            }
+        chosen = select(scored, candidates.tokens, limits, repetitions, kept)
+        takeable = [index for index in by_score(scored) if chosen[index].kept]
+        outcome.decisions.update(chosen)
+        if turn == rounds - 1 or not takeable:
+            break
+        kept.append(takeable[0])
+        remaining = [index for index in scored if index != takeable[0]]
+        if not remaining:
+            break
+    for index in helped_at_first:
+        decision = outcome.decisions[index]
+        if decision.verdict in (Verdict.NEUTRAL, Verdict.HURTS):
+            outcome.decisions[index] = Decision(
+                Verdict.REDUNDANT,
+                False,
+                f"helped alone, adds {outcome.scored[index].utility:+.3f} {limits.unit} once "
+                f"{', '.join(map(str, sorted(kept)))} "
+                f"{'is' if len(kept) == 1 else 'are'} known",
+            )
+    return outcome

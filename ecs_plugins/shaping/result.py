@@ -1,0 +1,201 @@
+"""What shaping returns: a verdict for every passage, and what it cost."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from ecs_plugins.shaping.utility import Verdict
+from ecs_plugins.tokens import TokenLedger
+
+
+@dataclass(frozen=True, slots=True)
+class PassageVerdict:
+    """What was decided about one passage, and why.
+
+    Attributes:
+        index: Its place in the input.
+        text: The passage, unchanged.
+        verdict: What is said of it.
+        kept: Whether it stays. A passage that helps is not kept when ``top_k`` or
+            ``max_tokens`` is used up by better ones.
+        utility: Nats after the length penalty; of its best unit, if it was split. None if it
+            was not scored.
+        parts: The signal's own parts; with ``units`` and ``best_unit`` where it was split.
+        tokens: Tokens of the whole passage.
+        rank: Its place by the ranker of stage 1, 1 is the best; None without a ranker.
+        rank_score: The ranker's score.
+        reason: One line that explains the verdict.
+        score: What the passages are ordered by; the utility, unless the signal orders by
+            something else.
+    """
+
+    index: int
+    text: str
+    verdict: Verdict
+    kept: bool
+    utility: float | None
+    parts: Mapping[str, float]
+    tokens: int
+    rank: int | None
+    rank_score: float | None
+    reason: str
+    score: float | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: plain types only; what is not finite becomes None."""
+        return {
+            "index": self.index,
+            "text": self.text,
+            "verdict": str(self.verdict),
+            "kept": self.kept,
+            "utility": _finite(self.utility),
+            "score": _finite(self.score),
+            "parts": {name: _finite(value) for name, value in self.parts.items()},
+            "tokens": self.tokens,
+            "rank": self.rank,
+            "rank_score": _finite(self.rank_score),
+            "reason": self.reason,
+        }
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A read-only mapping cannot be pickled; its content can.
+        values = [getattr(self, name) for name in self.__slots__]
+        values[self.__slots__.index("parts")] = dict(self.parts)
+        return (_passage_verdict, tuple(values))
+
+
+def _passage_verdict(*values: object) -> PassageVerdict:
+    named = dict(zip(PassageVerdict.__slots__, values, strict=True))
+    named["parts"] = frozen(named["parts"])  # type: ignore[arg-type]
+    return PassageVerdict(**named)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedContext:
+    """The result of `ContextShaper.shape`.
+
+    Attributes:
+        query: As given.
+        verdicts: One per passage, in input order.
+        signal: Name of the signal that was measured.
+        model: Name of the model that scored.
+        ledger: Tokens that passed through the scoring model.
+        seconds: Wall time.
+        error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
+            passage is kept then, and `unscored`. None otherwise.
+    """
+
+    query: str
+    verdicts: tuple[PassageVerdict, ...]
+    signal: str
+    model: str
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def kept(self) -> tuple[PassageVerdict, ...]:
+        """What stays, in the order of the input."""
+        return tuple(verdict for verdict in self.verdicts if verdict.kept)
+
+    @property
+    def ranked(self) -> tuple[PassageVerdict, ...]:
+        """What was scored, best first; ties in the order of the input."""
+        scored = [verdict for verdict in self.verdicts if verdict.score is not None]
+        return tuple(sorted(scored, key=lambda v: -(v.score if v.score is not None else 0.0)))
+
+    @property
+    def text(self) -> str:
+        """The kept passages, separated by blank lines."""
+        return "\n\n".join(verdict.text for verdict in self.kept)
+
+    @property
+    def tokens_before(self) -> int:
+        """Tokens of all passages."""
+        return sum(verdict.tokens for verdict in self.verdicts)
+
+    @property
+    def tokens_after(self) -> int:
+        """Tokens of the kept passages."""
+        return sum(verdict.tokens for verdict in self.kept)
+
+    def explain(self, *, width: int = 120, limit: int | None = 50) -> str:
+        """A table of the verdicts: kept and scored passages first, best first.
+
+        Args:
+            width: Characters per line.
+            limit: At most so many rows; None shows all.
+        """
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(f"{self.query}"))
+        for name in ("#", "kept", "verdict", "utility", "tokens", "rank"):
+            table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+        table.add_column("passage", ratio=3, no_wrap=True, overflow="ellipsis")
+        table.add_column("reason", ratio=2)
+        order = sorted(
+            self.verdicts,
+            key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index),
+        )
+        for verdict in order[:limit]:
+            table.add_row(
+                str(verdict.index),
+                "yes" if verdict.kept else "",
+                str(verdict.verdict),
+                "" if verdict.utility is None else f"{verdict.utility:+.3f}",
+                str(verdict.tokens),
+                "" if verdict.rank is None else str(verdict.rank),
+                Text(" ".join(verdict.text.split())[:400]),
+                Text(verdict.reason),
+            )
+        console = Console(file=io.StringIO(), width=width, color_system=None)
+        console.print(table)
+        hidden = 0 if limit is None else max(0, len(order) - limit)
+        lines = [
+            f"{len(self.kept)} of {len(self.verdicts)} passages kept, "
+            f"{self.tokens_after} of {self.tokens_before} tokens; "
+            f"signal {self.signal}, model {self.model}, "
+            f"{self.ledger.total()} tokens scored in {self.seconds:.2f} s"
+        ]
+        if hidden:
+            lines.append(f"{hidden} more passages are not shown")
+        if self.error:
+            lines.append(f"not scored, every passage was returned: {self.error}")
+        for line in lines:
+            console.print(Text(line))
+        output = console.file
+        assert isinstance(output, io.StringIO)
+        return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: plain types only."""
+        return {
+            "query": self.query,
+            "kept": [verdict.index for verdict in self.kept],
+            "passages": [verdict.to_dict() for verdict in self.verdicts],
+            "tokens": {
+                "before": self.tokens_before,
+                "after": self.tokens_after,
+                "ledger": self.ledger.to_dict(),
+            },
+            "signal": self.signal,
+            "model": self.model,
+            "seconds": self.seconds,
+            "error": self.error,
+        }
+
+
+def frozen(parts: Mapping[str, float]) -> Mapping[str, float]:
+    """A read-only copy, so that a verdict cannot be changed through its parts."""
+    return MappingProxyType(dict(parts))
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,195 @@
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.ranking import (
+    RANKERS,
+    BM25Ranker,
+    DenseRanker,
+    HybridRanker,
+    Ranker,
+    Ranking,
+    TfidfQueryRanker,
+    TfidfRanker,
+    make_ranker,
+)
+from ecs_plugins.ranking.text import terms
+
+PASSAGES = [
+    "The station opens at nine.",
+    "Anna keeps bees behind the old mill.",
+    "Bees need water in summer.",
+    "The mill burned down in 1904, and the mill was never rebuilt.",
+]
+
+
+class WordEmbedder:
+    """One dimension per known word, so that a cosine can be computed by hand."""
+
+    name = "words"
+    vocabulary = ("bees", "mill", "station", "water")
+    dimension = len(vocabulary)
+
+    def __init__(self):
+        self.embedded = []
+
+    def embed_documents(self, texts):
+        self.embedded.extend(texts)
+        rows = np.array([self.embed_query(text) for text in texts], dtype=np.float32)
+        return rows.reshape(len(texts), self.dimension)
+
+    def embed_query(self, text):
+        vector = np.array([float(w in terms(text)) for w in self.vocabulary], dtype=np.float32)
+        return vector / max(1.0, float(np.linalg.norm(vector)))
+
+
+@pytest.fixture(params=RANKERS)
+def ranker(request):
+    return make_ranker(request.param, WordEmbedder())
+
+
+DEGENERATE = {
+    "no passages": [],
+    "one passage": ["Anna keeps bees."],
+    "empty strings": ["", "   ", "\n"],
+    "no vocabulary": ["!!!", "...", "?"],
+    "identical": ["the same words"] * 5,
+    "one empty among others": ["", "Anna keeps bees."],
+}
+
+
+@pytest.mark.parametrize("passages", DEGENERATE.values(), ids=DEGENERATE)
+@pytest.mark.parametrize("query", ["Where are the bees?", "??", "Ω unseen"])
+def test_degenerate_input_is_ranked_completely_with_finite_floats(ranker, query, passages):
+    ranking = ranker.rank(query, passages)
+    assert sorted(ranking.order) == list(range(len(passages)))
+    assert all(type(score) is float and math.isfinite(score) for score in ranking.scores)
+
+
+@pytest.mark.parametrize("passages", [["the same words"] * 5, ["", "", ""]])
+def test_what_cannot_be_told_apart_keeps_its_order(ranker, passages):
+    assert ranker.rank("words", passages).order == tuple(range(len(passages)))
+
+
+def test_every_ranker_satisfies_the_protocol(ranker):
+    assert isinstance(ranker, Ranker)
+
+
+@pytest.mark.parametrize("name", sorted(set(RANKERS) - {"tfidf"}))
+def test_a_passage_about_the_question_comes_first(name):
+    ranking = make_ranker(name, WordEmbedder()).rank("water for bees", PASSAGES)
+    assert ranking.order[0] == 2
+
+
+def test_vanilla_tfidf_does_not_depend_on_the_question():
+    ranker = TfidfRanker()
+    assert ranker.rank("bees", PASSAGES) == ranker.rank("station", PASSAGES)
+
+
+def test_vanilla_tfidf_prefers_rare_words_to_common_ones():
+    passages = ["the cat", "the cat", "the cat", "quartz zephyr"]
+    assert TfidfRanker().rank("", passages).order[0] == 3
+
+
+def test_cosine_of_tfidf_equals_one_computed_by_hand():
+    query, passages = "bees mill", PASSAGES
+    documents = [Counter(terms(p)) for p in passages]
+    idf = {
+        w: math.log((1 + len(passages)) / (1 + sum(w in d for d in documents))) + 1
+        for d in documents
+        for w in d
+    }
+
+    def unit(counts):
+        weights = {w: n * idf[w] for w, n in counts.items() if w in idf}
+        norm = math.sqrt(sum(x * x for x in weights.values())) or 1.0
+        return {w: x / norm for w, x in weights.items()}
+
+    asked = unit(Counter(terms(query)))
+    expected = [sum(unit(d).get(w, 0) * x for w, x in asked.items()) for d in documents]
+    assert TfidfQueryRanker().rank(query, passages).scores == pytest.approx(expected)
+
+
+def test_bm25_equals_its_formula():
+    query, passages, k1, b = "bees mill", PASSAGES, 1.2, 0.75
+    documents = [Counter(terms(p)) for p in passages]
+    mean = sum(sum(d.values()) for d in documents) / len(documents)
+    expected = []
+    for d in documents:
+        score = 0.0
+        for w in terms(query):
+            n = sum(w in other for other in documents)
+            idf = math.log(1 + (len(documents) - n + 0.5) / (n + 0.5))
+            score += idf * d[w] / (d[w] + k1 * (1 - b + b * sum(d.values()) / mean))
+        expected.append(score)
+    assert BM25Ranker(k1, b).rank(query, passages).scores == pytest.approx(expected, abs=1e-5)
+
+
+def test_words_of_scripts_without_spaces_are_found():
+    passages = ["私は東京都に住んでいます。", "大阪で蜂を飼っています。", "我的生日是五月七日。"]
+    assert BM25Ranker().rank("東京に住む人は誰?", passages).order[0] == 0
+    assert TfidfQueryRanker().rank("你的生日是什么时候", passages).order[0] == 2
+
+
+def test_case_and_width_and_inflected_accents_do_not_matter():
+    assert terms("ＡＮＮＡ Straße CAFÉ") == ["anna", "strasse", "café"]
+
+
+def test_ten_thousand_passages_are_ranked_by_every_lexical_ranker():
+    draw = random.Random(7)
+    words = [f"word{i}" for i in range(3000)]
+    passages = [" ".join(draw.choices(words, k=12)) for _ in range(10_000)]
+    passages[6123] = "the heron nests on the third island"
+    for name in ("tfidf_query", "bm25"):
+        assert make_ranker(name).rank("Where does the heron nest?", passages).order[0] == 6123
+    assert len(TfidfRanker().rank("", passages)) == 10_000
+
+
+def test_a_long_list_is_embedded_only_where_words_put_it_first():
+    embedder = WordEmbedder()
+    ranker = HybridRanker(TfidfQueryRanker(), DenseRanker(embedder), max_dense=2)
+    ranking = ranker.rank("bees", PASSAGES)
+    assert embedder.embedded == [PASSAGES[1], PASSAGES[2]]
+    assert set(ranking.order[:2]) == {1, 2}
+    assert sorted(ranking.order) == [0, 1, 2, 3]
+
+
+def test_blank_passages_are_not_embedded():
+    embedder = WordEmbedder()
+    DenseRanker(embedder).rank("bees", ["", "bees", " \n"])
+    assert embedder.embedded == ["bees"]
+
+
+def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
+    with pytest.raises(ConfigurationError, match="tfidf_query"):
+        make_ranker("elastic")
+
+
+@given(st.lists(st.one_of(st.floats(), st.sampled_from([0.0, 1.0])), max_size=30))
+def test_a_ranking_is_a_stable_permutation_best_first(scores):
+    ranking = Ranking.from_scores(scores)
+    assert sorted(ranking.order) == list(range(len(scores)))
+    pairs = list(zip(ranking.order, ranking.order[1:], strict=False))
+    for left, right in pairs:
+        a, b = ranking.scores[left], ranking.scores[right]
+        assert a > b or (a == b and left < right)
+    assert [ranking.order[rank - 1] for rank in ranking.ranks] == list(range(len(scores)))
+    assert sum(ranking.tied_ranks) == pytest.approx(sum(ranking.ranks))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(max_size=20), max_size=8), st.text(max_size=20), st.randoms())
+def test_scores_do_not_depend_on_the_order_of_the_passages(passages, query, random):
+    shuffled = list(range(len(passages)))
+    random.shuffle(shuffled)
+    for name in RANKERS:
+        ranker = make_ranker(name, WordEmbedder())
+        scores = ranker.rank(query, passages).scores
+        again = ranker.rank(query, [passages[i] for i in shuffled]).scores
+        assert again == pytest.approx([scores[i] for i in shuffled], abs=1e-6)

@@ -1,0 +1,113 @@
+import pytest
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+
+QUESTION = "In which country was the founder of the firm born?"
+FOUNDER = "The firm was founded by Mia Lund."
+BORN = "Mia Lund was born in Chile."
+FOUNDER_AGAIN = "It was Mia Lund who set the firm up."
+NOISE = "The firm has a blue roof."
+
+
+def two_hops(context, text):
+    """The second hop helps only once the first is known; each fact counts once."""
+    founder = "founded" in context or "set the firm up" in context
+    born = founder and "born in Chile" in context
+    return -9.0 + 2.0 * founder + 5.0 * born
+
+
+def shape(passages, logprob=two_hops, **settings):
+    model = FakeLanguageModel(logprob)
+    config = ShapingConfig(redundancy_similarity=None, **settings)
+    return ContextShaper(model, config).shape(QUESTION, passages, answer="Chile"), model
+
+
+def verdicts(result):
+    return [str(v.verdict) for v in result.verdicts]
+
+
+def test_independent_misses_the_second_hop_and_keeps_the_repetition():
+    result, model = shape([FOUNDER, BORN, FOUNDER_AGAIN, NOISE])
+    assert verdicts(result) == ["helps", "neutral", "helps", "neutral"]
+    assert len(model.requests) == 1
+
+
+def test_greedy_finds_the_second_hop_and_drops_the_repetition():
+    result, model = shape([BORN, FOUNDER, FOUNDER_AGAIN, NOISE], acceptance="greedy")
+    assert verdicts(result) == ["helps", "helps", "redundant", "neutral"]
+    assert [v.index for v in result.kept] == [0, 1]
+    assert "helped alone" in result.verdicts[2].reason
+    assert len(model.requests) == 3
+
+
+def test_greedy_costs_what_it_scores_and_one_round_is_independent():
+    passages = [BORN, FOUNDER, FOUNDER_AGAIN, NOISE]
+    once, _ = shape(passages, acceptance="greedy", greedy_rounds=1)
+    independent, _ = shape(passages)
+    thrice, _ = shape(passages, acceptance="greedy")
+    assert verdicts(once) == verdicts(independent)
+    assert once.ledger == independent.ledger
+    assert thrice.ledger.total() > 2 * once.ledger.total()
+
+
+def test_greedy_stops_when_nothing_more_may_be_kept():
+    result, model = shape([FOUNDER, BORN], acceptance="greedy", top_k=1, greedy_rounds=9)
+    assert len(result.kept) == 1
+    assert len(model.requests) <= 2
+
+
+def test_stream_takes_passages_in_the_given_order_and_lets_them_join_the_context():
+    forwards, model = shape([FOUNDER, BORN, FOUNDER_AGAIN], acceptance="stream")
+    assert verdicts(forwards) == ["helps", "helps", "neutral"]
+    prefix = "".join(segment.text for segment in model.requests[1].prefix)
+    assert FOUNDER in prefix
+    backwards, _ = shape([BORN, FOUNDER], acceptance="stream")
+    assert verdicts(backwards) == ["neutral", "helps"]
+
+
+def test_stream_does_not_score_what_cannot_be_kept():
+    result, model = shape([FOUNDER, BORN, NOISE], acceptance="stream", top_k=1)
+    assert verdicts(result) == ["helps", "unscored", "unscored"]
+    assert "top_k" in result.verdicts[1].reason
+    assert len(model.requests) == 1
+
+
+def test_stream_needs_a_threshold():
+    model = FakeLanguageModel()
+    with pytest.raises(ConfigurationError, match="threshold"):
+        ContextShaper(model, ShapingConfig(acceptance="stream")).shape(QUESTION, [FOUNDER])
+
+
+def test_the_papers_configuration_is_algorithm_1_with_the_constants_of_table_2():
+    config = ShapingConfig.paper()
+    assert (config.acceptance, config.signal) == ("stream", "answer_shift")
+    assert (config.threshold, config.length_penalty) == (0.05, 0.002)
+    assert config.redundancy_similarity == 0.85
+    result = ContextShaper(FakeLanguageModel(two_hops), config).shape(
+        QUESTION, [FOUNDER, BORN, NOISE], answer="Chile"
+    )
+    assert verdicts(result) == ["helps", "helps", "neutral"]
+    assert result.verdicts[0].utility == pytest.approx(2.0 - 0.002 * result.verdicts[0].tokens)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pool_size": 0},
+        {"top_k": 0},
+        {"max_tokens": -1},
+        {"greedy_rounds": 0},
+        {"threshold": -0.1},
+        {"threshold": float("nan")},
+        {"length_penalty": float("inf")},
+        {"redundancy_similarity": 0.0},
+        {"redundancy_similarity": 1.5},
+        {"acceptance": "best"},
+        {"on_error": "ignore"},
+    ],
+)
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(ConfigurationError, match=next(iter(settings))):
+        ShapingConfig(**settings)

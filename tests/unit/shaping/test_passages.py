@@ -1,0 +1,113 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.shaping.passages import Unit, join_units, sentence_spans, split_passages
+
+
+def count(texts):
+    """A word is a token; a long one is a token per eight characters."""
+    return [sum(-(-len(w) // 8) for w in re.findall(r"\S+", text)) for text in texts]
+
+
+def sentences(text):
+    return [text[start:end].strip() for start, end in sentence_spans(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It rained. We left.", ["It rained.", "We left."]),
+        ("Dr. Weber met Mr. Ito at 5 p.m. in Ulm. Then she left.", 2),
+        ("J. R. Smith wrote it. Nobody read it!", 2),
+        ("It cost 3.50 euros, i.e. too much. I paid.", 2),
+        ("So am I. You too?", ["So am I.", "You too?"]),
+        ('She said "No." Then she went.', ['She said "No."', "Then she went."]),
+        ("Really?! Yes... no. ok then", ["Really?!", "Yes... no. ok then"]),
+        ("Anna: hi\nBob: hello\n\nAnna: bye", ["Anna: hi", "Bob: hello", "Anna: bye"]),
+        ("今日は晴れです。明日は雨?「はい。」そうです。", 3),
+        ("no end at all", ["no end at all"]),
+        ("", []),
+        ("   ", [""]),
+    ],
+)
+def test_sentences_end_where_a_reader_would_say_so(text, expected):
+    found = sentences(text)
+    assert (len(found) if isinstance(expected, int) else found) == expected
+
+
+def test_a_short_passage_is_one_unit_unchanged():
+    assert split_passages(["  hi there \n"], count) == [Unit(0, 0, 12, "  hi there \n", 2)]
+
+
+def test_sentences_are_packed_up_to_the_limit():
+    passage = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
+    units = split_passages([passage], count, max_tokens=6)
+    assert [unit.text.strip() for unit in units] == [
+        "One two three. Four five six.",
+        "Seven eight nine. Ten eleven twelve.",
+    ]
+
+
+def test_a_wall_without_punctuation_is_cut_between_words():
+    passage = " ".join(f"w{i}" for i in range(1000))
+    units = split_passages([passage], count, max_tokens=200)
+    assert [unit.tokens for unit in units] == [200] * 5
+    assert all(re.fullmatch(r"\s*w\d+( w\d+)*", unit.text) for unit in units)
+
+
+def test_one_endless_word_is_cut_between_characters():
+    units = split_passages(["x" * 10_000], count, max_tokens=50)
+    assert all(unit.tokens <= 50 for unit in units)
+    assert "".join(unit.text for unit in units) == "x" * 10_000
+
+
+def test_a_long_text_without_spaces_is_cut_at_its_full_stops():
+    passage = "東京は晴れ。" * 60
+    units = split_passages([passage], lambda texts: [len(t) for t in texts], max_tokens=100)
+    assert all(unit.text.endswith("。") and unit.tokens <= 100 for unit in units)
+
+
+def test_units_know_their_passage():
+    units = split_passages(["short", "One two. Three four."], count, max_tokens=2)
+    assert [(unit.source, unit.text) for unit in units] == [
+        (0, "short"),
+        (1, "One two. "),
+        (1, "Three four."),
+    ]
+
+
+def test_a_limit_below_one_token_is_refused():
+    with pytest.raises(ConfigurationError):
+        split_passages(["a"], count, max_tokens=0)
+
+
+def test_kept_units_return_in_reading_order_with_gaps_marked():
+    passages = ["One two. Three four. Five six. Seven eight."]
+    units = split_passages(passages, count, max_tokens=2)
+    assert join_units([units[3], units[0], units[1]], passages) == {
+        0: "One two. Three four.\nSeven eight."
+    }
+    assert join_units([], passages) == {}
+
+
+WRITING = st.text(alphabet="ab. \n!?。A「」1\t\u3000é", max_size=120)
+
+
+@given(st.lists(WRITING, max_size=4), st.integers(1, 12))
+def test_units_partition_their_passage_within_the_limit(passages, limit):
+    units = split_passages(passages, count, limit)
+    for source, passage in enumerate(passages):
+        own = [unit for unit in units if unit.source == source]
+        assert "".join(unit.text for unit in own) == passage
+        assert all(passage[unit.start : unit.end] == unit.text for unit in own)
+        assert all(unit.tokens <= limit or len(unit.text) == 1 for unit in own)
+    assert join_units(reversed(units), passages) == dict(enumerate(passages))
+
+
+@given(WRITING)
+def test_sentences_partition_the_text(text):
+    assert "".join(text[start:end] for start, end in sentence_spans(text)) == text

@@ -1,0 +1,399 @@
+import asyncio
+import itertools
+import json
+import logging
+import pickle
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    ModelNotFoundError,
+    ScoringError,
+)
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking import Ranking
+from ecs_plugins.shaping import (
+    DEFAULT_TOP_K,
+    ContextShaper,
+    ShapedContext,
+    ShapingConfig,
+    Verdict,
+)
+from ecs_plugins.tokens import Role, Stage
+
+QUESTION = "Where does Anna live?"
+GOOD = "Anna lives in Rome."
+WRONG = "Anna lives in Oslo, forget Rome."
+HERRING = "Anna likes jazz."
+OTHER = "The tram was late."
+
+
+def knows(context, text):
+    """Rome is likely once a passage says so, less likely where a passage denies it."""
+    if "Rome" not in text:
+        return -4.0
+    if "Oslo" in context:
+        return -6.0
+    return -0.5 if "Rome" in context else -3.0
+
+
+def shape(passages, *, answer="Rome", logprob=knows, query=QUESTION, context="", **settings):
+    shaper = ContextShaper(FakeLanguageModel(logprob), ShapingConfig(**settings))
+    return shaper.shape(query, passages, context=context, answer=answer)
+
+
+def verdicts(result):
+    return [str(v.verdict) for v in result.verdicts]
+
+
+def kept(result):
+    return [v.index for v in result.kept]
+
+
+class Broken(FakeLanguageModel):
+    def score(self, requests):
+        raise ScoringError("the numbers are NaN")
+
+
+class LastFirst:
+    name = "last_first"
+
+    def rank(self, query, passages):
+        return Ranking.from_scores(range(len(passages)))
+
+
+def test_each_kind_of_passage_gets_its_verdict():
+    result = shape([GOOD, WRONG, HERRING, "  ", GOOD])
+    assert verdicts(result) == ["helps", "hurts", "neutral", "unscored", "redundant"]
+    assert kept(result) == [0]
+    assert result.verdicts[0].utility == pytest.approx(2.5)
+    assert result.verdicts[1].utility == pytest.approx(-3.0)
+    assert result.verdicts[3].utility is None
+    assert all(v.reason for v in result.verdicts)
+
+
+def test_kept_passages_stay_in_the_order_of_the_input_and_unchanged():
+    passages = ["  Rome once. ", OTHER, "Rome twice, in Rome."]
+    result = shape(passages, logprob=lambda c, t: float(c.count("Rome")) - 9)
+    assert [v.text for v in result.kept] == [passages[0], passages[2]]
+    assert [v.index for v in result.ranked[:2]] == [2, 0]
+    assert result.text == "  Rome once. \n\nRome twice, in Rome."
+    assert passages == ["  Rome once. ", OTHER, "Rome twice, in Rome."]
+
+
+def test_the_base_is_scored_once_with_every_passage_in_one_request():
+    model = FakeLanguageModel(knows)
+    ContextShaper(model).shape(QUESTION, [GOOD, HERRING], answer="Rome")
+    (request,) = model.requests
+    assert len(request.candidates) == 3
+    assert request.candidates[0] == ()
+
+
+def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
+    assert shape([GOOD]).signal == "answer_shift"
+    assert shape([GOOD], answer=None).signal == "query_likelihood"
+    assert shape([GOOD], answer=[]).signal == "query_likelihood"
+
+
+def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
+    passages = [f"Passage {i} of many." for i in range(9)]
+    result = shape(passages, answer=None, logprob=lambda c, t: -5.0 + ("7" in c))
+    assert len(result.kept) == DEFAULT_TOP_K
+    assert 7 in kept(result)
+    assert "selected by rank" in result.verdicts[7].reason
+    assert {v.verdict for v in result.verdicts if not v.kept} == {Verdict.NEUTRAL}
+
+
+def test_a_threshold_makes_a_ranking_signal_decide():
+    likelihood = lambda c, t: -10.0 + 3 * ("Anna" in c)  # noqa: E731
+    result = shape([GOOD, OTHER], answer=None, logprob=likelihood, threshold=0.2)
+    assert verdicts(result) == ["helps", "neutral"]
+
+
+def test_top_k_and_budget_and_threshold_combine():
+    passages = ["Rome a b c d e f g", "Rome Rome", "Rome Rome Rome, i j k l m", OTHER]
+    score = lambda c, t: float(c.count("Rome")) - 9  # noqa: E731
+    assert kept(shape(passages, logprob=score)) == [0, 1, 2]
+    assert kept(shape(passages, logprob=score, top_k=2)) == [1, 2]
+    budget = shape(passages, logprob=score, max_tokens=10)
+    assert kept(budget) == [2]
+    assert budget.tokens_after <= 10
+    assert "budget" in budget.verdicts[1].reason
+    assert budget.verdicts[1].verdict is Verdict.HELPS
+    assert kept(shape(passages, logprob=score, threshold=2.0)) == [1, 2]
+    assert kept(shape(passages, logprob=score, threshold=2.0, top_k=1, max_tokens=4)) == [1]
+
+
+def test_a_passage_too_large_for_the_budget_makes_way_for_a_smaller_one():
+    passages = ["Rome Rome " + "x " * 50, "Rome"]
+    result = shape(passages, logprob=lambda c, t: float(c.count("Rome")) - 9, max_tokens=20)
+    assert kept(result) == [1]
+
+
+def test_the_length_penalty_can_turn_help_into_harm():
+    long = GOOD + " and so on" * 40
+    result = shape([GOOD, long], length_penalty=0.05)
+    assert verdicts(result) == ["helps", "hurts"]
+    spent = result.verdicts[1].parts["length_penalty"]
+    assert spent == pytest.approx(0.05 * result.verdicts[1].tokens)
+    assert result.verdicts[1].utility == pytest.approx(2.5 - spent)
+
+
+def test_a_near_repetition_is_redundant_unless_it_brings_a_new_name_or_number():
+    first = "On Monday Anna said that she has been living in Rome since 2019"
+    near = first + " really"
+    other_year = first.replace("2019", "2012")
+    other_day = first.replace("Monday", "Friday")
+    result = shape([first, near, other_year, other_day])
+    assert verdicts(result) == ["helps", "redundant", "helps", "helps"]
+    assert "repeats passage 0" in result.verdicts[1].reason
+    assert len(shape([first, near], redundancy_similarity=None).kept) == 2
+
+
+def test_the_ranker_decides_what_the_model_sees():
+    passages = [f"Rome {i}" for i in range(6)]
+    model = FakeLanguageModel(knows)
+    config = ShapingConfig(ranker=LastFirst(), pool_size=2)
+    result = ContextShaper(model, config).shape(QUESTION, passages, answer="Rome")
+    assert verdicts(result)[:4] == ["unscored"] * 4
+    assert [v.rank for v in result.verdicts] == [6, 5, 4, 3, 2, 1]
+    assert result.verdicts[5].rank_score == 5.0
+    assert len(model.requests[0].candidates) == 3
+    assert "the ranker passed on" in result.verdicts[0].reason
+
+
+def test_without_a_ranker_everything_is_scored():
+    passages = [f"Rome {i}" for i in range(60)]
+    result = shape(passages, ranker=None, redundancy_similarity=None)
+    assert len(result.kept) == 60
+    assert all(v.rank is None for v in result.verdicts)
+
+
+def test_a_long_passage_is_judged_by_its_best_unit_and_kept_whole():
+    filler = "The tram was late again today. " * 60
+    passage = filler + GOOD + " " + filler
+    result = shape([passage, OTHER])
+    (found,) = result.kept
+    assert found.text == passage
+    assert found.utility == pytest.approx(2.5)
+    assert found.parts["units"] > 2
+    assert 0 < found.parts["best_unit"] < found.parts["units"] - 1
+
+
+def test_a_passage_longer_than_the_window_is_still_scored():
+    model = FakeLanguageModel(knows, max_tokens=400)
+    passage = "The tram was late again today. " * 300 + GOOD
+    config = ShapingConfig(ranker="tfidf_query")
+    result = ContextShaper(model, config).shape(QUESTION, [passage], answer="Rome")
+    assert verdicts(result) == ["helps"]
+
+
+def test_a_context_longer_than_the_window_is_forgotten_from_its_oldest_end():
+    model = FakeLanguageModel(knows, max_tokens=400)
+    context = "Oslo first. " + "And nothing happened then. " * 200 + "Last of all."
+    result = ContextShaper(model).shape(QUESTION, [GOOD], context=context, answer="Rome")
+    prefix = "".join(s.text for s in model.requests[0].prefix)
+    assert "Oslo" not in prefix
+    assert prefix.rstrip().endswith("Last of all.")
+    assert verdicts(result) == ["helps"]
+
+
+def test_what_the_context_says_already_adds_nothing():
+    assert verdicts(shape([GOOD], context="It is known that she lives in Rome.")) == ["neutral"]
+
+
+def test_ten_thousand_passages_are_all_given_a_verdict():
+    passages = [f"Turn {i} about nothing in particular." for i in range(10_000)]
+    passages[7321] = GOOD
+    model = FakeLanguageModel(knows)
+    result = ContextShaper(model, ShapingConfig(ranker="tfidf_query")).shape(
+        QUESTION, passages, answer="Rome"
+    )
+    assert len(result.verdicts) == 10_000
+    assert kept(result) == [7321]
+    assert len(model.requests[0].candidates) == 41
+
+
+def test_no_passages_give_an_empty_context():
+    result = shape([])
+    assert (result.verdicts, result.text, result.ledger.total()) == ((), "", 0)
+
+
+def test_only_blank_and_repeated_passages_never_reach_the_model():
+    model = FakeLanguageModel(knows)
+    result = ContextShaper(model).shape(QUESTION, ["", "\n\t"], answer="Rome")
+    assert verdicts(result) == ["unscored", "unscored"]
+    assert model.requests == []
+
+
+@pytest.mark.parametrize("query", ["", "   \n"])
+def test_an_empty_query_is_refused(query):
+    with pytest.raises(InvalidInputError, match="query is empty"):
+        shape([GOOD], query=query)
+
+
+@pytest.mark.parametrize("answer", ["", "  ", ["Rome", ""]])
+def test_an_answer_without_tokens_is_refused(answer):
+    with pytest.raises(InvalidInputError, match=r"has no tokens|needs an answer"):
+        shape([GOOD], answer=answer, signal="answer_shift")
+
+
+@pytest.mark.parametrize("passages", ["one text", [GOOD, None], [b"bytes"]])
+def test_passages_that_are_not_texts_are_refused(passages):
+    with pytest.raises(InvalidInputError):
+        shape(passages)
+
+
+def test_a_signal_that_needs_an_answer_says_what_to_do_without_one():
+    with pytest.raises(InvalidInputError, match="query_likelihood"):
+        shape([GOOD], signal="joint_shift", answer=None)
+
+
+def test_unknown_names_are_refused_when_the_shaper_is_made():
+    for settings_ in ({"signal": "magic"}, {"ranker": "magic"}):
+        with pytest.raises(ConfigurationError, match="magic"):
+            ContextShaper(FakeLanguageModel(), ShapingConfig(**settings_))
+
+
+def test_a_model_that_cannot_score_returns_the_input_and_says_so(caplog):
+    passages = [GOOD, "", GOOD]
+    with caplog.at_level(logging.WARNING):
+        result = ContextShaper(Broken()).shape(QUESTION, passages, answer="Rome")
+    assert "ScoringError: the numbers are NaN" in result.error
+    assert [v.text for v in result.kept] == passages
+    assert verdicts(result) == ["unscored"] * 3
+    assert "returned as given" in caplog.text
+    assert "not scored" in result.explain()
+
+
+def test_a_model_that_cannot_score_raises_if_asked_to():
+    with pytest.raises(ScoringError):
+        ContextShaper(Broken(), ShapingConfig(on_error="raise")).shape(QUESTION, [GOOD])
+
+
+def test_a_missing_model_raises_whatever_was_asked():
+    class Missing(FakeLanguageModel):
+        def score(self, requests):
+            raise ModelNotFoundError("install it")
+
+    with pytest.raises(ModelNotFoundError):
+        ContextShaper(Missing()).shape(QUESTION, [GOOD])
+
+
+def test_a_passage_that_the_model_refuses_is_unscored_with_the_models_reason():
+    model = FakeLanguageModel(knows, max_tokens=40)
+    model_count = model.count_tokens
+    model.count_tokens = lambda texts: [min(n, 9) for n in model_count(texts)]  # counts wrongly
+    result = ContextShaper(model).shape(QUESTION, ["Rome " * 60, GOOD], answer="Rome")
+    assert verdicts(result) == ["unscored", "helps"]
+    assert "window of 40" in result.verdicts[0].reason
+
+
+def test_scored_tokens_are_booked_to_the_scorer_of_the_query_stage():
+    result = shape([GOOD, HERRING])
+    assert result.ledger.total(Stage.QUERY, Role.SCORER) > 0
+    assert result.ledger.total() == result.ledger.total(Stage.QUERY, Role.SCORER)
+    assert result.seconds >= 0
+
+
+def test_results_survive_json_and_pickle():
+    result = shape([GOOD, WRONG, HERRING, ""], signal="joint_shift")
+    data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert data["kept"] == [0]
+    assert [p["verdict"] for p in data["passages"]] == verdicts(result)
+    assert data["tokens"]["before"] == result.tokens_before
+    copy = pickle.loads(pickle.dumps(result))
+    assert isinstance(copy, ShapedContext)
+    assert copy.to_dict() == result.to_dict()
+    with pytest.raises(TypeError):
+        copy.verdicts[0].parts["answer_logprob"] = 0.0
+
+
+def test_explain_shows_every_passage_and_survives_markup_in_it():
+    passages = [GOOD, "[red]Rome[/red] [/] \\[", ""]
+    table = shape(passages).explain(width=140)
+    assert "[red]Rome[/red]" in table
+    for word in ("helps", "unscored", "of 3 passages kept"):
+        assert word in table
+    assert "more passages are not shown" in shape([f"Rome {i}" for i in range(9)]).explain(limit=3)
+
+
+async def test_the_async_form_gives_the_same_off_the_loop():
+    seen = []
+
+    def logprob(context, text):
+        seen.append(threading.get_ident())
+        return knows(context, text)
+
+    shaper = ContextShaper(FakeLanguageModel(logprob))
+    results = await asyncio.gather(
+        *(shaper.ashape(QUESTION, [GOOD, HERRING], answer="Rome") for _ in range(3))
+    )
+    assert {tuple(verdicts(r)) for r in results} == {("helps", "neutral")}
+    assert threading.get_ident() not in seen
+
+
+PASSAGES = st.lists(
+    st.sampled_from([GOOD, WRONG, HERRING, OTHER, "", "  ", GOOD + " ", "Rome!", "Rome Rome Oslo"]),
+    max_size=8,
+)
+SETTINGS = st.fixed_dictionaries(
+    {
+        "acceptance": st.sampled_from(["independent", "stream", "greedy"]),
+        "top_k": st.sampled_from([None, 1, 3]),
+        "max_tokens": st.sampled_from([None, 5, 20]),
+        "length_penalty": st.sampled_from([0.0, 0.1]),
+        "redundancy_similarity": st.sampled_from([None, 0.5]),
+        "pool_size": st.sampled_from([2, 40]),
+        "ranker": st.sampled_from(["bm25", None]),
+        "signal": st.sampled_from(["answer_shift", "joint_shift"]),
+    }
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(PASSAGES, SETTINGS)
+def test_every_passage_has_one_verdict_and_the_limits_hold(passages, chosen):
+    given_ = list(passages)
+    result = shape(passages, **chosen)
+    assert passages == given_
+    assert [v.index for v in result.verdicts] == list(range(len(passages)))
+    assert [v.text for v in result.verdicts] == passages
+    assert kept(result) == sorted(kept(result))
+    assert all(v.verdict is Verdict.HELPS for v in result.kept)
+    assert len(result.kept) <= (chosen["top_k"] or len(passages))
+    assert result.tokens_after <= (chosen["max_tokens"] or result.tokens_before)
+    assert len({" ".join(v.text.split()) for v in result.kept}) == len(result.kept)
+    for v in result.verdicts:
+        if v.verdict in (Verdict.HELPS, Verdict.NEUTRAL, Verdict.HURTS):
+            assert v.utility is not None
+        if v.verdict is Verdict.UNSCORED:
+            assert v.utility is None
+        assert v.reason
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.permutations([GOOD, WRONG, HERRING, OTHER, "Rome is where she is, by the river"]))
+def test_independent_acceptance_does_not_depend_on_the_order(passages):
+    distinct = {p: -1.0 - i for i, p in enumerate(sorted(passages))}
+
+    def logprob(context, text):
+        return next((v for p, v in distinct.items() if p in context), -3.3)
+
+    for settings_ in ({}, {"top_k": 2}, {"signal": "joint_shift", "top_k": 2}):
+        result = shape(passages, logprob=logprob, **settings_)
+        found = {v.text: (v.verdict, v.kept, v.utility) for v in result.verdicts}
+        again = shape(sorted(passages), logprob=logprob, **settings_)
+        assert found == {v.text: (v.verdict, v.kept, v.utility) for v in again.verdicts}
+
+
+def test_every_combination_of_verdict_limits_is_reachable():
+    for top_k, acceptance in itertools.product((1, 2), ("independent", "stream", "greedy")):
+        passages = ["Rome a", "Rome b"]
+        result = shape(passages, top_k=top_k, acceptance=acceptance, redundancy_similarity=None)
+        assert len(result.kept) >= 1

@@ -1,0 +1,238 @@
+import math
+
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
+from ecs_plugins.lm.base import ChatLayout, ScoreResult
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.lm.prompts import PromptTemplate
+from ecs_plugins.shaping import (
+    SIGNALS,
+    AnswerShift,
+    ContextShaper,
+    JointShift,
+    QueryLikelihood,
+    ScoringTask,
+    ShapingConfig,
+    Signal,
+    UnitUtility,
+)
+from ecs_plugins.shaping.signals import resolve_signal
+
+CHAT = ChatLayout(head="<|user|>", tail="<|assistant|>", chat=True)
+TASK = ScoringTask("  Where is it? ", ("It is in Rome.", "It rained."), answers=("Rome",))
+
+
+def text(segments):
+    return "".join(segment.text for segment in segments)
+
+
+def prompts(signal, task=TASK, layout=CHAT):
+    (request,) = signal.requests(task, layout)
+    return [
+        text(request.prefix) + text(candidate) + text(continuation)
+        for candidate in request.candidates
+        for continuation in request.continuations
+    ]
+
+
+def measure(signal, task, model):
+    return signal.utilities(task, model.score(signal.requests(task, model.layout)))
+
+
+def says_rome(context, scored):
+    return -1.0 if "Rome" in context else -5.0
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_every_signal_declares_what_it_needs_and_costs(name):
+    signal = SIGNALS[name]()
+    assert isinstance(signal, Signal)
+    assert signal.name == name
+    assert signal.cost
+    assert signal.unit in ("nats", "nats per token")
+
+
+def test_the_answer_shift_prompt_is_passage_question_answer():
+    base, first, _ = prompts(AnswerShift())
+    assert first == "It is in Rome.\nQuestion: Where is it?\nAnswer: Rome"
+    assert base == "Question: Where is it?\nAnswer: Rome"
+
+
+def test_the_query_likelihood_prompt_asks_for_the_question():
+    base, first, _ = prompts(QueryLikelihood())
+    assert first == (
+        "Passage: It is in Rome.\nWrite a question answered by this passage.\n"
+        "Question: Where is it?"
+    )
+    assert base == "Write a question answered by this passage.\nQuestion: Where is it?"
+
+
+def test_the_joint_prompt_scores_question_and_answer_in_one_pass():
+    signal = JointShift()
+    assert prompts(signal)[1].endswith("\nQuestion: Where is it?\nAnswer: Rome")
+    (request,) = signal.requests(TASK, CHAT)
+    (continuation,) = request.continuations
+    assert [s.text for s in continuation if s.scored] == [" Where is it?", " Rome"]
+
+
+def test_the_chat_layout_is_used_if_asked_for():
+    assert prompts(AnswerShift(layout="chat"))[1].startswith("<|user|>It is in Rome.")
+    assert "<|assistant|>" in prompts(QueryLikelihood(layout="chat"))[1]
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_what_users_wrote_is_never_trusted(name):
+    task = ScoringTask("Q<|im_end|>", ("P<|im_end|>",), context="C<|im_end|>", answers=("A<|x|>",))
+    (request,) = SIGNALS[name]().requests(task, CHAT)
+    groups = (request.prefix, *request.candidates, *request.continuations)
+    for segment in (s for group in groups for s in group):
+        assert not (segment.trusted and "<|" in segment.text)
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_context_stands_before_every_passage(name):
+    task = ScoringTask("Q?", ("P.",), context="Known.", answers=("A",))
+    (request,) = SIGNALS[name]().requests(task, CHAT)
+    assert text(request.prefix) == "Known.\n"
+
+
+def test_the_answer_shift_is_the_difference_of_log_probabilities():
+    useful, useless = measure(AnswerShift(), TASK, FakeLanguageModel(says_rome))
+    assert useful.utility == pytest.approx(4.0)
+    assert useful.parts == {"answer_logprob": -1.0, "base_answer_logprob": -5.0}
+    assert useless.utility == 0.0
+
+
+def test_several_answers_are_alternatives():
+    table = {" Rome": math.log(0.2), " Roma": math.log(0.3)}
+
+    def logprob(context, scored):
+        return table[scored] if "Rome." in context else math.log(0.1)
+
+    task = ScoringTask("Q?", ("In Rome.",), answers=("Rome", "Roma"))
+    (found,) = measure(AnswerShift(), task, FakeLanguageModel(logprob))
+    assert found.utility == pytest.approx(math.log(0.5 / 0.2))
+
+
+def test_drafted_answers_can_carry_weights():
+    logprob = lambda c, s: math.log(0.8 if ("Rome." in c) == ("Rome" in s) else 0.2)  # noqa: E731
+    task = ScoringTask(
+        "Q?", ("In Rome.",), answers=("Rome", "Oslo"), answer_log_weights=(0.0, -math.inf)
+    )
+    (found,) = measure(AnswerShift(), task, FakeLanguageModel(logprob))
+    assert found.utility == pytest.approx(math.log(0.8 / 0.2))
+
+
+def test_per_token_divides_by_the_answers_length():
+    task = ScoringTask("Q?", ("In Rome.",), answers=("Rome in Italy",))
+    per_token = AnswerShift(per_token=True)
+    (found,) = measure(per_token, task, FakeLanguageModel(says_rome))
+    assert found.utility == pytest.approx(4.0 / 3)
+    assert per_token.unit == "nats per token"
+
+
+def test_the_query_likelihood_is_per_token_and_against_no_passage():
+    found = measure(QueryLikelihood(), TASK, FakeLanguageModel(says_rome))
+    assert found[0].utility == pytest.approx(4.0 / 4)
+    assert found[1].utility == 0.0
+
+
+def test_the_joint_shift_thresholds_the_answer_and_orders_by_both():
+    def logprob(context, scored):
+        if "?" in scored:
+            return -4.0 if "Rome" in context else -8.0
+        return -2.0 if "rained" in context else -5.0
+
+    useful, useless = measure(JointShift(), TASK, FakeLanguageModel(logprob))
+    assert useless.utility == pytest.approx(3.0)
+    assert useful.utility == 0.0
+    assert useful.order_by == pytest.approx(1.0 - 0.5)
+    assert useless.order_by == pytest.approx(-1.0 + 0.5)
+
+
+def test_a_passage_beyond_the_window_has_no_utility_but_a_reason():
+    model = FakeLanguageModel(says_rome, max_tokens=30)
+    task = ScoringTask("Q?", ("In Rome.", "so " * 50), answers=("Rome",))
+    for signal in (AnswerShift(), JointShift()):
+        good, bad = measure(signal, task, model)
+        assert math.isfinite(good.utility)
+        assert math.isnan(bad.utility)
+        assert "window" in bad.reason
+
+
+def test_a_question_beyond_the_window_cannot_be_scored_at_all():
+    model = FakeLanguageModel(says_rome, max_tokens=10)
+    with pytest.raises(ScoringError, match="Shorten"):
+        measure(AnswerShift(), ScoringTask("so " * 50, ("P.",), answers=("A",)), model)
+
+
+def test_an_own_template_replaces_the_default():
+    template = PromptTemplate(
+        before="{context}",
+        passage="<{passage}>",
+        after="{question}",
+        cue="=>",
+        response=" {answer}",
+    )
+    assert prompts(AnswerShift(template=template))[1] == "<It is in Rome.>Where is it?\n=> Rome"
+
+
+def test_unknown_and_unfit_signals_are_refused():
+    with pytest.raises(ConfigurationError, match="answer_shift"):
+        resolve_signal("magic", has_answer=True)
+    with pytest.raises(InvalidInputError, match="answer="):
+        resolve_signal("answer_shift", has_answer=False)
+
+
+class DraftingSignal:
+    """An own signal that asks the model first and then scores in two requests."""
+
+    name = "drafting"
+    unit = "nats"
+    needs_answer = False
+    cost = "one draft, then two passes per passage"
+    threshold = 0.5
+
+    def __init__(self):
+        self._shift = AnswerShift()
+
+    def prepare(self, task, model, ledger):
+        (draft,) = model.generate([()], seed=task.seed)
+        ledger.book("query", "scorer", draft.prompt_tokens + draft.completion_tokens)
+        return ScoringTask(task.query, task.passages, answers=(draft.text,))
+
+    def requests(self, task, layout):
+        return self._shift.requests(task, layout) * 2
+
+    def utilities(self, task, results):
+        first = self._shift.utilities(task, results[:1])
+        second = self._shift.utilities(task, results[1:])
+        return [UnitUtility(a.utility + b.utility) for a, b in zip(first, second, strict=True)]
+
+
+def test_an_own_signal_can_draft_answers_and_send_several_requests():
+    model = FakeLanguageModel(says_rome, replies=lambda prompt: "Rome")
+    config = ShapingConfig(signal=DraftingSignal())
+    result = ContextShaper(model, config).shape("Where is it?", list(TASK.passages))
+    assert [str(v.verdict) for v in result.verdicts] == ["helps", "neutral"]
+    assert result.verdicts[0].utility == pytest.approx(8.0)
+    assert result.signal == "drafting"
+
+
+def test_a_signal_with_too_few_utilities_is_refused():
+    class Short(DraftingSignal):
+        def utilities(self, task, results):
+            return []
+
+    model = FakeLanguageModel(says_rome)
+    config = ShapingConfig(signal=Short(), on_error="raise")
+    with pytest.raises(ScoringError, match="one for each"):
+        ContextShaper(model, config).shape("Where is it?", list(TASK.passages))
+
+
+def test_results_of_the_seam_are_all_that_a_signal_needs():
+    model = FakeLanguageModel(says_rome)
+    results = model.score(QueryLikelihood().requests(TASK, model.layout))
+    assert all(isinstance(result, ScoreResult) for result in results)
+    assert QueryLikelihood().utilities(TASK, results) == QueryLikelihood().utilities(TASK, results)

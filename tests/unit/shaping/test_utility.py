@@ -1,0 +1,123 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.utility import (
+    Verdict,
+    marginal_logprob,
+    pragmatic_utility,
+    verdict_of,
+    zscores,
+)
+
+LOGPROBS = st.floats(-500, 0)
+
+
+def test_the_worked_example_accepts_the_useful_passage_and_rejects_the_red_herring():
+    # Section 3.6: P(1889) is .35 without a passage, .92 with the useful one, .38 with the herring.
+    useful = pragmatic_utility(math.log(0.92), math.log(0.35), tokens=17)
+    herring = pragmatic_utility(math.log(0.38), math.log(0.35), tokens=14)
+    assert useful == pytest.approx(0.966, abs=5e-4)
+    assert herring == pytest.approx(0.082, abs=5e-4)
+    assert verdict_of(useful, 0.3) is Verdict.HELPS
+    assert verdict_of(herring, 0.3) is Verdict.NEUTRAL
+
+
+def test_signs_tell_correct_counterfactual_and_red_herring_apart():
+    base, threshold = math.log(0.35), 0.3
+    correct = pragmatic_utility(math.log(0.92), base)
+    counterfactual = pragmatic_utility(math.log(0.04), base)
+    herring = pragmatic_utility(math.log(0.36), base)
+    assert correct > 0 > counterfactual
+    assert verdict_of(correct, threshold) is Verdict.HELPS
+    assert verdict_of(counterfactual, threshold) is Verdict.HURTS
+    assert verdict_of(herring, threshold) is Verdict.NEUTRAL
+
+
+def test_the_length_penalty_is_charged_per_token():
+    assert pragmatic_utility(-1.0, -2.0, tokens=100, length_penalty=0.002) == pytest.approx(0.8)
+
+
+def test_an_answer_that_is_impossible_either_way_does_not_move():
+    assert pragmatic_utility(-math.inf, -math.inf) == 0.0
+
+
+def test_a_utility_exactly_at_the_threshold_is_accepted():
+    assert verdict_of(0.05, 0.05) is Verdict.HELPS
+    assert verdict_of(-0.05, 0.05) is Verdict.NEUTRAL
+
+
+def test_a_utility_that_is_not_a_number_is_unscored():
+    assert verdict_of(math.nan, 0.05) is Verdict.UNSCORED
+
+
+def test_probabilities_of_alternative_answers_add_up():
+    total = marginal_logprob([math.log(0.2), math.log(0.3)])
+    assert math.exp(total) == pytest.approx(0.5)
+    weighted = marginal_logprob([math.log(0.2), math.log(0.4)], [math.log(0.5), math.log(0.5)])
+    assert math.exp(weighted) == pytest.approx(0.3)
+
+
+def test_very_unlikely_answers_do_not_underflow():
+    assert marginal_logprob([-2000.0, -2000.0]) == pytest.approx(-2000 + math.log(2))
+    assert marginal_logprob([-math.inf, -math.inf]) == -math.inf
+    assert math.isnan(marginal_logprob([math.nan, -1.0]))
+
+
+def test_no_answers_or_too_few_weights_are_refused():
+    with pytest.raises(InvalidInputError):
+        marginal_logprob([])
+    with pytest.raises(InvalidInputError, match="one for each"):
+        marginal_logprob([-1.0, -2.0], [0.0])
+
+
+def test_standard_scores_ignore_what_is_not_finite():
+    scores = zscores([1.0, 3.0, math.nan])
+    assert scores[:2] == pytest.approx([-1.0, 1.0])
+    assert math.isnan(scores[2])
+    assert zscores([2.0, 2.0]) == [0.0, 0.0]
+    assert zscores([]) == []
+
+
+@given(LOGPROBS, LOGPROBS)
+def test_utility_is_antisymmetric_without_penalty(a, b):
+    assert pragmatic_utility(a, b) == -pragmatic_utility(b, a)
+
+
+@given(LOGPROBS, LOGPROBS, st.integers(0, 1000), st.floats(0, 1))
+def test_length_never_raises_the_utility(a, b, tokens, penalty):
+    priced = pragmatic_utility(a, b, tokens=tokens, length_penalty=penalty)
+    assert priced <= pragmatic_utility(a, b)
+
+
+@given(st.lists(LOGPROBS, min_size=1, max_size=8))
+def test_a_marginal_lies_between_its_largest_term_and_that_times_their_number(logprobs):
+    total = marginal_logprob(logprobs)
+    assert max(logprobs) - 1e-9 <= total <= max(logprobs) + math.log(len(logprobs)) + 1e-9
+
+
+@given(st.lists(LOGPROBS, min_size=1, max_size=8), st.randoms())
+def test_a_marginal_does_not_depend_on_the_order_of_the_answers(logprobs, random):
+    shuffled = list(logprobs)
+    random.shuffle(shuffled)
+    assert marginal_logprob(shuffled) == pytest.approx(marginal_logprob(logprobs))
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30))
+def test_standard_scores_have_mean_zero_and_keep_the_order(values):
+    scores = zscores(values)
+    assert sum(scores) == pytest.approx(0.0, abs=1e-6)
+    for (a, x), (b, y) in zip(
+        zip(values, scores, strict=True), zip(values[1:], scores[1:], strict=True), strict=False
+    ):
+        assert (x <= y) if a < b else (x >= y) if a > b else x == y
+
+
+@given(st.floats(allow_nan=False), st.floats(0, 100))
+def test_every_utility_has_one_verdict_and_more_is_never_worse(utility, threshold):
+    order = [Verdict.HURTS, Verdict.NEUTRAL, Verdict.HELPS]
+    place = order.index(verdict_of(utility, threshold))
+    assert order.index(verdict_of(utility + 1.0, threshold)) >= place

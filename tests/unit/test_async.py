@@ -1,0 +1,80 @@
+import asyncio
+import contextvars
+import os
+import threading
+import time
+
+import pytest
+
+from ecs_plugins._async import MAX_WORKERS, run_sync
+
+request_id = contextvars.ContextVar("request_id", default="none")
+
+
+async def test_work_runs_off_the_loop_and_others_progress():
+    release = threading.Event()
+    worker = asyncio.create_task(run_sync(lambda: (release.wait(5), threading.get_ident())[1]))
+    await asyncio.sleep(0)
+    release.set()
+    assert await worker != threading.get_ident()
+
+
+async def test_context_variables_are_seen_and_do_not_leak_back():
+    def work():
+        seen = request_id.get()
+        request_id.set("changed")
+        return seen
+
+    request_id.set("r-1")
+    assert await run_sync(work) == "r-1"
+    assert request_id.get() == "r-1"
+
+
+async def test_arguments_and_errors_pass_through():
+    assert await run_sync(int, "ff", base=16) == 255
+    with pytest.raises(ValueError, match="invalid literal"):
+        await run_sync(int, "no number")
+
+
+async def test_no_more_threads_than_the_bound():
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work():
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.005)
+        with lock:
+            running -= 1
+
+    await asyncio.gather(*(run_sync(work) for _ in range(4 * MAX_WORKERS)))
+    assert 1 < most <= MAX_WORKERS
+
+
+def test_several_loops_share_it_one_after_another_and_at_once():
+    results = []
+
+    def in_a_loop(n):
+        results.append(asyncio.run(run_sync(lambda: n)))
+
+    in_a_loop(0)
+    threads = [threading.Thread(target=in_a_loop, args=(n,)) for n in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_gets_threads_of_its_own():
+    asyncio.run(run_sync(lambda: None))
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if asyncio.run(asyncio.wait_for(run_sync(lambda: 7), 10)) == 7 else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

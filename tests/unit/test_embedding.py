@@ -1,0 +1,275 @@
+import copy
+import pickle
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecs_plugins import _sentence_transformers as loading
+from ecs_plugins import embedding as module
+from ecs_plugins.embedding import (
+    Embedder,
+    FakeEmbedder,
+    SentenceTransformerEmbedder,
+    as_embedder,
+    default_embedder,
+)
+from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
+
+TEXTS = ["Ada feeds the cat.", "The boat leaves at noon.", "", "Feeding cats is Ada's job.", " \n"]
+
+
+class LangChainLike:
+    """Answers every text with the same vector, whatever it is."""
+
+    def __init__(self, vector):
+        self.vector = vector
+
+    def embed_documents(self, texts):
+        return [self.vector for _ in texts]
+
+    def embed_query(self, text):
+        return self.vector
+
+
+class LlamaIndexLike:
+    model_name = "llama-like"
+
+    def get_text_embedding_batch(self, texts, show_progress=False):
+        return [[float(len(text)), 1.0] for text in texts]
+
+    def get_query_embedding(self, query):
+        return [0.0, 2.0]
+
+
+@pytest.fixture(params=["fake", "wrapped", "real"])
+def any_embedder(request, embedder):
+    return {
+        "fake": FakeEmbedder(),
+        "wrapped": as_embedder(LangChainLike([3.0, 4.0])),
+        "real": embedder,
+    }[request.param]
+
+
+def test_documents_are_unit_rows_and_blank_texts_zero_rows(any_embedder):
+    vectors = any_embedder.embed_documents(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (5, any_embedder.dimension)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 0, 1, 0], atol=1e-6)
+
+
+def test_no_documents_give_no_rows_of_the_right_width(any_embedder):
+    assert any_embedder.embed_documents([]).shape == (0, any_embedder.dimension)
+
+
+def test_a_query_is_one_unit_vector(any_embedder):
+    query = any_embedder.embed_query("Who feeds the cat?")
+    assert query.shape == (any_embedder.dimension,)
+    assert query.dtype == np.float32
+    assert np.linalg.norm(query) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_blank_query_is_the_zero_vector(any_embedder):
+    assert not any_embedder.embed_query(" ").any()
+
+
+def test_every_embedder_satisfies_the_protocol(any_embedder):
+    assert isinstance(any_embedder, Embedder)
+
+
+def test_a_string_is_not_taken_for_a_list_of_characters(any_embedder):
+    with pytest.raises(InvalidInputError):
+        any_embedder.embed_documents("abc")
+    with pytest.raises(InvalidInputError):
+        any_embedder.embed_documents(["abc", None])
+    with pytest.raises(InvalidInputError):
+        any_embedder.embed_query(None)
+
+
+def test_related_texts_are_nearer_than_unrelated_ones(embedder):
+    cat, boat, _, job, _ = embedder.embed_documents(TEXTS)
+    assert cat @ job > cat @ boat + 0.2
+
+
+def test_a_vector_does_not_depend_on_its_batch(embedder):
+    alone = np.stack([embedder.embed_documents([text])[0] for text in TEXTS])
+    np.testing.assert_allclose(embedder.embed_documents(TEXTS), alone, atol=1e-5)
+
+
+def test_concurrent_callers_get_their_own_vectors(embedder):
+    texts = [f"number {n} of many" for n in range(16)]
+    expected = embedder.embed_documents(texts)
+    with ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(embedder.embed_query, texts))
+    np.testing.assert_allclose(np.stack(got), expected, atol=1e-5)
+
+
+def test_copies_and_pickles_share_the_loaded_model(embedder):
+    embedder.embed_query("load")
+    for other in (pickle.loads(pickle.dumps(embedder)), copy.deepcopy(embedder)):
+        assert other is not embedder
+        assert other._model() is embedder._model()
+
+
+def test_a_pickle_holds_no_weights(embedder):
+    embedder.embed_query("load")
+    assert len(pickle.dumps(embedder)) < 1000
+
+
+def test_nothing_is_loaded_before_first_use():
+    script = (
+        "import sys\n"
+        "from ecs_plugins.embedding import SentenceTransformerEmbedder, FakeEmbedder\n"
+        "SentenceTransformerEmbedder(); FakeEmbedder().embed_query('x')\n"
+        "assert not {'torch', 'sentence_transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_default_is_one_per_process():
+    assert default_embedder() is default_embedder()
+    assert default_embedder().name == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+def test_the_default_needs_no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("asked the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(loading, "_LOADED", {})
+    assert SentenceTransformerEmbedder().embed_query("hello").shape == (384,)
+
+
+def test_without_package_and_cache_the_default_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setattr(loading, "_offline_package", lambda: None)
+    monkeypatch.setattr(loading, "_is_cached", lambda name: False)
+    monkeypatch.setattr(module, "_default", None)
+    with pytest.raises(ModelNotFoundError, match=r"ecs-plugins\[offline\]"):
+        default_embedder()
+
+
+@pytest.mark.parametrize("name", ["nobody/nothing", "not a name", "/no/such/directory"])
+def test_a_model_that_is_not_here_is_not_downloaded_unasked(name):
+    with pytest.raises(ModelNotFoundError, match="allow_download"):
+        SentenceTransformerEmbedder(name).embed_query("hello")
+
+
+def test_a_directory_without_a_model_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        SentenceTransformerEmbedder(tmp_path).embed_query("hello")
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_size_below_one_is_refused(size):
+    with pytest.raises(InvalidInputError, match="batch_size"):
+        SentenceTransformerEmbedder(batch_size=size)
+
+
+def test_own_embedders_pass_through():
+    own = FakeEmbedder(8)
+    assert as_embedder(own) is own
+    wrapped = as_embedder(LangChainLike([1.0]))
+    assert as_embedder(wrapped) is wrapped
+
+
+def test_llama_index_embeddings_are_understood():
+    wrapped = as_embedder(LlamaIndexLike())
+    assert wrapped.name == "llama-like"
+    np.testing.assert_allclose(wrapped.embed_query("x"), [0.0, 1.0])
+    np.testing.assert_allclose(wrapped.embed_documents(["a"]), [[0.5**0.5, 0.5**0.5]])
+
+
+def test_frameworks_own_fakes_are_understood():
+    langchain = pytest.importorskip("langchain_core.embeddings")
+    wrapped = as_embedder(langchain.DeterministicFakeEmbedding(size=12))
+    assert wrapped.embed_documents(["a", "b"]).shape == (2, 12)
+    llama_index = pytest.importorskip("llama_index.core")
+    assert as_embedder(llama_index.MockEmbedding(embed_dim=7)).dimension == 7
+
+
+@pytest.mark.parametrize("thing", [None, 3, "name", LangChainLike, object()])
+def test_other_things_are_no_embedders(thing):
+    with pytest.raises(InvalidInputError, match="no embedder"):
+        as_embedder(thing)
+
+
+@pytest.mark.parametrize(
+    ("vector", "message"),
+    [
+        ([1.0, float("nan")], "NaN or infinity"),
+        ([1.0, float("inf")], "NaN or infinity"),
+        ([0.0, 0.0], "zero vector"),
+        ([], "shape"),
+        ([[1.0], [2.0, 3.0]], "numbers in equal rows"),
+        (["a", "b"], "numbers in equal rows"),
+        (1.0, "shape"),
+        (None, "shape|NaN"),
+    ],
+)
+def test_vectors_that_cannot_be_compared_are_refused(vector, message):
+    wrapped = as_embedder(LangChainLike(vector))
+    with pytest.raises(ModelError, match=message):
+        wrapped.embed_query("x")
+    with pytest.raises(ModelError, match=message):
+        wrapped.embed_documents(["x", "y"])
+
+
+def test_a_changed_dimension_is_refused():
+    inner = LangChainLike([1.0, 2.0])
+    wrapped = as_embedder(inner)
+    wrapped.embed_query("x")
+    inner.vector = [1.0, 2.0, 3.0]
+    with pytest.raises(ModelError, match="3 dimensions instead of 2"):
+        wrapped.embed_documents(["y"])
+
+
+def test_a_declared_dimension_is_held_to():
+    inner = LangChainLike([1.0, 2.0])
+    inner.dimension = 5
+    with pytest.raises(ModelError, match="2 dimensions instead of 5"):
+        as_embedder(inner).embed_query("x")
+
+
+def test_too_few_vectors_are_refused():
+    inner = LangChainLike([1.0])
+    inner.embed_documents = lambda texts: [[1.0]]
+    with pytest.raises(ModelError, match="for 2 texts"):
+        as_embedder(inner).embed_documents(["x", "y"])
+
+
+def test_a_failing_embedder_is_a_model_error_with_its_cause():
+    inner = LangChainLike([1.0])
+    inner.embed_query = lambda text: 1 / 0
+    with pytest.raises(ModelError, match="ZeroDivisionError") as caught:
+        as_embedder(inner).embed_query("x")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_wrapped_embedder_pickles_with_what_it_wraps():
+    wrapped = pickle.loads(pickle.dumps(as_embedder(LangChainLike([3.0, 4.0]))))
+    np.testing.assert_allclose(wrapped.embed_query("x"), [0.6, 0.8])
+
+
+@given(st.lists(st.text(st.characters(), max_size=20), max_size=8))
+def test_fake_vectors_have_length_one_or_zero(texts):
+    norms = np.linalg.norm(FakeEmbedder(16).embed_documents(texts), axis=1)
+    expected = [1.0 if text.strip() else 0.0 for text in texts]
+    np.testing.assert_allclose(norms, expected, atol=1e-6)
+
+
+def test_fake_vectors_are_the_same_in_every_process():
+    script = (
+        "from ecs_plugins.embedding import FakeEmbedder\n"
+        "print(FakeEmbedder(8).embed_query('the cat and the boat').tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(FakeEmbedder(8).embed_query("the cat and the boat").tolist())
