@@ -116,12 +116,22 @@ class Erasing:
                 (dump(ids),),
             )
         ]
-        affected = self._erase_hot(ids) | self._erase_memories_of(ids)
+        affected = self._derive_hot_items(ids, ids) | self._derive_memories(ids, ids)
+        for table in ("hot_members", "provenance"):
+            self._connection.execute(
+                f"DELETE FROM {table} WHERE message IN (SELECT value FROM json_each(?))",
+                (dump(ids),),
+            )
         self._connection.execute(
             "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", (dump(ids),)
         )
         self._erased.messages += ids
         self._finish(ids, affected, texts)
+
+    def rederive(self, message: str, old_text: str) -> None:
+        """Derive anew what rests on a message whose row has been changed."""
+        affected = self._derive_hot_items([message], ()) | self._derive_memories([message], ())
+        self._finish((), affected, [old_text])
 
     def erase_memory(self, name: str) -> None:
         """Erase every version of a memory; the messages behind it stay."""
@@ -152,12 +162,12 @@ class Erasing:
 
     # Hot items
 
-    def _erase_hot(self, ids: Sequence[str]) -> set[str]:
+    def _derive_hot_items(self, changed: Sequence[str], ids: Sequence[str]) -> set[str]:
         rows = self._connection.execute(
             "SELECT row, id, live, died, judged FROM hot_items WHERE id IN"
             " (SELECT value FROM json_each(?1) UNION SELECT item FROM hot_members"
             "  WHERE message IN (SELECT value FROM json_each(?1)))",
-            (dump(ids),),
+            (dump(changed),),
         ).fetchall()
         affected = set()
         for row, name, live, died, judged in rows:
@@ -169,11 +179,12 @@ class Erasing:
                 )
             ] or [name]
             self._derive_hot(row, members, ids, live=bool(live), died=died, judged=judged)
-        self._connection.execute(
-            "DELETE FROM hot_members WHERE message IN (SELECT value FROM json_each(?1))"
-            " OR item IN (SELECT value FROM json_each(?1))",
-            (dump(ids),),
-        )
+        for name in affected:
+            self._connection.execute(
+                "DELETE FROM hot_members WHERE item = ?1"
+                " AND NOT EXISTS (SELECT 1 FROM hot_items WHERE id = ?1)",
+                (name,),
+            )
         return affected
 
     def _derive_hot(
@@ -214,30 +225,26 @@ class Erasing:
 
     # Memories
 
-    def _erase_memories_of(self, ids: Sequence[str]) -> set[str]:
+    def _derive_memories(self, changed: Sequence[str], ids: Sequence[str]) -> set[str]:
         names = [
             name
             for (name,) in self._connection.execute(
                 "SELECT DISTINCT memory FROM provenance"
                 " WHERE message IN (SELECT value FROM json_each(?))",
-                (dump(ids),),
+                (dump(changed),),
             )
         ]
         for name in names:
-            self._derive_memory(name, ids)
-        self._connection.execute(
-            "DELETE FROM provenance WHERE message IN (SELECT value FROM json_each(?))",
-            (dump(ids),),
-        )
+            self._derive_memory(name, changed, ids)
         return set(names)
 
-    def _derive_memory(self, name: str, ids: Sequence[str]) -> None:
+    def _derive_memory(self, name: str, changed: Sequence[str], ids: Sequence[str]) -> None:
         joined = dict(
             self._connection.execute(
                 "SELECT message, version FROM provenance WHERE memory = ?", (name,)
             ).fetchall()
         )
-        since = min(version for message, version in joined.items() if message in ids)
+        since = min(version for message, version in joined.items() if message in changed)
         kept = False
         for old in tiers.versions(self._connection, name):
             if old.version < since:

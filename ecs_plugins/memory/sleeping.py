@@ -23,15 +23,10 @@ from ecs_plugins.memory import spaces, tiers
 from ecs_plugins.memory.admitting import evict_overflow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
-from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.database import Database
+from ecs_plugins.memory.decisions import record_decision
 from ecs_plugins.memory.namespaces import Namespace, encode
-from ecs_plugins.memory.records import (
-    ERASED,
-    RecordedDecision,
-    ReplayedDecision,
-    SleepReport,
-)
+from ecs_plugins.memory.records import ERASED, SleepReport
 from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.summaries import Summariser
 from ecs_plugins.memory.tiers import ColdRow, HotRow, dump
@@ -282,15 +277,7 @@ class _Applying:
 
     def _record(self) -> None:
         for decision in self._plan.decisions:
-            cursor = self._connection.execute(
-                "INSERT INTO decisions (sleep, namespace, position, record) VALUES (?, ?, ?, ?)",
-                (self._sleep, self._space.id, decision.index, dump(decision.to_json())),
-            )
-            items = {decision.candidate_id, decision.target_id or "", *decision.members} - {""}
-            self._connection.executemany(
-                "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
-                ((item, cursor.lastrowid) for item in items),
-            )
+            record_decision(self._connection, self._space, self._sleep, decision)
 
 
 def undo(connection: sqlite3.Connection, sleep: int, config: MemoryConfig, now: float) -> Namespace:
@@ -367,42 +354,3 @@ def recent_queries(connection: sqlite3.Connection, space: int, window: int) -> l
         QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
         for step, vector, text, answer in reversed(rows)
     ]
-
-
-def decisions(
-    connection: sqlite3.Connection,
-    space: int,
-    *,
-    sleep: int | None = None,
-    item: str | None = None,
-    limit: int = -1,
-) -> list[RecordedDecision]:
-    """Recorded decisions of a namespace, newest sleep phase first, each in its order."""
-    sql = (
-        "SELECT s.id, s.at, s.undone, d.erased, d.record FROM decisions d"
-        " JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"
-    )
-    values: list[object] = [space]
-    if sleep is not None:
-        sql += " AND d.sleep = ?"
-        values.append(sleep)
-    if item is not None:
-        sql += " AND d.id IN (SELECT decision FROM decision_items WHERE item = ?)"
-        values.append(item)
-    sql += " ORDER BY d.sleep DESC, d.position LIMIT ?"
-    values.append(limit)
-    return [
-        RecordedDecision(
-            number, at, undone is not None, bool(erased), Decision.from_json(json.loads(record))
-        )
-        for number, at, undone, erased, record in connection.execute(sql, values)
-    ]
-
-
-def replayed(recorded: Sequence[RecordedDecision]) -> list[ReplayedDecision]:
-    """Each decision beside what follows from its own record."""
-    out = []
-    for each in recorded:
-        recomputed = replay(each.decision)
-        out.append(ReplayedDecision(each, recomputed, recomputed == each.decision))
-    return out

@@ -152,6 +152,20 @@ def members_of(connection: sqlite3.Connection, space: int) -> dict[str, tuple[st
     return {item: tuple(members) for item, members in found.items()}
 
 
+def members_of_items(
+    connection: sqlite3.Connection, items: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """The message ids of hot items of several messages, oldest first."""
+    found: dict[str, list[str]] = {}
+    for item, message in connection.execute(
+        "SELECT x.item, x.message FROM hot_members x LEFT JOIN messages m ON m.id = x.message"
+        " WHERE x.item IN (SELECT value FROM json_each(?)) ORDER BY m.seq",
+        (dump(list(items)),),
+    ):
+        found.setdefault(item, []).append(message)
+    return {item: tuple(members) for item, members in found.items()}
+
+
 def insert_hot(
     connection: sqlite3.Connection,
     space: Space,
