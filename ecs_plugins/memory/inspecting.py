@@ -62,6 +62,17 @@ def _memory(row: ColdRow, namespace: tuple[str, ...], provenance: Sequence[str])
     )
 
 
+def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memory]:
+    """The cold tier, oldest row first, without what has expired."""
+    rows = [
+        row
+        for row in tiers.cold_tier(connection, space.id)
+        if row.expires is None or row.expires > now
+    ]
+    behind = tiers.provenance_of(connection, [row.memory.id for row in rows])
+    return [_memory(row, space.namespace, behind.get(row.memory.id, ())) for row in rows]
+
+
 def energies(
     connection: sqlite3.Connection,
     space: Space,

@@ -64,9 +64,18 @@ class Reembedding:
             " WHERE p.memory = m.id AND p.version <= m.version) FROM memories m",
             vectors,
         )
-        # Recorded queries have no text to embed, or are few: their vectors are of no use now.
-        connection.execute("DELETE FROM queries")
+        self._write_queries(connection)
         connection.execute("DELETE FROM snapshots")
+
+    def _write_queries(self, connection: sqlite3.Connection) -> None:
+        # Only observed queries were recorded with their text; the others cannot be kept.
+        connection.execute("DELETE FROM queries WHERE text = ''")
+        rows = connection.execute("SELECT id, text FROM queries").fetchall()
+        vectors = embedded({str(number): text for number, text in rows}, self._embed)
+        for number, _ in rows:
+            connection.execute(
+                "UPDATE queries SET vector = ? WHERE id = ?", (pack(vectors[str(number)]), number)
+            )
 
     def _write_items(
         self,
