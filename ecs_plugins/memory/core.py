@@ -208,6 +208,14 @@ class Core:
             self.pending.give_back(namespace, accesses)
             raise
 
+    def flush(self, namespace: Namespace) -> None:
+        """Write the pending recalls of a namespace; a failure is logged, they stay pending."""
+        try:
+            with self.writing_to(namespace):
+                pass
+        except EcsPluginsError as error:
+            logger.warning("retrieval hits could not be written yet: %s", error)
+
     def _check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             raise StorageError(

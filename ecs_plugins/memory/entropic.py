@@ -7,7 +7,6 @@ bounded is what is searched, hot and cold; the message log has its own retention
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ecs_plugins._async import run_sync
 from ecs_plugins.embedding import Embedder, as_embedder, default_embedder
-from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory import inspecting, spaces
 from ecs_plugins.memory import messages as log
 from ecs_plugins.memory.access import FLUSH_AT, insert_query, prune_queries, write_outcome
@@ -43,18 +42,16 @@ from ecs_plugins.memory.records import (
     ReplayedDecision,
     SleepReport,
 )
-from ecs_plugins.memory.sleeping import Sleeping, undo
+from ecs_plugins.memory.running import Running
 from ecs_plugins.memory.spaces import TIERS, Tier
 from ecs_plugins.memory.store_config import StoreConfig
-from ecs_plugins.memory.summaries import Summariser
 from ecs_plugins.memory.types import UtilityFunction
+from ecs_plugins.memory.undoing import sleeps, undo
 from ecs_plugins.memory.upkeep import is_due
 from ecs_plugins.memory.verification import Verification
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
-
-logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +86,7 @@ class EntropicMemory:
         self._core = core
         self._editing = Editing(core)
         self._maintenance = Maintenance(core)
-        self._sleep_failures: dict[Namespace, int] = {}
+        self._running = Running(core, self._editing)
 
     @classmethod
     def open(
@@ -218,7 +215,7 @@ class EntropicMemory:
                 due = is_due(space, self.config, self._core.store)
                 since = space.since_sleep
             if due:
-                self._fall_asleep(namespace, since)
+                self._running.fall_asleep(namespace, since)
             start = stop
         self._core.tend()
         return ids
@@ -283,17 +280,10 @@ class EntropicMemory:
             if record:
                 names = (item.id for item in here)
                 if self._core.pending.note(each, step, request.vector, names) >= FLUSH_AT:
-                    self._flush(each)
+                    self._core.flush(each)
         self._core.tend()
         found.sort(key=lambda item: -item.score)
         return found[:k]
-
-    def _flush(self, namespace: Namespace) -> None:
-        try:
-            with self._core.writing_to(namespace):
-                pass
-        except EcsPluginsError as error:
-            logger.warning("retrieval hits could not be written yet: %s", error)
 
     def observe(
         self,
@@ -340,61 +330,13 @@ class EntropicMemory:
             ModelError: The language model failed, with ``on_summary_error="raise"``.
             StorageError: It could not be written. In both cases nothing has changed.
         """
-        namespace = checked(namespace)
-        with self._core.sleeping.hold(namespace):
-            self._flush(namespace)
-            if self._core.has_expired():
-                self._editing.purge()
-            return Sleeping(
-                self._core.database,
-                config=self.config,
-                dimension=self._core.dimension,
-                utility=self._core.utility,
-            ).run(namespace, self._summariser())
+        return self._running.sleep(checked(namespace))
 
     def sleep_all(self) -> list[SleepReport]:
         """Run a sleep phase in every namespace to which something was added since its last one."""
         with self._core.database.read() as connection:
             waiting = [each.namespace for each in spaces.listed(connection) if each.since_sleep]
         return [report for each in waiting if (report := self.sleep(each)) is not None]
-
-    def _summariser(self) -> Summariser | None:
-        core = self._core
-        if self.config.proposal != "summary" or core.model is None:
-            return None
-        return Summariser(
-            core.model,
-            embed=lambda text: core.embed([text])[0],
-            max_tokens=self.config.summary_tokens,
-            temperature=self.config.summary_temperature,
-            seed=self.config.seed,
-            deadline=core.store.summary_deadline,
-            fallback=core.store.on_summary_error == "extractive",
-        )
-
-    def _fall_asleep(self, namespace: Namespace, since_sleep: int) -> None:
-        if self._core.store.sleep == "background":
-            self._core.upkeep.submit(f"sleep in {namespace}", lambda _: self._try_sleep(namespace))
-            return
-        # After a failure the namespace waits for another `sleep_every` messages.
-        if since_sleep < self._sleep_failures.get(namespace, 0):
-            return
-        if not self._core.sleeping.is_held(namespace):
-            self._try_sleep(namespace)
-        if namespace in self._sleep_failures:
-            self._sleep_failures[namespace] = since_sleep + self.config.sleep_every
-
-    def _try_sleep(self, namespace: Namespace) -> None:
-        try:
-            self.sleep(namespace)
-            self._sleep_failures.pop(namespace, None)
-        except EcsPluginsError as error:
-            self._sleep_failures[namespace] = 0
-            logger.warning(
-                "a sleep phase in %s failed; nothing has changed, it will be tried again: %s",
-                namespace,
-                error,
-            )
 
     def undo(self, sleep_id: int) -> None:
         """Put both tiers back to where they were before a namespace's latest sleep phase.
@@ -403,7 +345,18 @@ class EntropicMemory:
             InvalidInputError: There is no such sleep phase, it was undone, or a later one stands.
         """
         with self._core.writing() as connection:
-            undo(connection, sleep_id, self.config, time.time())
+            undo(
+                connection,
+                sleep_id,
+                config=self.config,
+                dimension=self._core.dimension,
+                now=time.time(),
+            )
+
+    def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
+        """The reports of a namespace's sleep phases, newest first."""
+        with self._core.reading(checked(namespace)) as (connection, space):
+            return [] if space is None else sleeps(connection, space.id)
 
     def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
         """Recompute every decision of a namespace from what was recorded about it."""

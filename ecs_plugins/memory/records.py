@@ -179,6 +179,12 @@ class SleepReport:
         """Plain JSON types."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> SleepReport:
+        """Rebuild from `to_dict`, also after a round trip through a JSON text."""
+        pairs = ("namespace", "hot", "cold", "problems", "summary_tokens")
+        return cls(**data | {name: tuple(data[name]) for name in pairs})  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, slots=True)
 class ErasureReceipt:

@@ -9,7 +9,6 @@ summaries that are already written. So the store stands before a sleep phase or 
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 import time
 from collections import Counter
@@ -18,15 +17,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import spaces, tiers
-from ecs_plugins.memory.admitting import evict_overflow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.database import Database
 from ecs_plugins.memory.decisions import record_decision
 from ecs_plugins.memory.namespaces import Namespace, encode
-from ecs_plugins.memory.records import ERASED, SleepReport
+from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.summaries import Summariser
 from ecs_plugins.memory.tiers import ColdRow, HotRow, dump
@@ -278,69 +275,6 @@ class _Applying:
     def _record(self) -> None:
         for decision in self._plan.decisions:
             record_decision(self._connection, self._space, self._sleep, decision)
-
-
-def undo(connection: sqlite3.Connection, sleep: int, config: MemoryConfig, now: float) -> Namespace:
-    """Put both tiers back to where they were before a sleep phase.
-
-    What was said since then stays in the hot tier and the log. What has been erased since then
-    stays erased.
-
-    Raises:
-        InvalidInputError: There is no such sleep phase, it has been undone, or a later one of
-            the namespace stands.
-    """
-    row = connection.execute("SELECT namespace, undone FROM sleeps WHERE id = ?", (sleep,))
-    found = row.fetchone()
-    if found is None:
-        raise InvalidInputError(f"there is no sleep phase {sleep}; `decisions` lists them")
-    number, undone = found
-    if undone is not None:
-        raise InvalidInputError(f"sleep phase {sleep} has been undone already")
-    later = connection.execute(
-        "SELECT max(id) FROM sleeps WHERE namespace = ? AND undone IS NULL", (number,)
-    ).fetchone()[0]
-    if later != sleep:
-        raise InvalidInputError(f"sleep phase {later} came after {sleep}; undo it first")
-    space = spaces.by_id(connection, number)
-    _undo_cold(connection, space, sleep)
-    restored = connection.execute(
-        "UPDATE hot_items SET live = 1, died = NULL WHERE died = ?", (sleep,)
-    ).rowcount
-    space.rewrote("hot", restored)
-    connection.execute("UPDATE sleeps SET undone = ? WHERE id = ?", (now, sleep))
-    evict_overflow(connection, space, config)
-    space.save(connection)
-    return space.namespace
-
-
-def _undo_cold(connection: sqlite3.Connection, space: Space, sleep: int) -> None:
-    inserted = [
-        record["candidate_id"]
-        for record in (
-            json.loads(text)
-            for (text,) in connection.execute(
-                "SELECT record FROM decisions WHERE sleep = ?", (sleep,)
-            )
-        )
-        if record["kind"] in ("insert", "replace") and record["candidate_id"] != ERASED
-    ]
-    for name in inserted:
-        connection.execute("DELETE FROM memories WHERE id = ?", (name,))
-        connection.execute("DELETE FROM provenance WHERE memory = ?", (name,))
-    replaced = connection.execute(
-        "SELECT row, id, version FROM memories WHERE died = ?", (sleep,)
-    ).fetchall()
-    for row, name, version in replaced:
-        connection.execute("DELETE FROM memories WHERE id = ? AND version > ?", (name, version))
-        connection.execute(
-            "DELETE FROM provenance WHERE memory = ? AND version > ?", (name, version)
-        )
-        connection.execute("UPDATE memories SET live = 1, died = NULL WHERE row = ?", (row,))
-    count = connection.execute(
-        "SELECT count(*) FROM memories WHERE namespace = ? AND live = 1", (space.id,)
-    ).fetchone()[0]
-    space.rewrote("cold", count - space.cold.count)
 
 
 def recent_queries(connection: sqlite3.Connection, space: int, window: int) -> list[QueryEvent]:
