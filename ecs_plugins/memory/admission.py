@@ -5,6 +5,7 @@ Pure functions on values: the caller looks up the nearest items, and carries out
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -12,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.evidence import decayed, first_evidence, in_demand, with_label
+from ecs_plugins.memory.evidence import decayed, first_evidence, in_demand, with_label, with_success
 from ecs_plugins.memory.types import (
     Admission,
     ColdMemory,
@@ -91,9 +92,7 @@ def record_outcome(
     """
     evidence = decayed(item.evidence, step, config.half_life)
     if isinstance(outcome, bool):
-        name = "agreements" if outcome else "contradictions"
-        evidence = replace(evidence, **{name: getattr(evidence, name) + 1.0})
-        return replace(item, evidence=evidence), statistics
+        return replace(item, evidence=with_success(evidence, outcome, statistics)), statistics
     evidence, statistics = with_label(evidence, outcome, statistics, config)
     return replace(item, evidence=evidence), statistics
 
@@ -111,14 +110,20 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
         return ()
     if config.hot_eviction == "fifo":
         return tuple(item.id for item in hot[:excess])
-    order = sorted(hot, key=lambda item: (promotable(item, config), item.evidence.last_seen))
-    return tuple(item.id for item in order[:excess])
+    order = heapq.nsmallest(
+        excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
+    )
+    return tuple(item.id for item in order)
 
 
 def promotable(item: HotItem, config: MemoryConfig) -> bool:
     """Return whether the item has gathered enough support since it was last judged."""
-    support = item.evidence.support
-    return support >= config.min_support and support > item.judged
+    return supported(item.evidence, config) and item.evidence.support > item.judged
+
+
+def supported(evidence: Evidence, config: MemoryConfig) -> bool:
+    """Return whether a memory was observed or asked for often enough to be believed in."""
+    return evidence.support + evidence.hits >= config.min_support
 
 
 def sleep_due(messages_since_sleep: int, config: MemoryConfig) -> bool:

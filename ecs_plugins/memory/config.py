@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Literal, get_args, get_type_hints
 
 from ecs_plugins.errors import ConfigurationError
@@ -17,7 +18,9 @@ from ecs_plugins.errors import ConfigurationError
 Clustering = Literal["link", "kmeans"]
 ProposalKind = Literal["centroid", "medoid", "summary"]
 UtilityKind = Literal["observed", "query_mean", "query_max"]
-EntropyKind = Literal["evidence", "cluster_variance", "gaussian", "spectral", "softmax", "none"]
+EntropyKind = Literal[
+    "evidence", "outcomes", "cluster_variance", "gaussian", "spectral", "softmax", "none"
+]
 Schedule = Literal["constant", "annealed", "scaled"]
 Contradiction = Literal["learned", "newest", "never"]
 
@@ -46,9 +49,9 @@ class MemoryConfig:
         proposal: The vector of a proposition: the ``centroid`` of its cluster, its ``medoid``,
             or a ``summary`` embedded anew.
         reinforce: A proposal that repeats a cold memory is merged into it, not inserted.
-        fill: While the cold store has room, insert ``all`` (also items below ``min_support``,
-            which are the first to be displaced), insert what is ``supported`` (the paper), or
-            let it ``contest`` an empty slot of free energy 0.
+        fill: While the cold store has room, insert ``all`` (also items below ``min_support``;
+            once it is full they compete only with older ones of the same kind), insert what is
+            ``supported`` (the paper), or let it ``contest`` an empty slot of free energy 0.
         keep_hot: Proposed items stay in the hot store until they age out (the paper's FIFO),
             instead of moving to the cold store.
         utility: ``observed`` demand (log of the rate at which the memory is asked for or said
@@ -59,12 +62,14 @@ class MemoryConfig:
         utility_window: Recent queries considered.
         utility_decay: Weight per step of age of a query.
         half_life: Steps after which an observed event counts half; ``inf`` never forgets.
-        entropy: What S measures: ``evidence`` (what the supporting observations say, and how
-            far they lie apart), ``cluster_variance``, ``gaussian`` (differential entropy),
+        entropy: What S measures: ``evidence`` (the mean surprise of the supporting observations
+            under what the memory says, and how far they lie apart), ``outcomes`` (entropy of
+            the distribution of their outcomes, and how far they lie apart),
+            ``cluster_variance``, ``gaussian`` (differential entropy),
             ``spectral`` (of the cluster's covariance), ``softmax`` (Shannon entropy over the
             coordinates of one embedding: the paper's letter), or ``none``.
         entropy_weight: lambda in ``F = E + lambda * S``.
-        spread_weight: Weight of the members' spread within ``entropy="evidence"``.
+        spread_weight: Weight of the members' spread in ``evidence`` and ``outcomes``.
         contradiction: When an observation contradicts a memory: ``learned`` from how earlier
             contradictions turned out, ``newest`` wins, or ``never`` overwrite.
         victim: The weakest memory is the one of highest ``free_energy``, or of lowest
@@ -198,8 +203,13 @@ class MemoryConfig:
     @property
     def version(self) -> str:
         """Twelve hex digits that name these settings; it stands in every decision."""
-        canonical = json.dumps(self.to_json(), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return _version(self)
+
+
+@lru_cache(maxsize=64)
+def _version(config: MemoryConfig) -> str:
+    canonical = json.dumps(config.to_json(), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def _require(name: str, value: float, low: float, high: float) -> None:

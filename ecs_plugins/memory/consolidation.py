@@ -70,14 +70,11 @@ def consolidate(
     vectors = _checked_matrix(hot, cold)
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
     proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
-    room = config.cold_capacity - len(cold)
+    if config.on_add == "merge":
+        unsupported = _leaving(unsupported, len(hot) - _size(supported), config)
     waiting = [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
-    if not (config.fill == "all" and room > 0):
-        fillers, dropped = [], waiting
-    else:
-        fillers, dropped = waiting, []
     scores = _scores(
-        [*cold, *proposals, *fillers],
+        [*cold, *proposals, *waiting],
         config,
         step,
         queries,
@@ -88,11 +85,8 @@ def consolidate(
     contest.shrink()
     for proposal, terms in zip(proposals, scores[len(cold) :], strict=False):
         contest.judge(proposal, terms)
-    for proposal, terms in zip(fillers, scores[len(cold) + len(proposals) :], strict=True):
-        contest.fill(proposal, terms)
-    if config.on_add == "append":
-        for proposal in dropped:
-            contest.discard(proposal)
+    for proposal, terms in zip(waiting, scores[len(cold) + len(proposals) :], strict=True):
+        contest.fill_or_discard(proposal, terms)
     return contest.plan(hot, step)
 
 
@@ -134,16 +128,39 @@ def _split(
 ) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
     """Return the clusters to be proposed, and those with too little support.
 
-    A cluster whose items have all been judged, and have gained nothing since, is in neither.
+    A cluster whose items have all been judged and have gained nothing since is in neither.
     """
-    supported, unsupported = [], []
+    supported: list[list[HotItem]] = []
+    unsupported: list[list[HotItem]] = []
     for rows in cluster(vectors, config, seed):
         members = [hot[row] for row in rows]
-        if sum(item.evidence.support for item in members) < config.min_support:
-            unsupported.append(members)
-        elif config.keep_hot or any(item.evidence.support > item.judged for item in members):
-            supported.append(members)
+        if not config.keep_hot and all(i.evidence.support <= i.judged for i in members):
+            continue
+        enough = sum(i.evidence.support + i.evidence.hits for i in members) >= config.min_support
+        (supported if enough else unsupported).append(members)
     return supported, unsupported
+
+
+def _leaving(
+    unsupported: list[list[HotItem]], occupied: int, config: MemoryConfig
+) -> list[list[HotItem]]:
+    """Return the oldest clusters, those that may overflow before the next sleep phase.
+
+    The others lose nothing by waiting: a repeat may still come.
+    """
+    if config.fill != "all":
+        return []
+    excess = occupied + config.sleep_every - config.hot_capacity
+    leaving: list[list[HotItem]] = []
+    for members in unsupported:
+        if _size(leaving) >= excess:
+            break
+        leaving.append(members)
+    return leaving
+
+
+def _size(clusters: Sequence[Sequence[HotItem]]) -> int:
+    return sum(map(len, clusters))
 
 
 def _scores(
@@ -157,7 +174,7 @@ def _scores(
     values = utilities(items, config=config, step=step, queries=queries, utility=utility)
     disorder = entropies(items, config=config, step=step, statistics=statistics)
     scores = []
-    for item, value, entropy in zip(items, values.tolist(), disorder, strict=True):
+    for item, value, entropy in zip(items, values.tolist(), disorder.tolist(), strict=True):
         if not config.recompute_utility and not isinstance(item, Proposal):
             value = item.utility
         scores.append(free_energy(value, entropy, config.entropy_weight))

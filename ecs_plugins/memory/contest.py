@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid
+from ecs_plugins.memory.admission import moved_centroid, supported
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
     acceptance_probability,
@@ -97,20 +97,28 @@ class Contest:
         if weakest is None:
             self._record("reject", proposal, candidate=terms)
             return
-        victim = self._memories[weakest]
-        if self._compete(proposal, terms, victim.id, self._terms[weakest], "replace"):
-            del self._memories[weakest], self._terms[weakest]
-            self._insert(proposal, terms)
+        self._challenge(proposal, terms, weakest)
 
-    def fill(self, proposal: Proposal, terms: FreeEnergy) -> None:
-        """Insert a proposal of little support while there is room."""
+    def fill_or_discard(self, proposal: Proposal, terms: FreeEnergy) -> None:
+        """Deal with a cluster of too little support.
+
+        If the settings say so it is inserted while there is room, and afterwards competes with
+        the weakest of the older memories that have no more support than itself. Otherwise it is
+        discarded; where repeats are merged on arrival it just waits in the hot store, which is
+        no decision.
+        """
+        if self._config.fill != "all":
+            if self._config.on_add == "append":
+                self._record("discard", proposal)
+            return
         if self.has_room:
             self._insert(proposal, terms)
             self._record("insert", proposal, candidate=terms)
-
-    def discard(self, proposal: Proposal) -> None:
-        """Record that a cluster had too little support."""
-        self._record("discard", proposal)
+            return
+        weakest = self._weakest_old_filler()
+        if weakest is not None:
+            self._judged.update(proposal.sources)
+            self._challenge(proposal, terms, weakest)
 
     def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
         """Return everything that was decided."""
@@ -140,15 +148,34 @@ class Contest:
         )
 
     def _weakest(self) -> int | None:
-        """Return the position of the victim, or None if every memory is pinned."""
-        by_utility = self._config.victim == "utility"
-        best: int | None = None
-        weakness = -np.inf
-        for position, (memory, terms) in enumerate(zip(self._memories, self._terms, strict=True)):
-            value = terms.energy if by_utility else terms.total
-            if value > weakness and not memory.pinned:
-                best, weakness = position, value
-        return best
+        """Return the position of the victim, or None if every memory is pinned.
+
+        Memories of too little support, which only filled the store, come first.
+        """
+        fillers = [i for i in self._unpinned() if self._is_filler(self._memories[i])]
+        return self._of_highest(fillers or self._unpinned())
+
+    def _weakest_old_filler(self) -> int | None:
+        """Return the weakest memory of too little support from before this sleep phase."""
+        return self._of_highest(
+            [
+                i
+                for i in self._unpinned()
+                if self._is_filler(self._memories[i]) and self._memories[i].id in self._before
+            ]
+        )
+
+    def _unpinned(self) -> list[int]:
+        return [i for i, memory in enumerate(self._memories) if not memory.pinned]
+
+    def _is_filler(self, memory: ColdMemory) -> bool:
+        return self._config.fill == "all" and not supported(memory.evidence, self._config)
+
+    def _of_highest(self, positions: list[int]) -> int | None:
+        """Return the position of the highest free energy, or the highest energy (the paper)."""
+        if self._config.victim == "utility":
+            return max(positions, key=lambda i: self._terms[i].energy, default=None)
+        return max(positions, key=lambda i: self._terms[i].total, default=None)
 
     def _insert(self, proposal: Proposal, terms: FreeEnergy) -> None:
         self._consumed.update(proposal.sources)
@@ -181,6 +208,13 @@ class Contest:
             "reinforce", proposal, candidate=terms, target_id=memory.id, similarity=similarity
         )
         return True
+
+    def _challenge(self, proposal: Proposal, terms: FreeEnergy, position: int) -> None:
+        """Let a proposal compete with the memory at a position."""
+        victim = self._memories[position]
+        if self._compete(proposal, terms, victim.id, self._terms[position], "replace"):
+            del self._memories[position], self._terms[position]
+            self._insert(proposal, terms)
 
     def _compete(
         self,

@@ -151,7 +151,8 @@ def shannon_entropy(weights: Floats) -> float:
     total = float(weights.sum())
     if total <= 0.0:
         return 0.0
-    p = weights[weights > 0.0] / total
+    p = weights / total
+    p = p[p > 0.0]  # after the division, which can underflow
     return float(-(p * np.log(p)).sum())
 
 
@@ -169,7 +170,7 @@ def outcome_entropy(weights: Iterable[float], labels: int, prior: float = 1.0) -
         prior: Weight of what was never seen.
     """
     seen = [weight for weight in weights if weight > 0.0]
-    total = sum(seen) + prior
+    total = math.fsum(seen) + prior
     unseen = max(labels - len(seen), 1)
     rest = prior / total
     entropy = -rest * math.log(rest / unseen)

@@ -39,6 +39,7 @@ def decayed(evidence: Evidence, step: int, half_life: float) -> Evidence:
         demand=evidence.demand * factor,
         agreements=evidence.agreements * factor,
         contradictions=evidence.contradictions * factor,
+        surprise=evidence.surprise * factor,
         outcomes=tuple(
             (label, weight * factor)
             for label, weight in evidence.outcomes
@@ -73,20 +74,41 @@ def with_label(
     Counts in ``evidence`` must have been decayed to the step of the observation.
     """
     believed = evidence.label
+    agrees = believed is None or believed == label
+    surprise = 0.0 if believed is None else -math.log(_probability(evidence, label, statistics))
+    evidence = replace(
+        evidence,
+        agreements=evidence.agreements + (1.0 if agrees and believed is not None else 0.0),
+        contradictions=evidence.contradictions + (0.0 if agrees else 1.0),
+        surprise=evidence.surprise + surprise,
+    )
     statistics, contested = _resolve(evidence, label, statistics)
     outcomes = dict(evidence.outcomes)
     outcomes[label] = outcomes.pop(label, 0.0) + 1.0
     statistics = _with_labels(statistics, len(outcomes))
-    agrees = believed is None or believed == label
     evidence = replace(
         evidence,
         outcomes=tuple(outcomes.items()),
         belief=_updated_belief(evidence.belief, label, statistics, config),
         contested=contested,
-        agreements=evidence.agreements + (1.0 if agrees else 0.0),
-        contradictions=evidence.contradictions + (0.0 if agrees else 1.0),
     )
     return evidence, statistics
+
+
+def with_success(evidence: Evidence, success: bool, statistics: StreamStatistics) -> Evidence:
+    """Return the evidence after using the memory helped or failed.
+
+    A memory claims to help, so a failure is a contradiction, as surprising as contradictions
+    are in this namespace.
+    """
+    change, lie = change_and_lie_rates(statistics)
+    failure = min(change + lie, 0.5)
+    return replace(
+        evidence,
+        agreements=evidence.agreements + (1.0 if success else 0.0),
+        contradictions=evidence.contradictions + (0.0 if success else 1.0),
+        surprise=evidence.surprise - math.log(1.0 - failure if success else failure),
+    )
 
 
 def merged(older: Evidence, newer: Evidence, resultant: float, config: MemoryConfig) -> Evidence:
@@ -112,6 +134,7 @@ def merged(older: Evidence, newer: Evidence, resultant: float, config: MemoryCon
         hits=first.hits + second.hits,
         agreements=first.agreements + second.agreements,
         contradictions=first.contradictions + second.contradictions,
+        surprise=first.surprise + second.surprise,
         outcomes=tuple(outcomes.items()),
         belief=_merged_belief(first, second, config),
         contested=second.contested or first.contested,
@@ -156,17 +179,33 @@ def _updated_belief(
         return ((label, 1.0),)
     if config.contradiction == "never":
         return belief
-    change, lie = change_and_lie_rates(statistics)
-    possible = max(statistics.labels, len(belief) + 1)
-    fresh = change / possible
-    weights = {known: (1.0 - change) * weight + fresh for known, weight in belief}
-    weights.setdefault(label, fresh)
+    _, lie = change_and_lie_rates(statistics)
+    weights, possible = _after_change(belief, label, statistics)
     noise = lie / possible
     scored = {
         known: weight * (noise + (1.0 - lie if known == label else 0.0))
         for known, weight in weights.items()
     }
     return _normalised(scored)
+
+
+def _probability(evidence: Evidence, label: str, statistics: StreamStatistics) -> float:
+    """Return the probability that the memory gives to ``label`` as its next outcome."""
+    _, lie = change_and_lie_rates(statistics)
+    weights, possible = _after_change(evidence.belief, label, statistics)
+    return lie / possible + (1.0 - lie) * weights[label]
+
+
+def _after_change(
+    belief: tuple[tuple[str, float], ...], label: str, statistics: StreamStatistics
+) -> tuple[dict[str, float], int]:
+    """Return the belief after the truth may have changed, and how many labels are possible."""
+    change, _ = change_and_lie_rates(statistics)
+    possible = max(statistics.labels, len(belief) + 1)
+    fresh = change / possible
+    weights = {known: (1.0 - change) * weight + fresh for known, weight in belief}
+    weights.setdefault(label, fresh)
+    return weights, possible
 
 
 def _merged_belief(

@@ -64,8 +64,8 @@ def propose(
 def cluster_entropy(vectors: Matrix, vector: Vector, config: MemoryConfig) -> float:
     """Return the embedding entropy of a cluster under the configured reading.
 
-    ``entropy="evidence"`` is not an embedding entropy: it is computed from the evidence when
-    memories compete, so that later outcomes count.
+    ``evidence`` and ``outcomes`` are no embedding entropies: they are computed from the evidence
+    when memories compete, so that later outcomes count.
     """
     if config.entropy == "cluster_variance":
         return cluster_variance(vectors)

@@ -37,6 +37,8 @@ class Evidence:
         hits: Retrieval hits, never decayed (for display).
         agreements: Outcomes that confirmed what the memory says, decayed like ``demand``.
         contradictions: Outcomes that contradicted it, decayed likewise.
+        surprise: Sum of ``-ln p`` over those outcomes, where p is the probability that the memory
+            gave to each one beforehand; decayed likewise.
         outcomes: (label, decayed weight) of the outcomes seen with the memory, newest last.
         belief: (label, probability) that the memory now says this, most probable first.
         contested: The (older, newer) labels of an unresolved contradiction.
@@ -52,6 +54,7 @@ class Evidence:
     hits: int = 0
     agreements: float = 0.0
     contradictions: float = 0.0
+    surprise: float = 0.0
     outcomes: tuple[tuple[str, float], ...] = ()
     belief: tuple[tuple[str, float], ...] = ()
     contested: tuple[str, str] | None = None

@@ -27,6 +27,8 @@ from ecs_plugins.memory.types import (
     UtilityFunction,
 )
 
+PRIOR_OUTCOMES = 2.0
+
 
 def utilities(
     items: Sequence[Scorable],
@@ -83,24 +85,39 @@ def observed_utility(evidence: Sequence[Evidence], step: int, config: MemoryConf
 
 def entropies(
     items: Sequence[Scorable], *, config: MemoryConfig, step: int, statistics: StreamStatistics
-) -> list[float]:
+) -> Floats:
     """Return S of each item under the configured reading."""
-    if config.entropy != "evidence":
-        return [item.entropy for item in items]
-    return [evidence_entropy(item.evidence, step, config, statistics) for item in items]
+    evidence = [item.evidence for item in items]
+    spread = config.spread_weight * np.array([item.spread for item in evidence])
+    if config.entropy == "evidence":
+        return spread + mean_surprise(evidence)
+    if config.entropy == "outcomes":
+        return spread + [_outcome_entropy(item, step, config, statistics) for item in evidence]
+    return np.array([item.entropy for item in items])
 
 
-def evidence_entropy(
+def mean_surprise(evidence: Sequence[Evidence], prior_outcomes: float = PRIOR_OUTCOMES) -> Floats:
+    """Return the mean surprise of each memory's outcomes, in nats.
+
+    It is the cross-entropy between what a memory says and what was observed with it: near 0 for
+    one that is always confirmed, high for one that is contradicted again and again. The estimate
+    is shrunk towards the mean over the memories given, so that a short history is neither a
+    merit nor a fault.
+    """
+    surprise = np.array([item.surprise for item in evidence])
+    outcomes = np.array([item.agreements + item.contradictions for item in evidence])
+    typical = float(surprise.sum()) / max(float(outcomes.sum()), 1.0)
+    return np.asarray(
+        (surprise + prior_outcomes * typical) / (outcomes + prior_outcomes), dtype=np.float64
+    )
+
+
+def _outcome_entropy(
     evidence: Evidence, step: int, config: MemoryConfig, statistics: StreamStatistics
 ) -> float:
-    """Return the entropy over what the supporting observations say, plus their spread, in nats.
-
-    A memory of which no outcome was ever observed has only its spread: outcomes that nobody
-    reports tell nothing about it.
-    """
-    spread = config.spread_weight * evidence.spread
+    """Return the entropy of the outcomes seen; 0 if none was, for that tells nothing."""
     if not evidence.outcomes:
-        return spread
+        return 0.0
     factor = 2.0 ** (-(step - evidence.updated) / config.half_life)
     weights = [weight * factor for _, weight in evidence.outcomes]
-    return spread + outcome_entropy(weights, statistics.labels)
+    return outcome_entropy(weights, statistics.labels)
