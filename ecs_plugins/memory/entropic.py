@@ -11,11 +11,12 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from ecs_plugins._async import run_sync
 from ecs_plugins.embedding import Embedder, as_embedder, default_embedder
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import inspecting, spaces
 from ecs_plugins.memory import messages as log
 from ecs_plugins.memory.access import FLUSH_AT, insert_query, prune_queries, write_outcome
@@ -32,6 +33,7 @@ from ecs_plugins.memory.maintenance import Maintenance
 from ecs_plugins.memory.messages import Message
 from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE, Namespace, checked
 from ecs_plugins.memory.recalling import Request, recall
+from ecs_plugins.memory.recorded import RecordedEmbedder
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -131,6 +133,23 @@ class EntropicMemory:
             database.close()
             raise
         return memory
+
+    @classmethod
+    def inspect(
+        cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None
+    ) -> EntropicMemory:
+        """Open an existing file without its embedder, for all that embeds nothing.
+
+        Raises:
+            StorageError: There is no such file.
+        """
+        if not Path(path).is_file():
+            raise StorageError(f"there is no memory file {path}; check the path")
+        database = Database(path)
+        try:
+            return cls.open(path, embedder=RecordedEmbedder.of(database), config=config)
+        finally:
+            database.close()
 
     @property
     def config(self) -> MemoryConfig:

@@ -182,8 +182,10 @@ class SleepReport:
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> SleepReport:
         """Rebuild from `to_dict`, also after a round trip through a JSON text."""
-        pairs = ("namespace", "hot", "cold", "problems", "summary_tokens")
-        return cls(**data | {name: tuple(data[name]) for name in pairs})  # type: ignore[arg-type]
+        values = dict(data)
+        for name in ("namespace", "hot", "cold", "problems", "summary_tokens"):
+            values[name] = tuple(values[name])  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
