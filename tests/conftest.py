@@ -6,10 +6,9 @@ import pytest
 @pytest.fixture(scope="session")
 def bundled_lm():
     """The installed default model; never skipped, so that no run passes without it."""
-    from ecs_plugins.lm.local import LocalLM
-
     from ecs_plugins.errors import ModelError
     from ecs_plugins.lm.bundled import bundled_path
+    from ecs_plugins.lm.local import LocalLM
 
     try:
         bundled_path()

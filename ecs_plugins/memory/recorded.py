@@ -38,11 +38,11 @@ class RecordedEmbedder:
 
     def embed_documents(self, texts: Sequence[str]) -> Matrix:
         """Refuse."""
-        raise ConfigurationError(self._message())
+        raise ConfigurationError(self._message(len(texts)))
 
     def embed_query(self, text: str) -> Vector:
         """Refuse."""
-        raise ConfigurationError(self._message())
+        raise ConfigurationError(self._message(1 if text else 0))
 
-    def _message(self) -> str:
-        return f"this needs the embedder {self.name!r}; open the memory with it"
+    def _message(self, count: int) -> str:
+        return f"{count} texts need the embedder {self.name!r}; open the memory with it"
