@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ecs_plugins.memory.answer_utility import answer_utility as answer_utility
+    from ecs_plugins.memory.closed_loop import answer_utility as answer_utility
     from ecs_plugins.memory.config import MemoryConfig as MemoryConfig
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
     from ecs_plugins.memory.index import IndexConfig as IndexConfig
@@ -57,7 +57,7 @@ _EXPORTS = {
     "StoreConfig": ".store_config",
     "UtilityFunction": ".types",
     "Verification": ".verification",
-    "answer_utility": ".answer_utility",
+    "answer_utility": ".closed_loop",
 }
 
 __all__ = [
