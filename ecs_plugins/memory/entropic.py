@@ -557,7 +557,7 @@ class EntropicMemory:
         self._maintenance.reembed(as_embedder(embedder), progress)
 
     def compact(self, *, progress: Progress | None = None) -> None:
-        """Build, link and save every open index, and give freed space back to the disk."""
+        """Build, link and save every index that is large enough, and shrink the file."""
         self._maintenance.compact(progress)
 
     def verify(self) -> Verification:
