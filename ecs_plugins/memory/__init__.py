@@ -43,7 +43,7 @@ _EXPORTS = {
     "Explanation": ".records",
     "FreeEnergy": ".types",
     "HotItem": ".types",
-    "IndexConfig": ".index",
+    "IndexConfig": ".index_config",
     "Memory": ".records",
     "MemoryConfig": ".config",
     "MemoryStats": ".records",
