@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ecs_plugins.memory.closed_loop import answer_utility as answer_utility
     from ecs_plugins.memory.config import MemoryConfig as MemoryConfig
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
-    from ecs_plugins.memory.index import IndexConfig as IndexConfig
+    from ecs_plugins.memory.index_config import IndexConfig as IndexConfig
     from ecs_plugins.memory.messages import Message as Message
     from ecs_plugins.memory.messages import NewMessage as NewMessage
     from ecs_plugins.memory.records import ErasureReceipt as ErasureReceipt
