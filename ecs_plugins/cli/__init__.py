@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import memory, model
+from ecs_plugins.cli import bench, memory, model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -16,9 +16,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
-app.add_typer(model.app)
+app.add_typer(bench.app)
 app.add_typer(memory.app)
+app.add_typer(model.app)
 
 
 @app.callback()

@@ -43,11 +43,6 @@ def acceptance_probability(delta: float, temperature: float) -> float:
     return math.exp(-delta / temperature)
 
 
-def constant_temperature(temperature: float) -> float:
-    """Return T itself (the paper: 1.0)."""
-    return temperature
-
-
 def annealed_temperature(start: float, end: float, factor: float, cycle: int) -> float:
     """Return ``end + (start - end) * factor ** cycle``: from ``start`` towards ``end``."""
     return end + (start - end) * factor**cycle
