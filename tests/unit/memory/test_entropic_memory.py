@@ -235,9 +235,13 @@ def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
 def test_the_log_retention_keeps_memories(open_memory):
     memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1000.0))
     memory.add(["the boat is blue"] * 2, at=time.time() - 5000)
-    memory.sleep()
+    report = memory.sleep()
+    with memory._core.database.write() as connection:
+        connection.execute("UPDATE sleeps SET at = at - 5000")
     memory.purge()
-    memory.sleep()
+    assert memory.messages() == []
+    with pytest.raises(InvalidInputError, match="retention"):
+        memory.undo(report.id)
     assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
     assert memory.verify().ok
 
