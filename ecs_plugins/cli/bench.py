@@ -81,13 +81,19 @@ def infinite_room(
         console=console,
     ) as bar:
         job = bar.add_task("streams", total=seeds * len(chosen))
+
+        def report_progress(done: int, total: int) -> None:
+            bar.update(job, completed=done)
+            if not console.is_terminal and done * 10 // total > (done - 1) * 10 // total:
+                console.print(f"{done} of {total} streams")
+
         results = run_suite(
             chosen,
             names,
             range(first_seed, first_seed + seeds),
             extra=extra,
             workers=workers,
-            progress=lambda done, _total: bar.update(job, completed=done),
+            progress=report_progress,
         )
     if "a30" in results.runs:
         console.print(tables.paper_table_1(results))

@@ -97,7 +97,8 @@ def log_demand_rate(
 
     Gamma-Poisson: ``(demand + a) / (exposure + a / r)`` with a prior of ``a`` events at rate r.
 
-    >>> float(np.exp(log_demand_rate(np.array([3.0]), np.array([100.0]), 0.01))[0])
+    >>> rate = np.exp(log_demand_rate(np.array([3.0]), np.array([100.0]), 0.01))
+    >>> round(float(rate[0]), 6)
     0.02
     """
     return np.asarray(np.log(demand + prior_events) - np.log(exposure + prior_events / prior_rate))
