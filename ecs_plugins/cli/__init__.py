@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import bench, memory, model
+from ecs_plugins.cli import bench, demo, memory, model, shape
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -16,9 +16,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.add_typer(bench.app)
+app.command("demo", help=demo.HELP)(demo.demo)
+app.command("shape", help=shape.HELP)(shape.shape)
 app.add_typer(memory.app)
 app.add_typer(model.app)
+app.add_typer(bench.app)
 
 
 @app.callback()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
 
-DEFAULT_TOKEN_BUDGET = 768
+DEFAULT_TOKEN_BUDGET = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,11 @@ class LocalLM:
         Raises:
             ModelNotFoundError: It is not installed; the message says how to install it.
         """
-        from ecs_plugins.lm.bundled import bundled_path
+        from ecs_plugins.lm.bundled import BUNDLED, bundled_path
+        from ecs_plugins.lm.loading import ModelSpec
 
-        return cls.from_pretrained(bundled_path(), device=device, dtype=dtype)
+        spec = ModelSpec(fspath(bundled_path()), device, dtype, local_files_only=True)
+        return cls._of(spec, _Options(BUNDLED.name))
 
     @classmethod
     def _of(cls, spec: ModelSpec, options: _Options, runtime: Runtime | None = None) -> LocalLM:
@@ -190,14 +192,11 @@ class LocalLM:
         encoded = [encode_request(runtime.encoder, request) for request in requests]
         for request in encoded:
             request.require_room(window)
-        results = []
-        for request in encoded:
-            with runtime.lock:
-                scores = runtime.engine.score(
-                    request, window=window, token_budget=self._options.token_budget
-                )
-            results.append(to_result(request, scores))
-        return results
+        with runtime.lock:
+            results = runtime.engine.score(
+                encoded, window=window, token_budget=self._options.token_budget
+            )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
     def generate(
         self,

@@ -66,7 +66,7 @@ class Ranking:
 
 @runtime_checkable
 class Ranker(Protocol):
-    """Orders passages for a query. Implementations are stateless between calls."""
+    """Orders passages for a query. Implementations may be called from several threads."""
 
     @property
     def name(self) -> str:

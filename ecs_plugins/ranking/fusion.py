@@ -88,7 +88,7 @@ class HybridRanker:
 
     name = "hybrid"
 
-    def __init__(self, lexical: Ranker, dense: Ranker, *, max_dense: int = 2000) -> None:
+    def __init__(self, lexical: Ranker, dense: Ranker, *, max_dense: int = 1000) -> None:
         if max_dense < 1:
             raise ConfigurationError(f"max_dense must be positive, got {max_dense}")
         self._lexical = lexical

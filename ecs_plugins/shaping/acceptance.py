@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.shaping.redundancy import NearRepetitions
 from ecs_plugins.shaping.scoring import PassageScorer
 from ecs_plugins.shaping.selection import Decision, Limits, Scored, by_score, redundant, select
@@ -58,17 +57,7 @@ def independent(
 def stream(
     candidates: Candidates, scorer: PassageScorer, limits: Limits, repetitions: NearRepetitions
 ) -> Outcome:
-    """Algorithm 1. Passages that cannot be kept any more are not scored at all.
-
-    Raises:
-        ConfigurationError: The signal only ranks, so nothing can be accepted one by one.
-    """
-    if limits.threshold is None:
-        raise ConfigurationError(
-            f'acceptance="stream" decides passage by passage and needs a threshold, which the '
-            f"signal {limits.signal!r} does not have: set threshold=..., or use "
-            'acceptance="independent"'
-        )
+    """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
     outcome = Outcome({}, {})
     kept: list[int] = []
     spent = 0
@@ -116,6 +105,9 @@ def greedy(
     remaining = list(candidates.indices)
     for turn in range(rounds):
         scored = scorer.score(remaining, candidates.known(kept))
+        for index in remaining:  # what an earlier round said of them no longer holds
+            outcome.scored.pop(index, None)
+            outcome.decisions.pop(index, None)
         outcome.scored.update(scored)
         if not turn and limits.threshold is not None:
             helped_at_first = {
@@ -130,7 +122,7 @@ def greedy(
         remaining = [index for index in scored if index != takeable[0]]
         if not remaining:
             break
-    for index in helped_at_first:
+    for index in helped_at_first & outcome.decisions.keys():
         decision = outcome.decisions[index]
         if decision.verdict in (Verdict.NEUTRAL, Verdict.HURTS):
             outcome.decisions[index] = Decision(

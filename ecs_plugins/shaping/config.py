@@ -8,7 +8,9 @@ from typing import Literal, Self
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.build import RANKERS
 from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.utility import (
     PAPER_LENGTH_PENALTY,
     PAPER_REDUNDANCY_SIMILARITY,
@@ -16,7 +18,7 @@ from ecs_plugins.shaping.utility import (
 )
 
 DEFAULT_TOP_K = 5
-"""Passages kept under a signal that only ranks, when nothing else limits them."""
+"""Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
 
 Acceptance = Literal["independent", "stream", "greedy"]
 OnError = Literal["return_input", "raise"]
@@ -35,10 +37,10 @@ class ShapingConfig:
             to score everything.
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
-            without one only ranks.
+            without one only ranks. It belongs to a model: see `docs/ecs.md`.
         length_penalty: Nats per passage token (beta of Definition 3.1).
-        top_k: At most so many passages are kept. With a signal that only ranks and no
-            ``max_tokens``, None means `DEFAULT_TOP_K`.
+        top_k: At most so many passages are kept. None means `DEFAULT_TOP_K` when neither
+            ``threshold`` nor ``max_tokens`` is set, and no limit otherwise.
         max_tokens: Token budget of the kept passages.
         acceptance: ``"independent"`` scores every passage against the given context alone.
             ``"stream"`` is Algorithm 1: passages in the given order, and an accepted one joins
@@ -53,7 +55,7 @@ class ShapingConfig:
         seed: Seeds signals that sample; recorded.
 
     Raises:
-        ConfigurationError: A value is out of range.
+        ConfigurationError: A value is out of range, or a name is unknown.
     """
 
     signal: str | Signal = "auto"
@@ -70,6 +72,7 @@ class ShapingConfig:
     seed: int = 42
 
     def __post_init__(self) -> None:
+        self._check_parts()
         for name in ("pool_size", "greedy_rounds", "top_k", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -93,6 +96,21 @@ class ShapingConfig:
         if self.on_error not in ("return_input", "raise"):
             raise ConfigurationError(
                 f"unknown on_error {self.on_error!r}: use return_input or raise"
+            )
+
+    def _check_parts(self) -> None:
+        signal, ranker = self.signal, self.ranker
+        names = ("auto", *SIGNALS)
+        known = signal in names if isinstance(signal, str) else isinstance(signal, Signal)
+        if not known:
+            raise ConfigurationError(
+                f"unknown signal {signal!r}: use {', '.join(names)}, or pass an own Signal"
+            )
+        known = ranker in RANKERS if isinstance(ranker, str) else isinstance(ranker, Ranker)
+        if ranker is not None and not known:
+            raise ConfigurationError(
+                f"unknown ranker {ranker!r}: use {', '.join(RANKERS)}, pass an own Ranker, or None "
+                "to score everything"
             )
 
     @classmethod

@@ -70,7 +70,7 @@ class PassageVerdict:
 
 def _passage_verdict(*values: object) -> PassageVerdict:
     named = dict(zip(PassageVerdict.__slots__, values, strict=True))
-    named["parts"] = frozen(named["parts"])  # type: ignore[arg-type]
+    named["parts"] = read_only(named["parts"])  # type: ignore[arg-type]
     return PassageVerdict(**named)  # type: ignore[arg-type]
 
 
@@ -138,8 +138,10 @@ class ShapedContext:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(f"{self.query}"))
         for name in ("#", "kept", "verdict", "utility", "tokens", "rank"):
             table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-        table.add_column("passage", ratio=3, no_wrap=True, overflow="ellipsis")
-        table.add_column("reason", ratio=2)
+        # Not left to the table, which would give a long passage the width of the numbers.
+        shown = max(16, (width - 50) * 3 // 5)
+        table.add_column("passage", width=shown)
+        table.add_column("reason", ratio=1)
         order = sorted(
             self.verdicts,
             key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index),
@@ -152,7 +154,7 @@ class ShapedContext:
                 "" if verdict.utility is None else f"{verdict.utility:+.3f}",
                 str(verdict.tokens),
                 "" if verdict.rank is None else str(verdict.rank),
-                Text(" ".join(verdict.text.split())[:400]),
+                Text(_shortened(verdict.text, shown)),
                 Text(verdict.reason),
             )
         console = Console(file=io.StringIO(), width=width, color_system=None)
@@ -192,9 +194,14 @@ class ShapedContext:
         }
 
 
-def frozen(parts: Mapping[str, float]) -> Mapping[str, float]:
+def read_only(parts: Mapping[str, float]) -> Mapping[str, float]:
     """A read-only copy, so that a verdict cannot be changed through its parts."""
     return MappingProxyType(dict(parts))
+
+
+def _shortened(text: str, width: int) -> str:
+    line = " ".join(text[: 4 * width].split())
+    return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def _finite(value: float | None) -> float | None:

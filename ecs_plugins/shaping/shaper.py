@@ -22,17 +22,17 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.build import RANKERS, make_ranker
+from ecs_plugins.ranking.build import make_ranker
 from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independent, stream
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking
 from ecs_plugins.shaping.protocol import ScoringTask, Signal
 from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
-from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, frozen
+from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
 from ecs_plugins.shaping.scoring import PassageScorer, checked_answers
 from ecs_plugins.shaping.selection import Decision, Limits, redundant
-from ecs_plugins.shaping.signals import SIGNALS, resolve_signal
+from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.shaping.utility import Verdict
 from ecs_plugins.tokens import TokenLedger
 
@@ -57,16 +57,14 @@ class _Stages:
 class ContextShaper:
     """Chooses the passages that help to answer a question.
 
-    Thread-safe if the model is; holds no state between calls.
+    Thread-safe if the model is. Between calls it remembers nothing but the embeddings of passages
+    that its ranker has seen.
 
     Args:
         model: The local language model that scores.
         config: The settings.
         embedder: For the rankers ``"dense"`` and ``"hybrid"``; by default the one that is
             installed, loaded when it is first needed.
-
-    Raises:
-        ConfigurationError: The configured signal or ranker is unknown.
     """
 
     def __init__(
@@ -79,11 +77,7 @@ class ContextShaper:
         self._model = model
         self._config = config or ShapingConfig()
         self._embedder = embedder
-        signal, ranker = self._config.signal, self._config.ranker
-        if isinstance(signal, str) and signal not in ("auto", *SIGNALS):
-            resolve_signal(signal, has_answer=True)
-        if isinstance(ranker, str) and ranker not in RANKERS:
-            make_ranker(ranker)
+        self._built: Ranker | None = None
 
     @property
     def model(self) -> LanguageModel:
@@ -123,10 +117,10 @@ class ContextShaper:
         """
         started = time.perf_counter()
         passages = _checked_passages(query, passages)
-        has_answer = bool(answer)
-        signal = resolve_signal(self._config.signal, has_answer=has_answer)
+        signal = resolve_signal(self._config.signal, has_answer=bool(answer))
+        limits = Limits.of(self._config, signal.threshold, signal.name, signal.unit)
         try:
-            stages = self._run(query, passages, context, answer, signal)
+            stages = self._run(query, passages, context, answer, signal, limits)
         except _ALWAYS_RAISED:
             raise
         except Exception as error:
@@ -162,6 +156,7 @@ class ContextShaper:
         context: str,
         answer: str | Sequence[str] | None,
         signal: Signal,
+        limits: Limits,
     ) -> _Stages:
         config, model = self._config, self._model
         answers = checked_answers(answer, model)
@@ -189,7 +184,6 @@ class ContextShaper:
         )
         task = ScoringTask(query.strip(), (), answers=answers, seed=config.seed)
         scorer = PassageScorer(model, signal, task, pool.units, tokens, config.length_penalty)
-        limits = Limits.of(config, signal.threshold, signal.name, signal.unit)
         candidates = Candidates(tuple(pool.units), passages, tokens, context)
         if not open_ones:
             outcome = Outcome({}, {})
@@ -203,7 +197,14 @@ class ContextShaper:
 
     def _ranker(self) -> Ranker | None:
         ranker = self._config.ranker
-        return make_ranker(ranker, self._embedder) if isinstance(ranker, str) else ranker
+        if not isinstance(ranker, str):
+            return ranker
+        if self._built is None:  # two threads may both build one; either serves
+            self._built = make_ranker(ranker, self._embedder)
+        return self._built
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_built": None}
 
     def _returned(
         self,
@@ -228,7 +229,7 @@ class ContextShaper:
                     verdict=Verdict.UNSCORED,
                     kept=True,
                     utility=None,
-                    parts=frozen({}),
+                    parts=read_only({}),
                     tokens=tokens[index],
                     rank=None,
                     rank_score=None,
@@ -285,7 +286,7 @@ def _verdict(index: int, passage: str, stages: _Stages) -> PassageVerdict:
         verdict=decision.verdict,
         kept=decision.kept,
         utility=scored.utility if scored else None,
-        parts=frozen(scored.parts if scored else {}),
+        parts=read_only(scored.parts if scored else {}),
         tokens=stages.tokens[index],
         rank=stages.pool.ranks.get(index),
         rank_score=stages.pool.scores.get(index),

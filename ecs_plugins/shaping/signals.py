@@ -11,19 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult, SegmentScore
 from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
 from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
-from ecs_plugins.shaping.utility import (
-    PAPER_THRESHOLD,
-    marginal_logprob,
-    pragmatic_utility,
-    zscores,
-)
+from ecs_plugins.shaping.utility import PAPER_THRESHOLD, marginal_logprob, pragmatic_utility
 from ecs_plugins.tokens import TokenLedger
 
 LayoutChoice = Literal["plain", "chat"]
@@ -207,20 +202,22 @@ class QueryLikelihood(_BaseAgainstPassages):
 class JointShift(_BaseAgainstPassages):
     """Question and answer in one pass: ``passage -> question -> answer``, both scored.
 
-    The utility is the answer's shift, so the threshold keeps its meaning; passages are ordered
-    by ``z(question's likelihood) + answer_weight * z(answer shift)``, standard scores over
-    the passages at hand, because the two differ in scale from question to question.
+    The utility is the answer's shift, so the threshold keeps its meaning. Passages are ordered by
+
+        shift of ln P(question) per token + answer_weight * shift of ln P(answer) per token
+
+    because neither a long question nor a long answer should decide alone.
 
     Attributes:
         template: The prompt, which asks for a question and goes on to its answer.
         layout: ``"plain"`` text, or the model's ``"chat"`` layout.
-        answer_weight: Weight of the answer's standard score.
+        answer_weight: Weight of the answer against the question.
         threshold: Nats of answer shift.
     """
 
     template: PromptTemplate = JOINT_TEMPLATE
     layout: LayoutChoice = "plain"
-    answer_weight: float = 0.5
+    answer_weight: float = 1.0
     threshold: float | None = PAPER_THRESHOLD
 
     name = "joint_shift"
@@ -237,30 +234,25 @@ class JointShift(_BaseAgainstPassages):
         weights = task.answer_log_weights
 
         def shift(rows: Rows, base: Rows) -> UnitUtility:
-            answer = _answer_logprob(rows, 1, weights, per_token=False)
-            no_answer = _answer_logprob(base, 1, weights, per_token=False)
-            query, no_query = rows[0][0].mean, base[0][0].mean
+            known = _answer_logprob(rows, 1, weights, per_token=False)
+            unknown = _answer_logprob(base, 1, weights, per_token=False)
+            by_answer = pragmatic_utility(
+                _answer_logprob(rows, 1, weights, per_token=True),
+                _answer_logprob(base, 1, weights, per_token=True),
+            )
+            by_query = pragmatic_utility(rows[0][0].mean, base[0][0].mean)
             return UnitUtility(
-                pragmatic_utility(answer, no_answer),
+                pragmatic_utility(known, unknown),
                 {
-                    "answer_logprob": answer,
-                    "base_answer_logprob": no_answer,
-                    "query_logprob": query,
-                    "base_query_logprob": no_query,
+                    "answer_logprob": known,
+                    "base_answer_logprob": unknown,
+                    "query_shift_per_token": by_query,
+                    "answer_shift_per_token": by_answer,
                 },
+                order_by=by_query + self.answer_weight * by_answer,
             )
 
-        found = _measured(results, shift)
-        by_query = zscores([unit.parts.get("query_logprob", math.nan) for unit in found])
-        by_answer = zscores([unit.utility for unit in found])
-        return [
-            replace(
-                unit,
-                order_by=q + self.answer_weight * a,
-                parts={**unit.parts, "query_z": q, "answer_z": a},
-            )
-            for unit, q, a in zip(found, by_query, by_answer, strict=True)
-        ]
+        return _measured(results, shift)
 
 
 SIGNALS: dict[str, Callable[[], Signal]] = {

@@ -85,21 +85,6 @@ def marginal_logprob(
     return highest + math.log(math.fsum(math.exp(term - highest) for term in terms))
 
 
-def zscores(values: Sequence[float]) -> list[float]:
-    """Standard scores over the finite values; 0 where they do not vary, NaN where not finite.
-
-    The standard deviation is that of the population.
-    """
-    finite = [value for value in values if math.isfinite(value)]
-    if not finite:
-        return [math.nan] * len(values)
-    mean = math.fsum(finite) / len(finite)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / len(finite))
-    if deviation <= 1e-12 * max(1.0, abs(mean)):
-        return [0.0 if math.isfinite(value) else math.nan for value in values]
-    return [(value - mean) / deviation if math.isfinite(value) else math.nan for value in values]
-
-
 def verdict_of(utility: float, threshold: float) -> Verdict:
     """`Verdict.HELPS` at or above the threshold, `Verdict.HURTS` below minus the threshold.
 

@@ -49,13 +49,28 @@ class Runner:
         tensor = torch.tensor(ids, dtype=torch.long, device=self.device)
         return tensor if tensor.ndim == 2 else tensor.unsqueeze(0)
 
-    def logits(self, input_ids: torch.Tensor, rows: Sequence[int], **kwargs: Any) -> torch.Tensor:
-        """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head."""
+    def logits(
+        self,
+        input_ids: torch.Tensor,
+        rows: Sequence[int],
+        *,
+        model: PreTrainedModel | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head.
+
+        Args:
+            input_ids: ``[batch, length]``.
+            rows: Positions.
+            model: A twin to run instead of the model.
+            **kwargs: For the forward call.
+        """
+        model = self.model if model is None else model
         keep = torch.tensor(rows, dtype=torch.long, device=self.device)
         if "logits_to_keep" in self.takes:
-            out = self.model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
+            out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)
-        return torch.as_tensor(self.model(input_ids=input_ids, **kwargs).logits[:, keep])
+        return torch.as_tensor(model(input_ids=input_ids, **kwargs).logits[:, keep])
 
 
 def target_logprobs(logits: torch.Tensor, targets: Sequence[int]) -> Logprobs:

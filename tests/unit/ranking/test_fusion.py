@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
@@ -53,12 +53,14 @@ def test_a_fused_ranker_needs_parts_and_is_named_after_them():
         HybridRanker(parts[0], parts[1], max_dense=0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.integers(1, 100))
 def test_fusing_one_ranking_keeps_its_order(scores, k):
     ranking = Ranking.from_scores(scores)
     assert reciprocal_rank_fusion([ranking], k).order == ranking.order
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=12))
 def test_a_passage_that_is_best_everywhere_stays_best(pairs):
     first = [a for a, _ in pairs] + [10.0]

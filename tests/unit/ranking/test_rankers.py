@@ -166,11 +166,35 @@ def test_blank_passages_are_not_embedded():
     assert embedder.embedded == ["bees"]
 
 
+def test_a_passage_is_embedded_once_however_often_it_is_ranked():
+    embedder = WordEmbedder()
+    ranker = DenseRanker(embedder)
+    first = ranker.rank("bees", [*PASSAGES, PASSAGES[0]])
+    assert embedder.embedded == PASSAGES
+    again = ranker.rank("bees", [PASSAGES[0], *PASSAGES])
+    assert embedder.embedded == PASSAGES
+    assert again.scores[1:] == first.scores[:-1]
+
+
+def test_only_so_many_vectors_are_remembered():
+    embedder = WordEmbedder()
+    ranker = DenseRanker(embedder, cached=2)
+    ranker.rank("bees", PASSAGES[:3])
+    embedder.embedded.clear()
+    assert len(ranker.rank("bees", PASSAGES[1:4])) == 3
+    assert embedder.embedded == [PASSAGES[3]]
+    forgetful = DenseRanker(embedder, cached=0)
+    assert (
+        forgetful.rank("bees", PASSAGES).order == DenseRanker(embedder).rank("bees", PASSAGES).order
+    )
+
+
 def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
     with pytest.raises(ConfigurationError, match="tfidf_query"):
         make_ranker("elastic")
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.floats(), st.sampled_from([0.0, 1.0])), max_size=30))
 def test_a_ranking_is_a_stable_permutation_best_first(scores):
     ranking = Ranking.from_scores(scores)

@@ -111,3 +111,28 @@ def test_the_papers_configuration_is_algorithm_1_with_the_constants_of_table_2()
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ConfigurationError, match=next(iter(settings))):
         ShapingConfig(**settings)
+
+
+@pytest.mark.parametrize("part", ["signal", "ranker"])
+@pytest.mark.parametrize("value", ["magic", 7])
+def test_parts_that_are_no_parts_are_refused(part, value):
+    with pytest.raises(ConfigurationError, match=f"unknown {part}"):
+        ShapingConfig(**{part: value})
+
+
+def test_a_later_round_that_cannot_score_a_passage_takes_back_what_was_said_of_it():
+    class Forgetful(FakeLanguageModel):
+        def score(self, requests):
+            results = super().score(requests)
+            if len(self.requests) > 1:
+                results[0].unscored[1] = "too long now"
+            return results
+
+    config = ShapingConfig(acceptance="greedy", redundancy_similarity=None)
+    passages = ["Mia Lund founded it.", "She was born in Chile, Chile.", NOISE]
+    result = ContextShaper(Forgetful(lambda c, t: -9.0 + c.count("Chile")), config).shape(
+        QUESTION, passages, answer="Chile"
+    )
+    first = result.verdicts[0]
+    assert (str(first.verdict), first.kept, first.utility) == ("unscored", False, None)
+    assert "too long now" in first.reason

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError
@@ -97,6 +97,7 @@ def test_kept_units_return_in_reading_order_with_gaps_marked():
 WRITING = st.text(alphabet="ab. \n!?。A「」1\t\u3000é", max_size=120)
 
 
+@settings(deadline=None)
 @given(st.lists(WRITING, max_size=4), st.integers(1, 12))
 def test_units_partition_their_passage_within_the_limit(passages, limit):
     units = split_passages(passages, count, limit)
@@ -108,6 +109,7 @@ def test_units_partition_their_passage_within_the_limit(passages, limit):
     assert join_units(reversed(units), passages) == dict(enumerate(passages))
 
 
+@settings(deadline=None)
 @given(WRITING)
 def test_sentences_partition_the_text(text):
     assert "".join(text[start:end] for start, end in sentence_spans(text)) == text

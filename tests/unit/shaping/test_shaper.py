@@ -109,6 +109,14 @@ def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
     assert {v.verdict for v in result.verdicts if not v.kept} == {Verdict.NEUTRAL}
 
 
+def test_a_threshold_that_nobody_chose_does_not_decide_alone():
+    passages = [f"Rome {i}" for i in range(9)]
+    assert len(shape(passages).kept) == DEFAULT_TOP_K
+    assert verdicts(shape(passages)) == ["helps"] * 9
+    assert len(shape(passages, threshold=0.05).kept) == 9
+    assert len(shape(passages, max_tokens=100).kept) == 9
+
+
 def test_a_threshold_makes_a_ranking_signal_decide():
     likelihood = lambda c, t: -10.0 + 3 * ("Anna" in c)  # noqa: E731
     result = shape([GOOD, OTHER], answer=None, logprob=likelihood, threshold=0.2)
@@ -169,7 +177,7 @@ def test_the_ranker_decides_what_the_model_sees():
 
 def test_without_a_ranker_everything_is_scored():
     passages = [f"Rome {i}" for i in range(60)]
-    result = shape(passages, ranker=None, redundancy_similarity=None)
+    result = shape(passages, ranker=None, redundancy_similarity=None, threshold=0.05)
     assert len(result.kept) == 60
     assert all(v.rank is None for v in result.verdicts)
 
@@ -321,6 +329,21 @@ def test_explain_shows_every_passage_and_survives_markup_in_it():
     for word in ("helps", "unscored", "of 3 passages kept"):
         assert word in table
     assert "more passages are not shown" in shape([f"Rome {i}" for i in range(9)]).explain(limit=3)
+
+
+def test_long_passages_leave_room_for_the_numbers_in_the_table():
+    table = shape([GOOD + " Then she left." * 40, OTHER * 30]).explain(width=100)
+    assert max(map(len, table.splitlines())) <= 100
+    for word in ("+2.500", "helps", "neutral", "reach", "Anna lives in Rome.", "…"):
+        assert word in table
+
+
+def test_a_shaper_is_pickled_with_its_settings_only():
+    config = ShapingConfig(ranker="tfidf_query", pool_size=1)
+    shaper = ContextShaper(FakeLanguageModel(), config)
+    before = shaper.shape(QUESTION, [OTHER, GOOD])
+    again = pickle.loads(pickle.dumps(shaper)).shape(QUESTION, [OTHER, GOOD])
+    assert verdicts(again) == verdicts(before) == ["unscored", "helps"]
 
 
 async def test_the_async_form_gives_the_same_off_the_loop():

@@ -147,8 +147,10 @@ def test_the_joint_shift_thresholds_the_answer_and_orders_by_both():
     useful, useless = measure(JointShift(), TASK, FakeLanguageModel(logprob))
     assert useless.utility == pytest.approx(3.0)
     assert useful.utility == 0.0
-    assert useful.order_by == pytest.approx(1.0 - 0.5)
-    assert useless.order_by == pytest.approx(-1.0 + 0.5)
+    assert useful.order_by == pytest.approx(4.0 / 4)
+    assert useless.order_by == pytest.approx(3.0)
+    weighted = measure(JointShift(answer_weight=0.1), TASK, FakeLanguageModel(logprob))
+    assert weighted[0].order_by > weighted[1].order_by
 
 
 def test_a_passage_beyond_the_window_has_no_utility_but_a_reason():

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import InvalidInputError
@@ -10,7 +10,6 @@ from ecs_plugins.shaping.utility import (
     marginal_logprob,
     pragmatic_utility,
     verdict_of,
-    zscores,
 )
 
 LOGPROBS = st.floats(-500, 0)
@@ -74,31 +73,27 @@ def test_no_answers_or_too_few_weights_are_refused():
         marginal_logprob([-1.0, -2.0], [0.0])
 
 
-def test_standard_scores_ignore_what_is_not_finite():
-    scores = zscores([1.0, 3.0, math.nan])
-    assert scores[:2] == pytest.approx([-1.0, 1.0])
-    assert math.isnan(scores[2])
-    assert zscores([2.0, 2.0]) == [0.0, 0.0]
-    assert zscores([]) == []
-
-
+@settings(deadline=None)
 @given(LOGPROBS, LOGPROBS)
 def test_utility_is_antisymmetric_without_penalty(a, b):
     assert pragmatic_utility(a, b) == -pragmatic_utility(b, a)
 
 
+@settings(deadline=None)
 @given(LOGPROBS, LOGPROBS, st.integers(0, 1000), st.floats(0, 1))
 def test_length_never_raises_the_utility(a, b, tokens, penalty):
     priced = pragmatic_utility(a, b, tokens=tokens, length_penalty=penalty)
     assert priced <= pragmatic_utility(a, b)
 
 
+@settings(deadline=None)
 @given(st.lists(LOGPROBS, min_size=1, max_size=8))
 def test_a_marginal_lies_between_its_largest_term_and_that_times_their_number(logprobs):
     total = marginal_logprob(logprobs)
     assert max(logprobs) - 1e-9 <= total <= max(logprobs) + math.log(len(logprobs)) + 1e-9
 
 
+@settings(deadline=None)
 @given(st.lists(LOGPROBS, min_size=1, max_size=8), st.randoms())
 def test_a_marginal_does_not_depend_on_the_order_of_the_answers(logprobs, random):
     shuffled = list(logprobs)
@@ -106,16 +101,7 @@ def test_a_marginal_does_not_depend_on_the_order_of_the_answers(logprobs, random
     assert marginal_logprob(shuffled) == pytest.approx(marginal_logprob(logprobs))
 
 
-@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=30))
-def test_standard_scores_have_mean_zero_and_keep_the_order(values):
-    scores = zscores(values)
-    assert sum(scores) == pytest.approx(0.0, abs=1e-6)
-    for (a, x), (b, y) in zip(
-        zip(values, scores, strict=True), zip(values[1:], scores[1:], strict=True), strict=False
-    ):
-        assert (x <= y) if a < b else (x >= y) if a > b else x == y
-
-
+@settings(deadline=None)
 @given(st.floats(allow_nan=False), st.floats(0, 100))
 def test_every_utility_has_one_verdict_and_more_is_never_worse(utility, threshold):
     order = [Verdict.HURTS, Verdict.NEUTRAL, Verdict.HELPS]

@@ -1,0 +1,211 @@
+"""ECS context shaping as a LangChain document compressor and, in one object, as a Runnable.
+
+A translation only: `Document` in, `Document` out, with callbacks; `ecs_plugins.shaping` decides.
+
+The compressor is a `RunnableSerializable` besides a `BaseDocumentCompressor`, so that every
+call is one traced run whose custom event carries the verdicts, and so that batches, streams
+and configurable fields are LangChain's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, overload
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForChainRun,
+    CallbackManagerForChainRun,
+    Callbacks,
+    adispatch_custom_event,
+    dispatch_custom_event,
+)
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.retrievers import RetrieverLike
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableParallel,
+    RunnablePassthrough,
+    RunnableSerializable,
+)
+from pydantic import ConfigDict
+from typing_extensions import TypedDict, override
+
+from ecs_plugins._integration import (
+    METADATA_KEY,
+    ShapingFields,
+    as_score,
+    config_fields,
+    verdict_metadata,
+)
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.result import ShapedContext
+
+EVENT = "ecs_shaping"
+"""Name of the custom event that carries ``ShapedContext.to_dict()``."""
+
+SCORE_KEY = "relevance_score"
+"""Metadata key of what the documents are ordered by; LangChain's name for such a score."""
+
+
+class CompressionInput(TypedDict):
+    """What the compressor takes as a Runnable."""
+
+    documents: Sequence[Document]
+    query: str
+
+
+class ECSDocumentCompressor(
+    ShapingFields, RunnableSerializable[CompressionInput, list[Document]], BaseDocumentCompressor
+):
+    """Keeps the documents that help to answer the query, in the order they came in.
+
+    ```python
+    retriever = ContextualCompressionRetriever(
+        base_compressor=ECSDocumentCompressor(top_k=5), base_retriever=vector_store.as_retriever()
+    )
+    ```
+
+    Kept documents are copies with the same ids. Their metadata gains ``relevance_score`` (the
+    utility in nats, unless the signal orders by another number) and ``ecs`` (verdict, utility
+    and its parts, tokens, original rank, the retriever's score). When the model cannot score,
+    all documents come back with the verdict ``unscored`` and the error, unless
+    ``config.on_error`` is ``"raise"``.
+
+    Attributes:
+        model: A `LanguageModel`, a model name or directory, or None for the bundled model.
+        config: A `ShapingConfig`, or a dict of its fields.
+        top_k: Keep at most so many documents; overrides the config.
+        threshold: Least utility in nats; overrides the config.
+        max_tokens: Token budget of the kept documents; overrides the config.
+        answer: A function from a query to its known answer or answers, for evaluation and for
+            applications that have drafted one.
+        embedder: An `Embedder` or LangChain ``Embeddings``, for rankers that are dense.
+        templates: Parts of a signal's prompt to replace: signal -> part -> text.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", protected_namespaces=())
+
+    @override
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> list[Document]:
+        """The documents that help, as copies, in their original order.
+
+        Raises:
+            InvalidInputError: The query is empty, or something is not a `Document`.
+            ModelError: The model is missing, or cannot score and must raise.
+        """
+        return self.invoke({"documents": documents, "query": query}, _run_config(callbacks))
+
+    @override
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> list[Document]:
+        """`compress_documents` with the model off the event loop."""
+        return await self.ainvoke({"documents": documents, "query": query}, _run_config(callbacks))
+
+    @override
+    def invoke(
+        self, input: CompressionInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """`compress_documents` as a traced run over ``{"documents": ..., "query": ...}``."""
+        return self._call_with_config(self._compress, input, config, **kwargs)
+
+    @override
+    async def ainvoke(
+        self, input: CompressionInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> list[Document]:
+        """`invoke` with the model off the event loop."""
+        return await self._acall_with_config(self._acompress, input, config, **kwargs)
+
+    @overload
+    def as_runnable(self) -> Runnable[CompressionInput, list[Document]]: ...
+
+    @overload
+    def as_runnable(self, retriever: RetrieverLike) -> Runnable[str, list[Document]]: ...
+
+    def as_runnable(
+        self, retriever: RetrieverLike | None = None
+    ) -> Runnable[CompressionInput, list[Document]] | Runnable[str, list[Document]]:
+        """A Runnable over ``{"documents", "query"}`` or, behind a retriever, over the query."""
+        if retriever is None:
+            return self
+        gather = RunnableParallel(documents=retriever, query=RunnablePassthrough())
+        return cast("Runnable[str, CompressionInput]", gather) | self
+
+    def _compress(
+        self, input: CompressionInput, run_manager: CallbackManagerForChainRun
+    ) -> list[Document]:
+        documents, query = _unpack(input)
+        if not documents:
+            return []
+        shaped = self.shape_passages(query, [document.page_content for document in documents])
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
+        return _kept(documents, shaped)
+
+    async def _acompress(
+        self, input: CompressionInput, run_manager: AsyncCallbackManagerForChainRun
+    ) -> list[Document]:
+        documents, query = _unpack(input)
+        if not documents:
+            return []
+        texts = [document.page_content for document in documents]
+        shaped = await self.ashape_passages(query, texts)
+        config: RunnableConfig = {"callbacks": run_manager.get_child()}
+        await adispatch_custom_event(EVENT, shaped.to_dict(), config=config)
+        return _kept(documents, shaped)
+
+    @classmethod
+    @override
+    def is_lc_serializable(cls) -> bool:
+        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
+        return True
+
+    @property
+    @override
+    def lc_attributes(self) -> dict[str, Any]:
+        """The config as plain fields, because LangChain's JSON knows no dataclasses."""
+        return {"config": config_fields(self.config)}
+
+
+def _run_config(callbacks: Callbacks | None) -> RunnableConfig | None:
+    # None leaves the callbacks of the surrounding run in effect.
+    return None if callbacks is None else {"callbacks": callbacks}
+
+
+def _unpack(input: CompressionInput) -> tuple[list[Document], str]:
+    if not isinstance(input, Mapping) or "documents" not in input or "query" not in input:
+        raise InvalidInputError(
+            'the compressor as a Runnable takes {"documents": [Document, ...], "query": str}'
+        )
+    documents = list(input["documents"])
+    for document in documents:
+        if not isinstance(document, Document):
+            raise InvalidInputError(
+                f"documents must be langchain_core Documents, got {type(document).__name__}"
+            )
+    return documents, input["query"]
+
+
+def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document]:
+    kept: list[Document] = []
+    for verdict in shaped.kept:
+        document = documents[verdict.index]
+        metadata = dict(document.metadata)
+        metadata[METADATA_KEY] = verdict_metadata(shaped, verdict, _retriever_score(metadata))
+        score = as_score(verdict.score)
+        if score is not None:
+            metadata[SCORE_KEY] = score
+        kept.append(document.model_copy(update={"metadata": metadata}))
+    return kept
+
+
+def _retriever_score(metadata: Mapping[str, object]) -> float | None:
+    # A Document has no score of its own; retrievers that report one use either key.
+    for key in (SCORE_KEY, "score"):
+        score = as_score(metadata.get(key))
+        if score is not None:
+            return score
+    return None

@@ -1,0 +1,202 @@
+"""ECS context shaping as a LlamaIndex node postprocessor.
+
+A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events and callbacks;
+`ecs_plugins.shaping` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from llama_index.core.callbacks import CBEventType, EventPayload
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixin
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from pydantic import ConfigDict, Field
+from typing_extensions import override
+
+from ecs_plugins._integration import (
+    METADATA_KEY,
+    ShapingFields,
+    as_score,
+    signal_template,
+    verdict_metadata,
+    with_template,
+)
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
+
+_dispatcher = get_dispatcher(__name__)
+
+
+class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
+    """Keeps the nodes that help to answer the query, in the order they came in.
+
+    ```python
+    engine = index.as_query_engine(node_postprocessors=[ECSPostprocessor(top_k=5)])
+    ```
+
+    Kept nodes are new `NodeWithScore` objects around copies with the same ids. Their score is
+    the utility in nats, unless the signal orders by another number, and their metadata gains
+    ``ecs`` (verdict, utility and its parts, tokens, original rank, the retriever's score),
+    hidden from language and embedding models.
+    When the model cannot score, all nodes come back with the verdict ``unscored``, the error
+    and the retriever's score, unless ``config.on_error`` is ``"raise"``.
+
+    Attributes:
+        model: A `LanguageModel`, a model name or directory, or None for the bundled model.
+        config: A `ShapingConfig`, or a dict of its fields.
+        top_k: Keep at most so many nodes; overrides the config.
+        threshold: Least utility in nats; overrides the config.
+        max_tokens: Token budget of the kept nodes; overrides the config.
+        answer: A function from a query to its known answer or answers.
+        embedder: An `Embedder`, or a LlamaIndex embedding model, for rankers that are dense.
+        templates: Parts of a signal's prompt to replace: signal -> part -> text; what
+            ``get_prompts`` and ``update_prompts`` show and change.
+        metadata_mode: Which text of a node is scored: by default what the answering model reads.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", protected_namespaces=())
+
+    metadata_mode: MetadataMode = Field(
+        default=MetadataMode.LLM, description="Which text of a node is scored."
+    )
+
+    _shared: ClassVar[tuple[str, ...]] = (*ShapingFields._shared, "callback_manager")
+
+    @classmethod
+    @override
+    def class_name(cls) -> str:
+        """The name under which LlamaIndex serialises it."""
+        return "ECSPostprocessor"
+
+    @override
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        query = _query(query_bundle)
+        if not nodes:
+            return []
+        with self._events(query, nodes) as kept:
+            kept += _kept(nodes, self.shape_passages(query, self._texts(nodes)))
+        return kept
+
+    @override
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        query = _query(query_bundle)
+        if not nodes:
+            return []
+        with self._events(query, nodes) as kept:
+            kept += _kept(nodes, await self.ashape_passages(query, self._texts(nodes)))
+        return kept
+
+    def _texts(self, nodes: list[NodeWithScore]) -> list[str]:
+        return [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
+
+    @override
+    def _get_prompts(self) -> PromptDictType:
+        return {
+            f"{name}.{part.name}": PromptTemplate(getattr(template, part.name))
+            for name, signal in self.signals().items()
+            if (template := signal_template(signal)) is not None
+            for part in fields(template)
+        }
+
+    @override
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        current = self._get_prompts()
+        templates = {name: dict(parts) for name, parts in self.templates.items()}
+        for key, prompt in prompts.items():
+            if key not in current:
+                raise InvalidInputError(
+                    f"there is no prompt {key!r}; the prompts are {', '.join(current)}"
+                )
+            name, _, part = key.rpartition(".")
+            templates.setdefault(name, {})[part] = prompt.get_template()
+        for name, signal in self.signals().items():
+            with_template(signal, templates.get(name, {}))
+        self.templates = templates
+
+    @contextmanager
+    def _events(self, query: str, nodes: list[NodeWithScore]) -> Iterator[list[NodeWithScore]]:
+        """Report start and end to both of LlamaIndex's telemetries; yields the list to fill."""
+        top_n = self.shaping_config().top_k or len(nodes)
+        model_name = self._model_name()
+        _dispatcher.event(
+            ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)
+        )
+        kept: list[NodeWithScore] = []
+        with self.callback_manager.event(
+            CBEventType.RERANKING,
+            payload={
+                EventPayload.NODES: nodes,
+                EventPayload.MODEL_NAME: model_name,
+                EventPayload.QUERY_STR: query,
+                EventPayload.TOP_K: top_n,
+            },
+        ) as event:
+            yield kept
+            event.on_end(payload={EventPayload.NODES: kept})
+        _dispatcher.event(ReRankEndEvent(nodes=kept))
+
+    def _model_name(self) -> str:
+        if self.model is None or isinstance(self.model, str):
+            return self.model or "bundled"
+        return self.model.name
+
+    @override
+    def __getstate__(self) -> dict[str, Any]:
+        # Not BaseComponent's: it deletes what cannot be pickled from the live object, and the
+        # copy would silently score with the bundled model. Here the pickle fails instead.
+        values = {name: value for name, value in self.__dict__.items() if name in _PICKLED}
+        return {
+            "__dict__": values,
+            "__pydantic_extra__": None,
+            "__pydantic_fields_set__": self.__pydantic_fields_set__ & _PICKLED,
+            "__pydantic_private__": None,
+        }
+
+    @override
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["__dict__"])  # type: ignore[misc]
+
+
+# A callback manager belongs to its process.
+_PICKLED = frozenset(ECSPostprocessor.model_fields) - {"callback_manager"}
+
+
+def _query(query_bundle: QueryBundle | None) -> str:
+    if query_bundle is None:
+        raise InvalidInputError("ECSPostprocessor needs the query: pass query_str or query_bundle")
+    return query_bundle.query_str
+
+
+def _kept(nodes: list[NodeWithScore], shaped: ShapedContext) -> list[NodeWithScore]:
+    return [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
+
+
+def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:
+    node = given.node
+    retriever_score = as_score(given.score)
+    info = verdict_metadata(shaped, verdict, retriever_score)
+    copy = node.model_copy(
+        update={
+            "metadata": {**node.metadata, METADATA_KEY: info},
+            "excluded_llm_metadata_keys": _with_key(node.excluded_llm_metadata_keys),
+            "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
+        }
+    )
+    score = as_score(verdict.score)
+    return NodeWithScore(node=copy, score=retriever_score if score is None else score)
+
+
+def _with_key(keys: list[str]) -> list[str]:
+    return [*(key for key in keys if key != METADATA_KEY), METADATA_KEY]

@@ -1,0 +1,133 @@
+import copy
+
+import pytest
+import torch
+from tiny_models import model, tokenizer
+
+from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.lm.base import Segment
+from ecs_plugins.lm.local import LocalLM
+
+PROMPTS = tuple(
+    (Segment(text),)
+    for text in ("Ann", "The train from Rome to Milan was late", "snow and bread", "Bob sells")
+)
+
+
+def local(family="llama"):
+    return LocalLM(model(family), tokenizer("byte_level"))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt", "mistral_window"])
+def test_greedy_text_is_the_same_alone_and_in_a_batch(family) -> None:
+    lm = local(family)
+    together = lm.generate(PROMPTS, max_new_tokens=12)
+    alone = [lm.generate([prompt], max_new_tokens=12)[0] for prompt in PROMPTS]
+    assert together == alone
+    assert len({g.text for g in together}) > 1
+
+
+def test_results_come_in_the_order_of_the_prompts() -> None:
+    lm = local()
+    forwards = lm.generate(PROMPTS, max_new_tokens=5)
+    backwards = lm.generate(PROMPTS[::-1], max_new_tokens=5)
+    assert forwards == backwards[::-1]
+    assert [g.prompt_tokens for g in forwards] == lm.count_tokens([p[0].text for p in PROMPTS])
+
+
+def test_sampling_is_repeatable_and_leaves_the_global_generator_alone() -> None:
+    lm = local()
+    torch.manual_seed(11)
+    before = torch.random.get_rng_state()
+    first = lm.generate(PROMPTS, max_new_tokens=8, temperature=1.0, seed=1)
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(12)
+    assert lm.generate(PROMPTS, max_new_tokens=8, temperature=1.0, seed=1) == first
+    assert lm.generate(PROMPTS, max_new_tokens=8, temperature=1.0, seed=2) != first
+
+
+def test_a_nearly_cold_temperature_is_greedy() -> None:
+    lm = local()
+    assert lm.generate(PROMPTS, max_new_tokens=6, temperature=1e-4) == lm.generate(
+        PROMPTS, max_new_tokens=6
+    )
+
+
+def test_a_stop_string_ends_the_text_before_it() -> None:
+    lm = local()
+    (free,) = lm.generate(PROMPTS[:1], max_new_tokens=16)
+    mark = free.text[4:6]
+    (cut,) = lm.generate(PROMPTS[:1], max_new_tokens=16, stop=[mark])
+    assert cut.text == free.text[: free.text.index(mark)]
+    assert cut.finish_reason == "stop"
+    assert cut.completion_tokens < free.completion_tokens
+
+
+def test_an_end_token_ends_the_text_of_its_row_only() -> None:
+    lm = local()
+    (free,) = lm.generate(PROMPTS[:1], max_new_tokens=6)
+    assert free.finish_reason == "length"
+    assert free.completion_tokens == 6
+    written = tokenizer("byte_level").encode(free.text, add_special_tokens=False)
+    ending = copy.copy(model("llama"))
+    ending.generation_config = copy.deepcopy(model("llama").generation_config)
+    ending.generation_config.eos_token_id = [2, written[0]]
+    ended, other = LocalLM(ending, tokenizer("byte_level")).generate(PROMPTS[:2], max_new_tokens=6)
+    assert ended.finish_reason == "stop"
+    assert ended.completion_tokens <= 6
+    assert other.completion_tokens == 6 or other.finish_reason == "stop"
+
+
+def test_a_checkpoints_own_sampling_settings_do_not_leak_in() -> None:
+    warm = copy.copy(model("llama"))
+    warm.generation_config = copy.deepcopy(model("llama").generation_config)
+    warm.generation_config.update(do_sample=True, temperature=5.0, repetition_penalty=9.0)
+    greedy = local().generate(PROMPTS, max_new_tokens=6)
+    assert LocalLM(warm, tokenizer("byte_level")).generate(PROMPTS, max_new_tokens=6) == greedy
+
+
+def test_running_out_of_memory_makes_smaller_batches(monkeypatch) -> None:
+    lm = local()
+    wanted = lm.generate(PROMPTS, max_new_tokens=4)
+    generator = lm._load().generator
+    whole = generator._batch
+
+    def limited(prompts, options):
+        if len(prompts) > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(prompts, options)
+
+    monkeypatch.setattr(generator, "_batch", limited)
+    assert lm.generate(PROMPTS, max_new_tokens=4) == wanted
+
+
+def test_memory_for_not_even_one_prompt_is_a_model_error(monkeypatch) -> None:
+    lm = local()
+
+    def never(*args):
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(lm._load().generator, "_batch", never)
+    with pytest.raises(ModelError, match="out of memory"):
+        lm.generate(PROMPTS[:1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_new_tokens": 0},
+        {"max_new_tokens": 250},
+        {"temperature": -1.0},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"stop": [""]},
+        {"stop": "\n"},
+    ],
+)
+def test_options_out_of_range_are_refused(options) -> None:
+    with pytest.raises(InvalidInputError):
+        local().generate([(Segment("Ann moved to Paris in the spring"),)], **options)
+
+
+def test_no_prompts_give_no_texts() -> None:
+    assert local().generate([]) == []

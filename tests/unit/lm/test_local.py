@@ -1,0 +1,212 @@
+import copy
+import gc
+import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import transformers as tf
+from tiny_models import model, tokenizer
+
+from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
+from ecs_plugins.lm import loading, runtime
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
+from ecs_plugins.lm.local import LocalLM
+
+ASKED = ScoreRequest(
+    (Segment("Ann lives in"),),
+    ((), (Segment(" Paris."),)),
+    ((Segment(" Paris", scored=True),),),
+)
+
+
+def sums(lm):
+    return [row[0][0].sum for row in lm.score([ASKED])[0].scores]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "tiny-llama"
+    model("llama").save_pretrained(path)
+    tokenizer("byte_level").save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def damaged(directory, tmp_path):
+    import shutil
+
+    path = tmp_path / "damaged"
+    shutil.copytree(directory, path)
+    return path
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Every specification that was really loaded."""
+    seen = []
+
+    def counted(spec):
+        seen.append(spec)
+        return loading.load(spec)
+
+    monkeypatch.setattr(runtime, "load", counted)
+    return seen
+
+
+def test_it_is_a_language_model() -> None:
+    assert isinstance(LocalLM(model("llama"), tokenizer("byte_level")), LanguageModel)
+
+
+def test_a_directory_scores_like_the_loaded_pair(directory) -> None:
+    pair = LocalLM(model("llama"), tokenizer("byte_level"))
+    assert sums(LocalLM.from_pretrained(directory)) == pytest.approx(sums(pair), abs=1e-5)
+
+
+def test_nothing_is_loaded_before_first_use(directory, loads) -> None:
+    lm = LocalLM.from_pretrained(directory)
+    assert lm.name == str(directory)
+    assert loads == []
+    lm.warmup()
+    assert len(loads) == 1
+
+
+def test_handles_on_one_model_share_it_across_threads(directory, loads) -> None:
+    handles = [LocalLM.from_pretrained(directory) for _ in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(sums, handles))
+    assert len(loads) == 1
+    assert all(r == results[0] for r in results)
+    LocalLM.from_pretrained(directory, dtype="bfloat16").warmup()
+    assert len(loads) == 2
+
+
+def test_close_frees_the_model_and_use_loads_it_again(directory, loads) -> None:
+    lm = LocalLM.from_pretrained(directory)
+    before = sums(lm)
+    lm.close()
+    gc.collect()
+    assert sums(lm) == before
+    assert len(loads) == 2
+
+
+def test_a_closed_pair_says_so() -> None:
+    lm = LocalLM(model("llama"), tokenizer("byte_level"))
+    lm.close()
+    with pytest.raises(ModelError, match="was closed"):
+        sums(lm)
+
+
+def test_a_handle_pickles_as_its_configuration(directory) -> None:
+    lm = LocalLM.from_pretrained(directory, max_tokens=100).warmup()
+    data = pickle.dumps(lm)
+    assert len(data) < 2000
+    again = pickle.loads(data)
+    assert again.name == lm.name
+    assert again.max_tokens == 100
+    assert sums(again) == sums(lm)
+
+
+def test_a_deep_copy_shares_the_weights(directory, loads) -> None:
+    lm = LocalLM.from_pretrained(directory).warmup()
+    assert sums(copy.deepcopy(lm)) == sums(copy.copy(lm)) == sums(lm)
+    assert len(loads) == 1
+
+
+def test_a_pair_is_its_own_deep_copy_and_does_not_pickle() -> None:
+    lm = LocalLM(model("llama"), tokenizer("byte_level"))
+    assert copy.deepcopy(lm) is lm
+    with pytest.raises(ConfigurationError, match="from_pretrained"):
+        pickle.dumps(lm)
+
+
+def test_a_path_that_leads_nowhere_is_refused_at_once(tmp_path) -> None:
+    with pytest.raises(ModelNotFoundError, match="no model directory"):
+        LocalLM.from_pretrained(tmp_path / "nothing")
+    with pytest.raises(ModelNotFoundError, match=r"config\.json"):
+        LocalLM.from_pretrained(tmp_path)
+
+
+def test_a_hub_name_that_is_not_here_says_what_to_do() -> None:
+    lm = LocalLM.from_pretrained("nobody-here/no-such-model", local_files_only=True)
+    with pytest.raises(ModelNotFoundError, match="not in the local cache"):
+        lm.warmup()
+
+
+def test_truncated_weights_are_a_model_error(damaged) -> None:
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+    with pytest.raises(ModelError, match="damaged"):
+        LocalLM.from_pretrained(damaged).warmup()
+
+
+def test_missing_tensors_are_a_model_error_and_not_random_numbers(damaged) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(damaged / "model.safetensors")
+    weights.pop("model.layers.1.mlp.down_proj.weight")
+    save_file(weights, damaged / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match="incomplete"):
+        LocalLM.from_pretrained(damaged).warmup()
+
+
+def test_a_broken_configuration_is_a_model_error(damaged) -> None:
+    (damaged / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="could not be loaded"):
+        LocalLM.from_pretrained(damaged).warmup()
+
+
+def test_pickled_weights_are_refused_unless_allowed(damaged) -> None:
+    (damaged / "model.safetensors").unlink()
+    torch.save(model("llama").state_dict(), damaged / "pytorch_model.bin")
+    with pytest.raises(ModelNotFoundError, match="allow_pickle"):
+        LocalLM.from_pretrained(damaged).warmup()
+    assert sums(LocalLM.from_pretrained(damaged, allow_pickle=True))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"architectures": ["LlamaForSequenceClassification"]},
+        {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"},
+        {"architectures": ["CLIPModel"], "model_type": "clip"},
+    ],
+)
+def test_a_model_that_is_not_causal_is_refused(damaged, changes) -> None:
+    config = json.loads((damaged / "config.json").read_text())
+    (damaged / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(ModelError, match="not a causal language model"):
+        LocalLM.from_pretrained(damaged).warmup()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"dtype": "int3"},
+        {"max_tokens": 0},
+        {"token_budget": 0},
+    ],
+)
+def test_arguments_out_of_range_are_refused_at_once(directory, arguments) -> None:
+    with pytest.raises(ConfigurationError):
+        LocalLM.from_pretrained(directory, **arguments)
+
+
+def test_a_device_that_is_not_here_is_refused(directory) -> None:
+    with pytest.raises(ConfigurationError, match="device"):
+        LocalLM.from_pretrained(directory, device="no-such-device").warmup()
+
+
+def test_float32_on_a_cpu_whatever_the_checkpoint_says(damaged) -> None:
+    half = copy.deepcopy(model("llama")).bfloat16()
+    half.save_pretrained(damaged)
+    lm = LocalLM.from_pretrained(damaged, device="cpu")
+    assert lm._load().engine.runner.dtype == torch.float32
+
+
+def test_a_pair_is_used_as_it_is() -> None:
+    lm = LocalLM(model("llama"), tokenizer("byte_level"), name="mine", max_tokens=50)
+    assert (lm.name, lm.max_tokens) == ("mine", 50)
+    assert lm._load().engine.runner.model is model("llama")
+    assert isinstance(tokenizer("byte_level"), tf.PreTrainedTokenizerFast)

@@ -1,0 +1,135 @@
+import pytest
+from tiny_models import TOKENIZERS, tokenizer
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.base import ChatLayout, Segment
+from ecs_plugins.lm.prompts import PLAIN, PromptTemplate, chat_layout, render_chat
+
+VALUES = {"context": "", "question": "Where?", "answer": "Paris"}
+CHAT = ChatLayout(head="<u>", tail="</u><a>", chat=True)
+
+
+def text(segments):
+    return "".join(segment.text for segment in segments)
+
+
+def test_a_chat_prompt_is_laid_out_as_documented() -> None:
+    template = PromptTemplate(before="Read:\n", passage="[{passage}]", after="\nQ: {question}")
+    assert text(template.prefix(CHAT, VALUES)) == "<u>Read:\n"
+    assert text(template.candidate("Ann.")) == "[Ann.]"
+    assert text(template.continuation(CHAT, VALUES)) == "\nQ: Where?</u><a>Answer: Paris"
+    assert text(template.prompt(CHAT, "Ann.", VALUES)) == (
+        "<u>Read:\n[Ann.]\nQ: Where?</u><a>Answer:"
+    )
+
+
+def test_a_plain_prompt_has_a_line_break_for_a_tail() -> None:
+    assert text(PromptTemplate().continuation(PLAIN, VALUES)) == "Question: Where?\nAnswer: Paris"
+
+
+def test_fields_are_untrusted_and_template_text_is_trusted() -> None:
+    segments = PromptTemplate().continuation(PLAIN, VALUES)
+    assert [(s.text, s.trusted) for s in segments] == [
+        ("Question:", True),
+        (" Where?", False),
+        ("\nAnswer:", True),
+        (" Paris", False),
+    ]
+
+
+@pytest.mark.parametrize("scored", [("answer",), ("question",), ("question", "answer")])
+def test_the_named_fields_are_scored(scored) -> None:
+    segments = PromptTemplate().continuation(PLAIN, VALUES, scored)
+    assert [s.text.strip() for s in segments if s.scored] == [VALUES[name] for name in scored]
+
+
+def test_the_empty_passage_leaves_nothing_behind() -> None:
+    assert PromptTemplate(passage="Passage: {passage}\n\n").candidate("") == ()
+
+
+def test_braces_in_a_value_are_text() -> None:
+    assert text(PromptTemplate().candidate("{answer} {{x}}")) == "{answer} {{x}}\n"
+
+
+def test_an_empty_field_takes_its_space_along() -> None:
+    template = PromptTemplate(before="Context: {context}\n")
+    assert text(template.prefix(PLAIN, VALUES)) == "Context:\n"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"passage": "no field"},
+        {"after": "{passage}"},
+        {"after": "{question"},
+        {"after": "{question!r}"},
+        {"after": "{0}"},
+        {"response": "{answer:>10}"},
+    ],
+)
+def test_a_malformed_template_is_refused(parts) -> None:
+    with pytest.raises(ConfigurationError):
+        PromptTemplate(**parts)
+
+
+def test_a_field_without_a_value_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="date"):
+        PromptTemplate(after="{question} {date}").continuation(PLAIN, VALUES)
+
+
+def test_scoring_a_field_that_the_template_lacks_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="judgement"):
+        PromptTemplate().continuation(PLAIN, VALUES, scored=("judgement",))
+
+
+def test_the_layout_of_a_model_comes_from_its_chat_template() -> None:
+    layout = chat_layout(tokenizer("byte_level"))
+    assert layout == ChatLayout(
+        "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n", chat=True
+    )
+    assert chat_layout(tokenizer("wordpiece")) == PLAIN
+
+
+def test_an_unusable_chat_template_gives_the_plain_layout_and_says_so() -> None:
+    tok = TOKENIZERS["byte_level"]()
+    tok.chat_template = "{{ raise_exception('no') }}"
+    with pytest.warns(RuntimeWarning, match="plain layout"):
+        assert chat_layout(tok) == PLAIN
+
+
+def test_several_turns_keep_their_contents_untrusted() -> None:
+    messages = [
+        {"role": "user", "content": "Hi<|im_end|>"},
+        {"role": "assistant", "content": "Hello {{ 1 + 1 }}"},
+        {"role": "user", "content": "Where?"},
+    ]
+    tok = tokenizer("byte_level")
+    segments = render_chat(tok, messages)
+    assert [s.text for s in segments if not s.trusted] == [m["content"] for m in messages]
+    assert text(segments) == tok.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True
+    )
+
+
+def test_a_model_without_a_chat_template_gets_named_lines() -> None:
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    assert text(render_chat(tokenizer("wordpiece"), messages)) == (
+        "User: Hi\nAssistant: Yes?\nAssistant:"
+    )
+
+
+def test_a_template_that_drops_a_message_is_refused() -> None:
+    tok = TOKENIZERS["byte_level"]()
+    tok.chat_template = "{{ messages[-1]['content'] }}"
+    with pytest.raises(ConfigurationError, match="drops"):
+        render_chat(tok, [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "user"}], [{"content": "x"}]])
+def test_malformed_messages_are_refused(messages) -> None:
+    with pytest.raises(ConfigurationError):
+        render_chat(tokenizer("byte_level"), messages)
+
+
+def test_a_segment_defaults_to_untrusted() -> None:
+    assert not Segment("x").trusted

@@ -1,0 +1,69 @@
+"""What the real model must do, on sentences that it cannot know."""
+
+import pytest
+
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+
+pytestmark = pytest.mark.model
+
+QUESTION = "Which instrument does Oskar Brenn build in his workshop?"
+EVIDENCE = "Oskar Brenn: In my workshop I only build hurdy-gurdies, three of them a year."
+COUNTERFACTUAL = "Oskar Brenn: In my workshop I only build bagpipes, three of them a year."
+PASSAGES = [
+    "Lena Ahl: The ferry was late again, so we missed the market.",
+    "Oskar Brenn: My sister came to see me at the workshop on Sunday.",
+    EVIDENCE,
+    "Lena Ahl: I repainted the kitchen in a pale green.",
+    "Oskar Brenn: We had soup and talked about the election.",
+]
+
+
+def utilities(result):
+    return {verdict.text: verdict.utility for verdict in result.verdicts}
+
+
+def shape(model, passages, answer=None, **settings):
+    return ContextShaper(model, ShapingConfig(**settings)).shape(QUESTION, passages, answer=answer)
+
+
+@pytest.mark.parametrize("signal", ["answer_shift", "joint_shift", "query_likelihood"])
+def test_the_evidence_comes_first(bundled_lm, signal):
+    result = shape(bundled_lm, PASSAGES, answer="hurdy-gurdies", signal=signal, top_k=1)
+    assert [v.text for v in result.kept] == [EVIDENCE]
+
+
+def test_a_counterfactual_does_not_pass_for_the_truth(bundled_lm):
+    found = utilities(shape(bundled_lm, [EVIDENCE, COUNTERFACTUAL], answer="hurdy-gurdies"))
+    assert found[EVIDENCE] > 1.0
+    assert found[EVIDENCE] > found[COUNTERFACTUAL] + 1.0
+
+
+def test_order_and_company_do_not_change_a_utility(bundled_lm):
+    forwards = utilities(shape(bundled_lm, PASSAGES, answer="hurdy-gurdies"))
+    backwards = utilities(shape(bundled_lm, PASSAGES[::-1], answer="hurdy-gurdies"))
+    alone = utilities(shape(bundled_lm, [EVIDENCE], answer="hurdy-gurdies"))
+    for text, utility in forwards.items():
+        assert backwards[text] == pytest.approx(utility, abs=1e-3)
+    assert alone[EVIDENCE] == pytest.approx(forwards[EVIDENCE], abs=1e-3)
+
+
+def test_what_is_known_already_loses_its_utility(bundled_lm):
+    result = shape(
+        bundled_lm,
+        [EVIDENCE, "Oskar Brenn told me that he builds hurdy-gurdies."],
+        answer="hurdy-gurdies",
+        acceptance="greedy",
+        greedy_rounds=2,
+        threshold=1.0,
+    )
+    assert [str(v.verdict) for v in result.verdicts].count("helps") == 1
+    assert "redundant" in [str(v.verdict) for v in result.verdicts]
+
+
+def test_a_passage_far_longer_than_the_window_finds_its_needle(bundled_lm):
+    hay = "The ferry was late again, so we missed the market. "
+    long = hay * 400 + EVIDENCE + " " + hay * 400
+    result = shape(bundled_lm, [PASSAGES[0], long], ranker="bm25", top_k=1)
+    (found,) = result.kept
+    assert found.text == long
+    assert found.tokens > bundled_lm.max_tokens

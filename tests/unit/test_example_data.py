@@ -1,0 +1,196 @@
+import json
+import re
+from collections import Counter
+from datetime import date, timedelta
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+DATA = Path(__file__).parents[2] / "examples" / "data"
+CONVERSATION = json.loads((DATA / "conversation.json").read_text(encoding="utf-8"))
+DOCUMENTS = json.loads((DATA / "documents.json").read_text(encoding="utf-8"))["documents"]
+QUESTIONS = json.loads((DATA / "questions.json").read_text(encoding="utf-8"))
+
+TURNS = {turn["id"]: turn for session in CONVERSATION["sessions"] for turn in session["turns"]}
+DAY = {
+    turn["id"]: date.fromisoformat(session["date"])
+    for session in CONVERSATION["sessions"]
+    for turn in session["turns"]
+}
+TEXTS = {key: turn["text"] for key, turn in TURNS.items()} | {
+    document["id"]: f"{document['title']}\n{document['text']}" for document in DOCUMENTS
+}
+ALL = QUESTIONS["conversation"] + QUESTIONS["documents"]
+
+_WORDS = """a about after again all also am an and another any are as at away back be because been
+before being but by can cannot could did do does down during each every for from get gets go
+goes got had has have he her here him his how i if in into is it its like long many may me
+more most much must my never no nobody not now of off often on once one only or other our out
+over she should since so some still such than that the their them then there these they this
+those though through to too under until up upon us use used very was we well were what when
+where which while who whom whose why will with would you your nadia owen petra"""
+FUNCTION_WORDS = frozenset(_WORDS.split())
+
+
+def evidence(question: dict) -> list[str]:
+    return question.get("evidence") or question["documents"]
+
+
+def misled(question: dict) -> list[tuple[str, str]]:
+    hits = question.get("misleading", [])
+    return [(hit.get("turn") or hit["document"], hit["answer"]) for hit in hits]
+
+
+def content_words(text: str) -> set[str]:
+    words = re.findall(r"[^\W_]+", text.lower().replace("'s", "").replace("'", ""))
+    return {re.sub(r"(?<=\w{3})(ing|ed|es|s|e)$", "", w) for w in words} - {
+        re.sub(r"(?<=\w{3})(ing|ed|es|s|e)$", "", w) for w in FUNCTION_WORDS
+    }
+
+
+def ids(questions: list[dict]) -> list[str]:
+    return [question["id"] for question in questions]
+
+
+def in_category(*names: str) -> list[dict]:
+    return [question for question in ALL if question["category"] in names]
+
+
+def test_the_conversation_is_long_and_dated() -> None:
+    sessions = CONVERSATION["sessions"]
+    days = [date.fromisoformat(session["date"]) for session in sessions]
+    assert 220 <= len(TURNS) <= 260
+    assert len(sessions) >= 10
+    assert days == sorted(set(days))
+
+
+def test_turn_ids_say_session_and_position() -> None:
+    expected = [
+        f"s{s:02d}t{t:02d}"
+        for s, session in enumerate(CONVERSATION["sessions"], 1)
+        for t, _ in enumerate(session["turns"], 1)
+    ]
+    assert list(TURNS) == expected
+
+
+def test_every_turn_has_a_known_speaker_and_text() -> None:
+    assert {turn["speaker"] for turn in TURNS.values()} == set(CONVERSATION["speakers"])
+    assert all(text == text.strip() and text for text in TEXTS.values())
+
+
+def test_there_are_enough_documents_and_questions() -> None:
+    assert 12 <= len(DOCUMENTS) <= 20
+    assert all("\n\n" in document["text"] for document in DOCUMENTS)
+    assert len(QUESTIONS["conversation"]) >= 24
+    assert len(QUESTIONS["documents"]) >= 12
+
+
+def test_ids_are_unique() -> None:
+    assert max(Counter(ids(ALL)).values()) == 1
+    assert max(Counter(document["id"] for document in DOCUMENTS).values()) == 1
+    assert max(Counter(question["question"] for question in ALL).values()) == 1
+
+
+@pytest.mark.parametrize("question", ALL, ids=ids(ALL))
+def test_every_id_in_a_question_resolves(question: dict) -> None:
+    named = [*evidence(question), *(key for key, _ in misled(question))]
+    assert evidence(question)
+    assert set(named) <= set(TEXTS)
+    assert len(set(named)) == len(named)
+
+
+LITERAL = in_category("single-hop", "changed-fact", "false-statement")
+
+
+@pytest.mark.parametrize("question", LITERAL, ids=ids(LITERAL))
+def test_a_literal_answer_stands_in_its_evidence(question: dict) -> None:
+    text = " ".join(TEXTS[key] for key in evidence(question)).lower()
+    for part in question.get("answer_parts", [question["answer"]]):
+        assert part.lower() in text
+
+
+MULTI = in_category("multi-hop")
+
+
+@pytest.mark.parametrize("question", MULTI, ids=ids(MULTI))
+def test_a_multi_hop_answer_needs_several_pieces_and_its_parts_stand_in_them(
+    question: dict,
+) -> None:
+    assert len(evidence(question)) >= 2
+    for part in question.get("answer_parts", [question["answer"]]):
+        assert any(part.lower() in TEXTS[key].lower() for key in evidence(question))
+        assert part.lower() in question["answer"].lower()
+
+
+TEMPORAL = in_category("temporal")
+
+
+@pytest.mark.parametrize("question", TEMPORAL, ids=ids(TEMPORAL))
+def test_a_temporal_answer_is_the_day_of_the_session_plus_its_offset(question: dict) -> None:
+    (turn,) = question["evidence"]
+    day = DAY[turn] + timedelta(days=question["offset_days"])
+    assert question["answer_date"] == day.isoformat()
+    assert question["answer"] == f"{day.day} {day:%B} {day.year}"
+
+
+MISLED = in_category("changed-fact", "false-statement")
+
+
+@pytest.mark.parametrize("question", MISLED, ids=ids(MISLED))
+def test_an_outdated_or_false_answer_stands_in_the_turn_that_misleads(question: dict) -> None:
+    assert misled(question)
+    for key, wrong in misled(question):
+        assert wrong.lower() in TEXTS[key].lower()
+        assert question["answer"].lower() != wrong.lower()
+
+
+CHANGED = [question for question in MISLED if "evidence" in question]
+
+
+@pytest.mark.parametrize("question", CHANGED, ids=ids(CHANGED))
+def test_the_last_evidence_is_later_than_what_it_corrects(question: dict) -> None:
+    assert max(evidence(question)) > max(key for key, _ in misled(question))
+
+
+@pytest.mark.parametrize("question", ALL, ids=ids(ALL))
+def test_the_declared_overlap_is_the_overlap_of_content_words(question: dict) -> None:
+    asked = content_words(question["question"])
+    shared = any(asked & content_words(TEXTS[key]) for key in evidence(question))
+    assert question["overlap"] == ("some" if shared else "none")
+
+
+@pytest.mark.parametrize("part", ["conversation", "documents"])
+def test_word_matching_is_neither_favoured_nor_shut_out(part: str) -> None:
+    share = Counter(question["overlap"] for question in QUESTIONS[part])
+    assert 0.4 <= share["none"] / share.total() <= 0.6
+
+
+def test_the_counts_in_the_readme_are_those_of_the_data() -> None:
+    readme = (DATA / "README.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (\d+ \| \d+) \|", readme, flags=re.MULTILINE))
+    for name in ("single-hop", "temporal", "multi-hop", "changed-fact", "false-statement"):
+        counts = [
+            sum(question["category"] == name for question in QUESTIONS[part])
+            for part in ("conversation", "documents")
+        ]
+        assert rows[name] == f"{counts[0]} | {counts[1]}"
+    mix = [Counter(q["overlap"] for q in QUESTIONS[p]) for p in ("conversation", "documents")]
+    assert (
+        f"conversation {mix[0]['none']} `none` and {mix[0]['some']} `some`, "
+        f"documents {mix[1]['none']} and {mix[1]['some']}"
+    ) in readme
+    assert f"{len(TURNS)} turns in {len(CONVERSATION['sessions'])} dated sessions" in readme
+
+
+def test_repeated_facts_are_told_in_several_sessions() -> None:
+    for fact in QUESTIONS["repeated_facts"]:
+        assert len({TURNS[key]["id"][:3] for key in fact["turns"]}) >= 3
+
+
+def test_near_duplicates_share_nearly_all_their_words() -> None:
+    for group in QUESTIONS["near_duplicates"]:
+        words = [content_words(TEXTS[key]) for key in group["turns"]]
+        assert len(words) >= 2
+        assert all(group["answer"] in TEXTS[key] for key in group["turns"])
+        assert len(set.intersection(*words)) / len(set(chain(*words))) > 0.8
