@@ -1,9 +1,10 @@
 """Summaries of clusters by the language model (paper: at most 50 tokens at temperature 0.3).
 
 What a cluster says is data: each message goes into the prompt as an untrusted segment on a line of
-its own, so that no marker in it can end a turn, the prompt says so, and the instruction comes last. The model gets a deadline for a
-whole sleep phase; when it raises, hangs, returns nothing or more than was asked for, the text is
-taken from the cluster instead, or the sleep phase is given up, as configured.
+its own, so that no marker in it can end a turn, the prompt says so, and the instruction comes
+last. The model gets a deadline for a whole sleep phase; when it raises, hangs, returns nothing or
+more than was asked for, the text is taken from the cluster instead, or the sleep phase is given
+up, as configured.
 """
 
 from __future__ import annotations
