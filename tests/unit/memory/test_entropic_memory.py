@@ -1,5 +1,7 @@
 import asyncio
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 
@@ -443,3 +445,12 @@ def test_the_paper_configuration_runs_against_the_store(open_memory):
     assert memory.stats().namespaces[0].hot == 20
     assert all(each.agrees for each in memory.replay())
     assert memory.verify().ok
+
+
+@pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])
+def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
+    code = (
+        f"{name}\nimport sys; print([m for m in ('torch', 'faiss', 'sklearn') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
