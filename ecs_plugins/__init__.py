@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.remote import RemoteLM as RemoteLM
     from ecs_plugins.lm.remote import RemoteOptions as RemoteOptions
     from ecs_plugins.memory.config import MemoryConfig as MemoryConfig
+    from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
     from ecs_plugins.shaping.config import ShapingConfig as ShapingConfig
     from ecs_plugins.shaping.result import PassageVerdict as PassageVerdict
     from ecs_plugins.shaping.result import ShapedContext as ShapedContext
@@ -47,6 +48,7 @@ _EXPORTS = {
     "ContextShaper": ".shaping.shaper",
     "EfficiencyFrontier": ".frontier.envelope",
     "Embedder": ".embedding",
+    "EntropicMemory": ".memory.entropic",
     "FakeEmbedder": ".embedding",
     "FakeLanguageModel": ".lm.fake",
     "LanguageModel": ".lm.base",
@@ -77,6 +79,7 @@ __all__ = [
     "EcsPluginsError",
     "EfficiencyFrontier",
     "Embedder",
+    "EntropicMemory",
     "FakeEmbedder",
     "FakeLanguageModel",
     "LanguageModel",
