@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import model
+from ecs_plugins.cli import memory, model
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 
 
 app.add_typer(model.app)
+app.add_typer(memory.app)
 
 
 @app.callback()

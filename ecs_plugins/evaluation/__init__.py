@@ -1,0 +1,1 @@
+"""Benchmarks, data readers and metrics. Nothing in the package depends on this."""

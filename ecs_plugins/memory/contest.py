@@ -1,0 +1,329 @@
+"""One sleep phase's competition for the cold store: Metropolis with a record of every decision.
+
+Paper, section 2 and A.1: the candidate competes with the weakest memory and replaces it with
+probability ``min(1, exp(-(F(c) - F(v)) / T))``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ecs_plugins.memory.admission import moved_centroid, supported
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.energy import (
+    acceptance_probability,
+    annealed_temperature,
+    constant_temperature,
+    scaled_temperature,
+)
+from ecs_plugins.memory.evidence import merged
+from ecs_plugins.memory.types import (
+    ColdMemory,
+    Decision,
+    DecisionKind,
+    FreeEnergy,
+    HotItem,
+    Proposal,
+    SleepPlan,
+)
+
+_EMPTY_SLOT = FreeEnergy(0.0, 0.0, 0.0)
+
+
+class Contest:
+    """The working state of one sleep phase; :meth:`plan` returns what it decided.
+
+    Args:
+        cold: The cold store.
+        scores: The free energy of each cold memory.
+        config: The settings.
+        seed: Seed of the draws.
+        cycle: How many sleep phases there have been, for annealing.
+    """
+
+    def __init__(
+        self,
+        cold: Sequence[ColdMemory],
+        scores: Sequence[FreeEnergy],
+        *,
+        config: MemoryConfig,
+        seed: int,
+        cycle: int,
+    ) -> None:
+        self._config = config
+        self._seed = seed
+        self._version = config.version
+        self._rng = np.random.default_rng(seed)
+        self._before = {memory.id: memory for memory in cold}
+        self._memories = list(cold)
+        self._terms = list(scores)
+        self._temperature = _temperature(config, scores, cycle)
+        self._decisions: list[Decision] = []
+        self._consumed: set[str] = set()
+        self._judged: set[str] = set()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the cold store holds less than its capacity."""
+        return len(self._memories) < self._config.cold_capacity
+
+    def shrink(self) -> None:
+        """Evict the weakest memories while the store exceeds its capacity."""
+        while len(self._memories) > self._config.cold_capacity:
+            weakest = self._weakest()
+            if weakest is None:
+                return
+            memory = self._memories.pop(weakest)
+            terms = self._terms.pop(weakest)
+            self._record("evict", None, target_id=memory.id, victim=terms)
+
+    def judge(self, proposal: Proposal, terms: FreeEnergy) -> None:
+        """Reinforce the memory that the proposal repeats, or let it compete."""
+        self._judged.update(proposal.sources)
+        if self._config.reinforce and self._reinforce(proposal, terms):
+            return
+        if self.has_room:
+            if self._config.fill != "contest":
+                self._insert(proposal, terms)
+                self._record("insert", proposal, candidate=terms)
+                return
+            if self._compete(proposal, terms, None, _EMPTY_SLOT, "insert"):
+                self._insert(proposal, terms)
+            return
+        weakest = self._weakest()
+        if weakest is None:
+            self._record("reject", proposal, candidate=terms)
+            return
+        self._challenge(proposal, terms, weakest)
+
+    def fill_or_discard(self, proposal: Proposal, terms: FreeEnergy) -> None:
+        """Deal with a cluster of too little support.
+
+        If the settings say so it is inserted while there is room, and afterwards competes with
+        the weakest of the older memories that have no more support than itself. Otherwise it is
+        discarded; where repeats are merged on arrival it just waits in the hot store, which is
+        no decision.
+        """
+        if self._config.fill != "all":
+            if self._config.on_add == "append":
+                self._record("discard", proposal)
+            return
+        if self.has_room:
+            self._insert(proposal, terms)
+            self._record("insert", proposal, candidate=terms)
+            return
+        weakest = self._weakest_old_filler()
+        if weakest is not None:
+            self._judged.update(proposal.sources)
+            self._challenge(proposal, terms, weakest)
+
+    def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
+        """Return everything that was decided."""
+        after = {memory.id: memory for memory in self._memories}
+        stay = self._config.keep_hot
+        return SleepPlan(
+            decisions=tuple(self._decisions),
+            inserted=tuple(m for m in self._memories if m.id not in self._before),
+            updated=tuple(
+                memory
+                for memory in self._memories
+                if memory.id in self._before and memory is not self._before[memory.id]
+            ),
+            removed=tuple(m for m in self._before.values() if m.id not in after),
+            consumed=() if stay else tuple(i.id for i in hot if i.id in self._consumed),
+            judged=()
+            if stay
+            else tuple(
+                replace(item, judged=item.evidence.support)
+                for item in hot
+                if item.id in self._judged - self._consumed
+            ),
+            step=step,
+            temperature=self._temperature,
+            seed=self._seed,
+            config_version=self._version,
+        )
+
+    def _weakest(self) -> int | None:
+        """Return the position of the victim, or None if every memory is pinned.
+
+        Memories of too little support, which only filled the store, come first.
+        """
+        fillers = [i for i in self._unpinned() if self._is_filler(self._memories[i])]
+        return self._of_highest(fillers or self._unpinned())
+
+    def _weakest_old_filler(self) -> int | None:
+        """Return the weakest memory of too little support from before this sleep phase."""
+        return self._of_highest(
+            [
+                i
+                for i in self._unpinned()
+                if self._is_filler(self._memories[i]) and self._memories[i].id in self._before
+            ]
+        )
+
+    def _unpinned(self) -> list[int]:
+        return [i for i, memory in enumerate(self._memories) if not memory.pinned]
+
+    def _is_filler(self, memory: ColdMemory) -> bool:
+        return self._config.fill == "all" and not supported(memory.evidence, self._config)
+
+    def _of_highest(self, positions: list[int]) -> int | None:
+        """Return the position of the highest free energy, or the highest energy (the paper)."""
+        if self._config.victim == "utility":
+            return max(positions, key=lambda i: self._terms[i].energy, default=None)
+        return max(positions, key=lambda i: self._terms[i].total, default=None)
+
+    def _insert(self, proposal: Proposal, terms: FreeEnergy) -> None:
+        self._consumed.update(proposal.sources)
+        self._memories.append(
+            ColdMemory(
+                id=proposal.id,
+                vector=proposal.vector,
+                evidence=proposal.evidence,
+                text=proposal.text,
+                entropy=proposal.entropy,
+                utility=-terms.energy,
+            )
+        )
+        self._terms.append(terms)
+
+    def _reinforce(self, proposal: Proposal, terms: FreeEnergy) -> bool:
+        if not self._memories:
+            return False
+        similarities = np.stack([memory.vector for memory in self._memories]) @ proposal.vector
+        position = int(np.argmax(similarities))
+        similarity = float(similarities[position])
+        if similarity < self._config.merge_threshold:
+            return False
+        memory = self._memories[position]
+        self._memories[position] = _reinforced(memory, proposal, self._config)
+        previous = self._terms[position]
+        self._terms[position] = min(previous, terms, key=lambda item: item.total)
+        self._consumed.update(proposal.sources)
+        self._record(
+            "reinforce", proposal, candidate=terms, target_id=memory.id, similarity=similarity
+        )
+        return True
+
+    def _challenge(self, proposal: Proposal, terms: FreeEnergy, position: int) -> None:
+        """Let a proposal compete with the memory at a position."""
+        victim = self._memories[position]
+        if self._compete(proposal, terms, victim.id, self._terms[position], "replace"):
+            del self._memories[position], self._terms[position]
+            self._insert(proposal, terms)
+
+    def _compete(
+        self,
+        proposal: Proposal,
+        terms: FreeEnergy,
+        victim_id: str | None,
+        victim: FreeEnergy,
+        kind: DecisionKind,
+    ) -> bool:
+        delta = terms.total - victim.total
+        probability = acceptance_probability(delta, self._temperature)
+        draw = float(self._rng.random())
+        accepted = draw < probability
+        self._record(
+            kind if accepted else "reject",
+            proposal,
+            candidate=terms,
+            target_id=victim_id,
+            victim=victim,
+            delta=delta,
+            probability=probability,
+            draw=draw,
+        )
+        return accepted
+
+    def _record(
+        self,
+        kind: DecisionKind,
+        proposal: Proposal | None,
+        *,
+        candidate: FreeEnergy | None = None,
+        target_id: str | None = None,
+        victim: FreeEnergy | None = None,
+        similarity: float | None = None,
+        delta: float | None = None,
+        probability: float | None = None,
+        draw: float | None = None,
+    ) -> None:
+        self._decisions.append(
+            Decision(
+                index=len(self._decisions),
+                kind=kind,
+                candidate_id=proposal.id if proposal else "",
+                members=proposal.members if proposal else (),
+                support=proposal.evidence.support if proposal else 0,
+                seed=self._seed,
+                config_version=self._version,
+                entropy_weight=self._config.entropy_weight,
+                temperature=self._temperature,
+                candidate=candidate,
+                target_id=target_id,
+                victim=victim,
+                similarity=similarity,
+                delta=delta,
+                probability=probability,
+                draw=draw,
+            )
+        )
+
+
+def replay(decision: Decision) -> Decision:
+    """Recompute free energies, difference, probability and outcome from the record.
+
+    Returns:
+        The decision as it follows from what was recorded: equal to the one given, unless that
+        was altered. Decisions without a draw are returned as they are.
+    """
+
+    def total(terms: FreeEnergy) -> FreeEnergy:
+        return replace(terms, total=terms.energy + decision.entropy_weight * terms.entropy)
+
+    if decision.candidate is None or decision.victim is None or decision.draw is None:
+        return decision
+    candidate, victim = total(decision.candidate), total(decision.victim)
+    delta = candidate.total - victim.total
+    probability = acceptance_probability(delta, decision.temperature)
+    won: DecisionKind = "insert" if decision.target_id is None else "replace"
+    return replace(
+        decision,
+        kind=won if decision.draw < probability else "reject",
+        candidate=candidate,
+        victim=victim,
+        delta=delta,
+        probability=probability,
+    )
+
+
+def _temperature(config: MemoryConfig, scores: Sequence[FreeEnergy], cycle: int) -> float:
+    if config.schedule == "constant":
+        return constant_temperature(config.temperature)
+    if config.schedule == "annealed":
+        return annealed_temperature(
+            config.temperature, config.final_temperature, config.annealing, cycle
+        )
+    return scaled_temperature(config.temperature, (terms.total for terms in scores))
+
+
+def _reinforced(memory: ColdMemory, proposal: Proposal, config: MemoryConfig) -> ColdMemory:
+    """Merge a proposal into the memory that it repeats."""
+    vector, resultant = moved_centroid(
+        memory.vector,
+        memory.evidence.resultant,
+        proposal.vector * np.float32(proposal.evidence.resultant),
+    )
+    evidence = merged(memory.evidence, proposal.evidence, resultant, config)
+    agrees = evidence.label is None or evidence.label == proposal.evidence.label
+    return replace(
+        memory,
+        vector=vector if config.proposal == "centroid" else memory.vector,
+        evidence=evidence,
+        text=proposal.text if agrees else memory.text,
+    )

@@ -1,0 +1,348 @@
+"""The values that consolidation reads and returns: items of both tiers, evidence, decisions, plans.
+
+Everything here is frozen and free of storage, clocks and models. Time is a *step*: the running
+number of the message within its namespace, which the caller supplies. Vectors are float32 and
+L2-normalised; they take no part in equality or ``repr``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float32]
+Matrix: TypeAlias = NDArray[np.float32]
+Floats: TypeAlias = NDArray[np.float64]
+Json: TypeAlias = Mapping[str, object]
+
+DecisionKind = Literal["insert", "replace", "reinforce", "reject", "discard", "evict"]
+AdmissionKind = Literal["append", "reinforce_hot", "reinforce_cold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What has been observed about one memory; the sufficient statistics of E and S.
+
+    Attributes:
+        created: Step of the first observation behind the memory.
+        updated: Step to which ``demand`` and the outcome weights have been decayed.
+        last_seen: Step of the latest repeat or retrieval hit.
+        support: Number of observations merged into the memory, never decayed.
+        demand: Times that the memory was asked for or said again after the first time, decayed
+            by ``MemoryConfig.half_life``. A hit and a repeat in one step are one event.
+        hits: Retrieval hits, never decayed (for display).
+        agreements: Outcomes that confirmed what the memory says, decayed like ``demand``.
+        contradictions: Outcomes that contradicted it, decayed likewise.
+        surprise: Sum of ``-ln p`` over those outcomes, where p is the probability that the memory
+            gave to each one beforehand; decayed likewise.
+        outcomes: (label, decayed weight) of the outcomes seen with the memory, newest last.
+        belief: (label, probability) that the memory now says this, most probable first.
+        contested: The (older, newer) labels of an unresolved contradiction.
+        resultant: Length of the sum of the unit vectors observed; with the direction it gives the
+            sum itself, so the running centroid is exact.
+    """
+
+    created: int
+    updated: int
+    last_seen: int
+    support: int = 1
+    demand: float = 0.0
+    hits: int = 0
+    agreements: float = 0.0
+    contradictions: float = 0.0
+    surprise: float = 0.0
+    outcomes: tuple[tuple[str, float], ...] = ()
+    belief: tuple[tuple[str, float], ...] = ()
+    contested: tuple[str, str] | None = None
+    resultant: float = 1.0
+
+    @property
+    def spread(self) -> float:
+        """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
+        return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
+
+    @property
+    def label(self) -> str | None:
+        """The outcome that the memory now predicts, or None when none was ever observed."""
+        return self.belief[0][0] if self.belief else None
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain JSON types; :meth:`from_json` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> Evidence:
+        """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
+        values = dict(data)
+        for name in ("outcomes", "belief"):
+            pairs = values.get(name, ())
+            values[name] = tuple((str(label), float(weight)) for label, weight in pairs)  # type: ignore[attr-defined]
+        contested = values.get("contested")
+        values["contested"] = None if contested is None else tuple(contested)  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One incoming message, embedded.
+
+    Attributes:
+        id: The message id, unique within the namespace.
+        vector: Embedding [d], float32, normalised.
+        step: Running number of the message within its namespace.
+        text: The message.
+        label: What the observation says or led to, if known (an answer, an action): two
+            observations of one memory with different labels contradict each other.
+    """
+
+    id: str
+    vector: Vector = field(repr=False, compare=False)
+    step: int
+    text: str = ""
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HotItem:
+    """A working-store item: one observation, or several near-duplicates merged on arrival.
+
+    Attributes:
+        id: Id of the first message in it.
+        vector: Direction of the mean of its observations [d], float32, normalised.
+        evidence: What has been observed about it.
+        members: Message ids merged into it, oldest first.
+        text: The representative text (of the newest member).
+        judged: Its support when a sleep phase last judged it; 0 when none has. An item is
+            proposed again only after new support.
+    """
+
+    id: str
+    vector: Vector = field(repr=False, compare=False)
+    evidence: Evidence
+    members: tuple[str, ...]
+    text: str = ""
+    judged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ColdMemory:
+    """A consolidated memory. Its provenance is kept by the store (decisions carry members).
+
+    Attributes:
+        id: Unique id within the namespace.
+        vector: Embedding [d], float32, normalised.
+        evidence: What has been observed about it.
+        text: What it says.
+        pinned: Never a victim.
+        entropy: Entropy of the cluster it came from, as computed then: the readings of S that
+            need the members' vectors cannot be recomputed later.
+        utility: Its utility when it was inserted or last reinforced by a sleep phase.
+    """
+
+    id: str
+    vector: Vector = field(repr=False, compare=False)
+    evidence: Evidence
+    text: str = ""
+    pinned: bool = False
+    entropy: float = 0.0
+    utility: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEvent:
+    """A recent query; with the answer that was really given, once that is known."""
+
+    step: int
+    vector: Vector = field(repr=False, compare=False)
+    text: str = ""
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatistics:
+    """What a namespace has taught us about its stream: is a contradiction drift or noise?
+
+    Attributes:
+        repeats: Labelled observations of memories whose label was established.
+        drifts: Contradictions of those that the next observation confirmed.
+        noises: Contradictions of those that the next observation did not confirm.
+        labels: Largest number of outcomes that the caller knows to be possible, or of distinct
+            outcomes seen with one memory, whichever is greater.
+    """
+
+    repeats: float = 0.0
+    drifts: float = 0.0
+    noises: float = 0.0
+    labels: int = 2
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> StreamStatistics:
+        """Rebuild from :meth:`to_json`."""
+        return cls(**data)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What happens to an observation on ``add``; the caller carries it out.
+
+    Attributes:
+        kind: ``append`` a new hot item, or ``reinforce_hot`` / ``reinforce_cold`` an existing one.
+        item: The new value of the hot item (``append``, ``reinforce_hot``) or of the memory.
+        statistics: The namespace's statistics after the observation.
+        similarity: Cosine to the reinforced item; None for ``append``.
+    """
+
+    kind: AdmissionKind
+    item: HotItem | ColdMemory
+    statistics: StreamStatistics
+    similarity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FreeEnergy:
+    """``F = E + lambda * S`` of one memory (paper, section 2)."""
+
+    energy: float
+    entropy: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision of a sleep phase, with all that is needed to recompute it.
+
+    Attributes:
+        index: Position within the sleep phase.
+        kind: ``insert`` (there was room), ``replace`` (the candidate displaced the victim),
+            ``reinforce`` (it repeats a cold memory), ``reject`` (it lost), ``discard`` (too
+            little support to be proposed), ``evict`` (the cold store exceeded its capacity and
+            lost its weakest memory; there is no candidate).
+        candidate_id: Id that the candidate has, or would have had, in the cold store; empty for
+            ``evict``.
+        members: Message ids behind the candidate.
+        support: Observations behind the candidate.
+        candidate: Its free energy; None for ``discard`` and ``evict``.
+        target_id: The victim, or the reinforced memory; None if there was none (an empty slot,
+            or every memory is pinned).
+        victim: The victim's free energy.
+        similarity: Cosine to the reinforced memory, for ``reinforce``.
+        delta: ``F(candidate) - F(victim)``.
+        temperature: The temperature of this sleep phase.
+        probability: ``min(1, exp(-delta / T))``.
+        draw: The uniform number in [0, 1) that it was compared with.
+        entropy_weight: lambda.
+        seed: Seed of the sleep phase.
+        config_version: ``MemoryConfig.version`` of the configuration used.
+    """
+
+    index: int
+    kind: DecisionKind
+    candidate_id: str
+    members: tuple[str, ...]
+    support: int
+    seed: int
+    config_version: str
+    entropy_weight: float
+    temperature: float
+    candidate: FreeEnergy | None = None
+    target_id: str | None = None
+    victim: FreeEnergy | None = None
+    similarity: float | None = None
+    delta: float | None = None
+    probability: float | None = None
+    draw: float | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain JSON types; floats keep all digits, so replay is exact."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Json) -> Decision:
+        """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
+        values = dict(data)
+        values["members"] = tuple(values["members"])  # type: ignore[arg-type]
+        for name in ("candidate", "victim"):
+            terms = values.get(name)
+            values[name] = None if terms is None else FreeEnergy(**terms)  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class SleepPlan:
+    """What a sleep phase decided. Nothing has been written yet.
+
+    Attributes:
+        decisions: Every decision, in the order in which it was taken.
+        inserted: New cold memories (from ``insert`` and ``replace``), in order.
+        updated: Reinforced cold memories, with their new values.
+        removed: Displaced cold memories as they were, for ``undo``.
+        consumed: Ids of the hot items that leave the hot tier.
+        judged: Hot items that stay, with their new value of ``judged``.
+        step: The step at which the sleep phase took place.
+        temperature: The temperature used.
+        seed: The seed of the draws.
+        config_version: The version of the configuration used.
+    """
+
+    decisions: tuple[Decision, ...]
+    inserted: tuple[ColdMemory, ...]
+    updated: tuple[ColdMemory, ...]
+    removed: tuple[ColdMemory, ...]
+    consumed: tuple[str, ...]
+    judged: tuple[HotItem, ...]
+    step: int
+    temperature: float
+    seed: int
+    config_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A candidate for the cold store: what one cluster of hot items has to say.
+
+    Attributes:
+        id: The id that it gets if it is inserted.
+        vector: Its embedding [d], float32, normalised.
+        text: Its text.
+        evidence: The merged evidence of the cluster.
+        members: Message ids behind it.
+        sources: Ids of the hot items behind it.
+        entropy: Entropy of the cluster under the configured reading.
+    """
+
+    id: str
+    vector: Vector = field(repr=False, compare=False)
+    text: str
+    evidence: Evidence
+    members: tuple[str, ...]
+    sources: tuple[str, ...]
+    entropy: float
+
+
+Scorable: TypeAlias = Proposal | ColdMemory
+
+
+class UtilityFunction(Protocol):
+    """Utility of memories at sleep time, in nats; ``E = -utility``."""
+
+    def __call__(
+        self, items: Sequence[Scorable], queries: Sequence[QueryEvent], step: int
+    ) -> Sequence[float]:
+        """Return one finite utility per item, the same scale for proposals and memories."""
+        ...
+
+
+class Summarise(Protocol):
+    """Turns the members of a cluster into one proposition."""
+
+    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector | None]:
+        """Return the text and, when it was embedded anew, its vector (None: keep ours)."""
+        ...
