@@ -1,4 +1,4 @@
-"""LlamaIndex: context shaping as a node postprocessor. Importing this loads no framework."""
+"""LlamaIndex: context shaping and memory as its own parts. Importing this loads no framework."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING
 from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from ecs_plugins.llama_index.llm import LocalLLM as LocalLLM
     from ecs_plugins.llama_index.postprocessor import ECSPostprocessor as ECSPostprocessor
 
-_EXPORTS = {"ECSPostprocessor": ".postprocessor"}
+_EXPORTS = {
+    "ECSPostprocessor": ".postprocessor",
+    "LocalLLM": ".llm",
+}
 
-__all__ = ["ECSPostprocessor"]
+__all__ = [
+    "ECSPostprocessor",
+    "LocalLLM",
+]
 
 __getattr__, _lazy_dir = lazy_exports(
     __name__, _EXPORTS, extra="llama-index", requires=("llama_index",)
