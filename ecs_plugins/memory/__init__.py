@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ecs_plugins.memory.answer_utility import answer_utility as answer_utility
+    from ecs_plugins.memory.closed_loop import answer_utility as answer_utility
     from ecs_plugins.memory.config import MemoryConfig as MemoryConfig
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
-    from ecs_plugins.memory.index import IndexConfig as IndexConfig
+    from ecs_plugins.memory.index_config import IndexConfig as IndexConfig
     from ecs_plugins.memory.messages import Message as Message
     from ecs_plugins.memory.messages import NewMessage as NewMessage
     from ecs_plugins.memory.records import ErasureReceipt as ErasureReceipt
@@ -43,7 +43,7 @@ _EXPORTS = {
     "Explanation": ".records",
     "FreeEnergy": ".types",
     "HotItem": ".types",
-    "IndexConfig": ".index",
+    "IndexConfig": ".index_config",
     "Memory": ".records",
     "MemoryConfig": ".config",
     "MemoryStats": ".records",
@@ -57,7 +57,7 @@ _EXPORTS = {
     "StoreConfig": ".store_config",
     "UtilityFunction": ".types",
     "Verification": ".verification",
-    "answer_utility": ".answer_utility",
+    "answer_utility": ".closed_loop",
 }
 
 __all__ = [

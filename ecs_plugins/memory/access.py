@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ecs_plugins.memory import tiers
+from ecs_plugins.memory import cold_memories, hot_items
 from ecs_plugins.memory.admission import record_hit, record_outcome
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import ColdMemory, HotItem, Vector
 from ecs_plugins.memory.vectors import pack
 
@@ -91,9 +91,11 @@ def write_accesses(
         for row, item in _live(connection, space, access.items):
             step = max(access.step, item.evidence.updated)
             if isinstance(item, HotItem):
-                tiers.update_hot(connection, row, record_hit(item, step=step, config=config))
+                hot_items.update_hot(connection, row, record_hit(item, step=step, config=config))
             else:
-                tiers.update_cold(connection, row, record_hit(item, step=step, config=config))
+                cold_memories.update_cold(
+                    connection, row, record_hit(item, step=step, config=config)
+                )
     if accesses:
         prune_queries(connection, space, config.utility_window)
 
@@ -140,12 +142,12 @@ def write_outcome(
             hot, space.statistics = record_outcome(
                 item, outcome, step=step, config=config, statistics=before
             )
-            tiers.update_hot(connection, row, hot)
+            hot_items.update_hot(connection, row, hot)
         else:
             cold, space.statistics = record_outcome(
                 item, outcome, step=step, config=config, statistics=before
             )
-            tiers.update_cold(connection, row, cold)
+            cold_memories.update_cold(connection, row, cold)
 
 
 def _live(
@@ -163,7 +165,12 @@ def _live(
             )
         ]
         if table == "hot_items":
-            found += [(row, each.item) for row, each in tiers.hot_rows(connection, rows).items()]
+            found += [
+                (row, each.item) for row, each in hot_items.hot_rows(connection, rows).items()
+            ]
         else:
-            found += [(row, each.memory) for row, each in tiers.cold_rows(connection, rows).items()]
+            found += [
+                (row, each.memory)
+                for row, each in cold_memories.cold_rows(connection, rows).items()
+            ]
     return found

@@ -13,16 +13,17 @@ from dataclasses import replace
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import cold_memories, hot_items, rows
 from ecs_plugins.memory import messages as log
-from ecs_plugins.memory import tiers
 from ecs_plugins.memory.admission import admit, overflow
+from ecs_plugins.memory.cold_memories import ColdRow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.evidence import first_evidence
+from ecs_plugins.memory.hot_items import HotRow
 from ecs_plugins.memory.index import VectorIndex
 from ecs_plugins.memory.messages import NewMessage
 from ecs_plugins.memory.open_indexes import OpenIndexes
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import ColdRow, HotRow
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Observation, Vector
 
 
@@ -89,6 +90,8 @@ class Admitting:
         self._now = now
         self._hot: _Nearest | None = None
         self._cold: _Nearest | None = None
+        # Where nothing is merged, nobody looks for an item before the end of the transaction.
+        self._appended: list[tuple[HotItem, rows.Metadata, float | None]] = []
         if config.on_add == "merge":
             self._hot = _Nearest(indexes.current(connection, space, "hot"), dimension)
             self._cold = _Nearest(indexes.current(connection, space, "cold"), dimension)
@@ -120,6 +123,8 @@ class Admitting:
             space.step += 1
         space.step -= 1
         space.since_sleep += len(messages)
+        hot_items.append_hot(self._connection, space, self._appended)
+        self._appended.clear()
         evict_overflow(self._connection, space, self._config)
 
     def _pin(self, observation: Observation, message: NewMessage, expires: float | None) -> None:
@@ -154,18 +159,7 @@ class Admitting:
         item = admission.item
         if admission.kind == "append":
             assert isinstance(item, HotItem)
-            row = tiers.insert_hot(
-                self._connection,
-                self._space,
-                item,
-                metadata=message.metadata,
-                expires=expires,
-                borrowed=True,
-            )
-            self._space.appended("hot")
-            self._space.novel += 1
-            if self._hot is not None:
-                self._hot.add(row, item.vector)
+            self._append(item, message.metadata, expires)
         elif admission.kind == "reinforce_hot":
             assert isinstance(item, HotItem)
             assert hot is not None
@@ -175,34 +169,50 @@ class Admitting:
             assert cold is not None
             self._reinforce_cold(cold[0], item, observation.id, message, expires)
 
+    def _append(self, item: HotItem, metadata: rows.Metadata, expires: float | None) -> None:
+        self._space.appended("hot")
+        self._space.novel += 1
+        if self._hot is None:
+            self._appended.append((item, metadata, expires))
+            return
+        row = hot_items.insert_hot(
+            self._connection,
+            self._space,
+            item,
+            metadata=metadata,
+            expires=expires,
+            borrowed=True,
+        )
+        self._hot.add(row, item.vector)
+
     def _nearest_hot(self, vector: Vector) -> tuple[HotRow, float] | None:
         found = None if self._hot is None else self._hot.find(vector)
         if found is None or found[1] < self._config.merge_threshold:
             return None  # `admit` would not merge; spare the look at the row
-        rows = tiers.hot_rows(self._connection, [found[0]], self._dimension)
+        rows = hot_items.hot_rows(self._connection, [found[0]], self._dimension)
         return (rows[found[0]], found[1]) if found[0] in rows else None
 
     def _nearest_cold(self, vector: Vector) -> tuple[ColdRow, float] | None:
         found = None if self._cold is None else self._cold.find(vector)
         if found is None or found[1] < self._config.merge_threshold:
             return None
-        rows = tiers.cold_rows(self._connection, [found[0]], self._dimension)
+        rows = cold_memories.cold_rows(self._connection, [found[0]], self._dimension)
         return (rows[found[0]], found[1]) if found[0] in rows else None
 
     def _reinforce_hot(
         self, old: HotRow, item: HotItem, message: NewMessage, expires: float | None
     ) -> None:
         assert self._hot is not None
-        tiers.add_members(self._connection, item.id, [item.id, *item.members])
-        row = tiers.insert_hot(
+        hot_items.add_members(self._connection, item.id, [item.id, *item.members])
+        row = hot_items.insert_hot(
             self._connection,
             self._space,
             item,
-            metadata=tiers.shared(old.metadata, message.metadata),
-            expires=tiers.earliest(old.expires, expires),
+            metadata=rows.shared(old.metadata, message.metadata),
+            expires=rows.earliest(old.expires, expires),
             borrowed=False,
         )
-        tiers.delete_hot(self._connection, [old.row])
+        hot_items.delete_hot(self._connection, [old.row])
         self._space.rewrote("hot")
         self._hot.remove(old.row)
         self._hot.add(row, item.vector)
@@ -216,19 +226,19 @@ class Admitting:
         expires: float | None,
     ) -> None:
         assert self._cold is not None
-        row = tiers.insert_cold(
+        row = cold_memories.insert_cold(
             self._connection,
             self._space,
             memory,
             version=old.version + 1,
-            metadata=tiers.shared(old.metadata, message.metadata),
+            metadata=rows.shared(old.metadata, message.metadata),
             created=old.created,
             changed=self._now,
-            expires=tiers.earliest(old.expires, expires),
+            expires=rows.earliest(old.expires, expires),
             judged=old.judged,
         )
-        tiers.add_provenance(self._connection, memory.id, old.version + 1, [message_id])
-        tiers.retire_cold(self._connection, [old.row], None)
+        cold_memories.add_provenance(self._connection, memory.id, old.version + 1, [message_id])
+        cold_memories.retire_cold(self._connection, [old.row], None)
         self._space.rewrote("cold")
         self._cold.remove(old.row)
         self._cold.add(row, memory.vector)
@@ -240,7 +250,7 @@ def insert_pinned(
     memory: ColdMemory,
     *,
     members: Sequence[str],
-    metadata: tiers.Metadata,
+    metadata: rows.Metadata,
     expires: float | None,
     capacity: int,
     now: float,
@@ -251,7 +261,7 @@ def insert_pinned(
         InvalidInputError: The cold tier holds ``capacity`` pinned memories already.
     """
     check_room_to_pin(connection, space, capacity)
-    tiers.insert_cold(
+    cold_memories.insert_cold(
         connection,
         space,
         replace(memory, pinned=True),
@@ -261,7 +271,7 @@ def insert_pinned(
         changed=now,
         expires=expires,
     )
-    tiers.add_provenance(connection, memory.id, 1, members)
+    cold_memories.add_provenance(connection, memory.id, 1, members)
     space.appended("cold")
 
 
@@ -286,8 +296,8 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
     """Let the hot items that are too many leave the tier; their messages stay in the log."""
     if space.hot.count <= config.hot_capacity:
         return
-    rows = tiers.hot_tier(connection, space.id)
+    rows = hot_items.hot_tier(connection, space.id)
     leaving = set(overflow([row.item for row in rows], config))
     gone = [row.row for row in rows if row.item.id in leaving]
-    tiers.delete_hot(connection, gone)
+    hot_items.delete_hot(connection, gone)
     space.rewrote("hot", -len(gone))

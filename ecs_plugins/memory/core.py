@@ -33,7 +33,6 @@ from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
 from ecs_plugins.memory.upkeep import Upkeep
-from ecs_plugins.memory.vectors import normalised
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,8 @@ class Core:
 
     Args:
         database: The open file.
-        embedder: Embeds texts; must be the one that the file was written with.
+        embedder: Embeds texts; from `as_embedder`, so its vectors are checked and normalised.
+            Must be the one that the file was written with.
         config: What is kept.
         store: How it is stored.
         model: Writes summaries.
@@ -151,8 +151,7 @@ class Core:
         Raises:
             ModelError: The embedder failed, or returned what cannot be compared.
         """
-        found = self.embedder.embed_documents(texts)
-        return normalised(found, len(texts), self.dimension, self.embedder.name)
+        return self.embedder.embed_documents(texts)
 
     def embed_query(self, text: str) -> Vector:
         """A unit vector ``[dimension]``.
@@ -163,9 +162,7 @@ class Core:
         """
         if not isinstance(text, str) or not text.strip():
             raise InvalidInputError("a query needs text")
-        found = self.embedder.embed_query(text)
-        vector: Vector = normalised([found], 1, self.dimension, self.embedder.name)[0]
-        return vector
+        return self.embedder.embed_query(text)
 
     # Transactions
 

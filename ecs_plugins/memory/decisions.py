@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import Decision
 
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import cold_memories, hot_items, spaces
 from ecs_plugins.memory import messages as log
-from ecs_plugins.memory import spaces, tiers
 from ecs_plugins.memory.admitting import check_room_to_pin, insert_pinned
 from ecs_plugins.memory.core import Core
 from ecs_plugins.memory.erasure import Erased, Erasing, drop_namespace
@@ -17,8 +17,8 @@ from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.messages import NewMessage
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import ColdMemory, Vector
 from ecs_plugins.memory.vectors import crc, pack
 
@@ -62,12 +62,12 @@ class Editing:
                 space = self._space(connection, message.namespace)
                 self._erasing(connection, space, erased).erase_messages([name])
             else:
-                versions = tiers.versions(connection, name)
+                versions = cold_memories.versions(connection, name)
                 if not versions:
                     raise _unknown(name)
                 space = spaces.by_id(connection, versions[0].space)
                 erasing = self._erasing(connection, space, erased)
-                behind = tiers.provenance_of(connection, [name]).get(name, ())
+                behind = cold_memories.provenance_of(connection, [name]).get(name, ())
                 erasing.erase_memory(name)
                 if evidence and behind:
                     erasing.erase_messages(behind)
@@ -108,8 +108,8 @@ class Editing:
         if messages:
             erasing.erase_messages(messages)
         # Memories whose messages the log no longer has can only be judged by themselves.
-        for row in tiers.cold_tier(connection, space.id):
-            behind = tiers.provenance_of(connection, [row.memory.id]).get(row.memory.id, ())
+        for row in cold_memories.cold_tier(connection, space.id):
+            behind = cold_memories.provenance_of(connection, [row.memory.id]).get(row.memory.id, ())
             known = log.observations(connection, behind, self._core.dimension)
             if not known and matches(row.metadata, condition):
                 erasing.erase_memory(row.memory.id)
@@ -156,7 +156,7 @@ class Editing:
         erased = Erased()
         with self._core.writing() as connection:
             message = log.get(connection, name)
-            versions = [] if message else tiers.versions(connection, name)
+            versions = [] if message else cold_memories.versions(connection, name)
             if message is None and not any(version.live for version in versions):
                 raise _unknown(name)
             space = (
@@ -185,13 +185,13 @@ class Editing:
         self,
         connection: sqlite3.Connection,
         space: Space,
-        old: tiers.ColdRow,
+        old: cold_memories.ColdRow,
         text: str | None,
         metadata: Mapping[str, object] | None,
         vector: Vector | None,
         pinned: bool | None,
     ) -> None:
-        old = tiers.cold_rows(connection, [old.row], self._core.dimension)[old.row]
+        old = cold_memories.cold_rows(connection, [old.row], self._core.dimension)[old.row]
         if pinned and not old.memory.pinned:
             check_room_to_pin(connection, space, self._core.config.cold_capacity)
         memory = replace(
@@ -201,9 +201,9 @@ class Editing:
             pinned=old.memory.pinned if pinned is None else pinned,
         )
         if text is None and metadata is None:
-            tiers.update_cold(connection, old.row, memory)
+            cold_memories.update_cold(connection, old.row, memory)
             return
-        tiers.insert_cold(
+        cold_memories.insert_cold(
             connection,
             space,
             memory,
@@ -214,7 +214,7 @@ class Editing:
             expires=old.expires,
             judged=old.judged,
         )
-        tiers.retire_cold(connection, [old.row], None)
+        cold_memories.retire_cold(connection, [old.row], None)
         space.rewrote("cold")
 
     def _pin_message(
@@ -232,8 +232,10 @@ class Editing:
             )
         if not pinned:
             return
-        hot = tiers.hot_rows(connection, row, self._core.dimension)[row[0]]
-        members = tiers.members_of_items(connection, [hot.item.id]).get(hot.item.id, (hot.item.id,))
+        hot = hot_items.hot_rows(connection, row, self._core.dimension)[row[0]]
+        members = hot_items.members_of_items(connection, [hot.item.id]).get(
+            hot.item.id, (hot.item.id,)
+        )
         memory = ColdMemory(
             id=log.new_ids(1)[0],
             vector=hot.item.vector,
@@ -251,7 +253,7 @@ class Editing:
             capacity=self._core.config.cold_capacity,
             now=time.time(),
         )
-        tiers.delete_hot(connection, [hot.row])
+        hot_items.delete_hot(connection, [hot.row])
         space.rewrote("hot", -1)
 
     @staticmethod

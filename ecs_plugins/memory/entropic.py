@@ -222,7 +222,7 @@ class EntropicMemory:
         while start < len(drafts):
             with self._core.writing_to(namespace, create=True) as (connection, space):
                 assert space is not None
-                stop = start + self._stretch(space.since_sleep)
+                stop = start + self._stretch(space.since_sleep, len(drafts) - start)
                 Admitting(
                     connection,
                     space,
@@ -239,7 +239,10 @@ class EntropicMemory:
         self._core.tend()
         return ids
 
-    def _stretch(self, since_sleep: int) -> int:
+    def _stretch(self, since_sleep: int, left: int) -> int:
+        """How many messages to commit together: up to the sleep phase that the caller runs."""
+        if self._core.store.sleep != "caller":
+            return left
         every = self.config.sleep_every
         return every - since_sleep % every
 
@@ -554,7 +557,7 @@ class EntropicMemory:
         self._maintenance.reembed(as_embedder(embedder), progress)
 
     def compact(self, *, progress: Progress | None = None) -> None:
-        """Build, link and save every open index, and give freed space back to the disk."""
+        """Build, link and save every index that is large enough, and shrink the file."""
         self._maintenance.compact(progress)
 
     def verify(self) -> Verification:

@@ -15,14 +15,14 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ecs_plugins.memory import cold_memories, hot_items, rows
 from ecs_plugins.memory import messages as log
-from ecs_plugins.memory import tiers
 from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import HotItem, Observation, StreamStatistics
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
@@ -135,7 +135,7 @@ class Erasing:
 
     def erase_memory(self, name: str) -> None:
         """Erase every version of a memory; the messages behind it stay."""
-        versions = tiers.versions(self._connection, name)
+        versions = cold_memories.versions(self._connection, name)
         self._drop_memory(name, [row.row for row in versions], live=any(v.live for v in versions))
         self._finish([name], {name}, [row.memory.text for row in versions])
 
@@ -151,13 +151,13 @@ class Erasing:
     ) -> tuple[list[Observation], dict[str, object], float | None]:
         """The observations that are left, what their metadata agree on, their first expiry."""
         left = log.observations(self._connection, set(members) - set(ids), self._dimension)
-        metadata: tiers.Metadata | None = None
+        metadata: rows.Metadata | None = None
         for _, own, _ in left:
-            metadata = own if metadata is None else tiers.shared(metadata, own)
+            metadata = own if metadata is None else rows.shared(metadata, own)
         return (
             [observation for observation, _, _ in left],
             dict(metadata or {}),
-            tiers.earliest(*(expires for _, _, expires in left)),
+            rows.earliest(*(expires for _, _, expires in left)),
         )
 
     # Hot items
@@ -206,7 +206,7 @@ class Erasing:
             return
         item = refolded(left, self._config)
         item = replace(item, judged=min(judged, item.evidence.support))
-        new = tiers.insert_hot(
+        new = hot_items.insert_hot(
             self._connection,
             self._space,
             item,
@@ -215,7 +215,7 @@ class Erasing:
             borrowed=len(item.members) == 1,
         )
         if len(item.members) > 1:
-            tiers.add_members(self._connection, item.id, item.members)
+            hot_items.add_members(self._connection, item.id, item.members)
         self._connection.execute(
             "UPDATE hot_items SET live = ?, died = ? WHERE row = ?", (int(live), died, new)
         )
@@ -246,7 +246,7 @@ class Erasing:
         )
         since = min(version for message, version in joined.items() if message in changed)
         kept = False
-        for old in tiers.versions(self._connection, name):
+        for old in cold_memories.versions(self._connection, name):
             if old.version < since:
                 kept = True
                 continue
@@ -259,7 +259,7 @@ class Erasing:
             self._connection.execute("DELETE FROM provenance WHERE memory = ?", (name,))
 
     def _derive_version(
-        self, old: tiers.ColdRow, members: Sequence[str], ids: Sequence[str]
+        self, old: cold_memories.ColdRow, members: Sequence[str], ids: Sequence[str]
     ) -> bool:
         left, metadata, expires = self._remaining(members, ids)
         self._connection.execute("DELETE FROM memories WHERE row = ?", (old.row,))
@@ -269,7 +269,7 @@ class Erasing:
             return False
         item = refolded(left, self._config)
         evidence = replace(item.evidence, hits=old.memory.evidence.hits)
-        new = tiers.insert_cold(
+        new = cold_memories.insert_cold(
             self._connection,
             self._space,
             replace(old.memory, vector=item.vector, text=item.text, evidence=evidence),
@@ -289,7 +289,7 @@ class Erasing:
         return True
 
     def _drop_memory(self, name: str, rows: Sequence[int], *, live: bool) -> None:
-        tiers.retire_cold(self._connection, rows, None)
+        cold_memories.retire_cold(self._connection, rows, None)
         self._connection.execute("DELETE FROM provenance WHERE memory = ?", (name,))
         self._erased.memories_erased.append(name)
         if live:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ecs_plugins.errors import StorageError
-from ecs_plugins.memory import spaces, tiers
+from ecs_plugins.memory import cold_memories, hot_items, spaces
 from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import Vector
 from ecs_plugins.memory.vectors import pack, unpack
 
@@ -129,7 +129,7 @@ def _messages(
 def _items(
     connection: sqlite3.Connection, space: Space, dimension: int, now: float
 ) -> Iterator[Line]:
-    for row in tiers.hot_tier(connection, space.id, dimension, members=True):
+    for row in hot_items.hot_tier(connection, space.id, dimension, members=True):
         if row.expires is None or row.expires > now:
             yield {
                 "kind": "hot",
@@ -148,8 +148,8 @@ def _items(
 def _memories(
     connection: sqlite3.Connection, space: Space, dimension: int, now: float
 ) -> Iterator[Line]:
-    rows = tiers.cold_tier(connection, space.id, dimension)
-    behind = tiers.provenance_of(connection, [row.memory.id for row in rows])
+    rows = cold_memories.cold_tier(connection, space.id, dimension)
+    behind = cold_memories.provenance_of(connection, [row.memory.id for row in rows])
     for row in rows:
         memory = row.memory
         if row.expires is None or row.expires > now:

@@ -17,14 +17,14 @@ from pathlib import Path
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory import spaces, tiers
+from ecs_plugins.memory import cold_memories, hot_items, spaces
 from ecs_plugins.memory.decisions import record_decision
 from ecs_plugins.memory.derivation import Embed, derived, embedded
 from ecs_plugins.memory.exporting import FORMAT, VERSION, Line
 from ecs_plugins.memory.index import Progress
 from ecs_plugins.memory.namespaces import checked
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import (
     ColdMemory,
     Decision,
@@ -205,7 +205,7 @@ class Import:
             text=line["text"],
             judged=line["judged"],
         )
-        tiers.insert_hot(
+        hot_items.insert_hot(
             connection,
             space,
             item,
@@ -214,7 +214,7 @@ class Import:
             borrowed=single,
         )
         if not single:
-            tiers.add_members(connection, item.id, item.members)
+            hot_items.add_members(connection, item.id, item.members)
         space.appended("hot")
 
     def _memory(self, connection: sqlite3.Connection, space: Space, line: Line) -> None:
@@ -227,7 +227,7 @@ class Import:
             entropy=line["entropy"],
             utility=line["utility"],
         )
-        tiers.insert_cold(
+        cold_memories.insert_cold(
             connection,
             space,
             memory,
@@ -238,7 +238,7 @@ class Import:
             expires=line["expires"],
             judged=None if line["judged"] is None else FreeEnergy(*line["judged"]),
         )
-        tiers.add_provenance(connection, memory.id, line["version"], line["provenance"])
+        cold_memories.add_provenance(connection, memory.id, line["version"], line["provenance"])
         space.appended("cold")
 
     def _sleep(self, connection: sqlite3.Connection, space: Space, line: Line) -> None:

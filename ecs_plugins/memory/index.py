@@ -16,14 +16,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory._locks import ReadWriteLock
+from ecs_plugins.memory.index_config import IndexConfig, auto_ef_search
 
 Vectors = npt.NDArray[np.float32]
 Entries = npt.NDArray[np.int64]
@@ -33,36 +32,6 @@ Progress = Callable[[int, int], None]
 _LINK_CHUNK = 32  # vectors linked per turn of the write lock: searches wait some tens of ms
 _BUILD_CHUNK = 1024
 _FILTER_SHARE = 0.1  # a filter that keeps less of the tier than this is scanned exactly
-
-
-@dataclass(frozen=True, slots=True)
-class IndexConfig:
-    """How vectors are searched.
-
-    Attributes:
-        exact_limit: Up to so many vectors, and for filters that leave so few, the scan is exact.
-            0 builds a graph always.
-        links: HNSW's M: links per vector and layer.
-        ef_construction: HNSW's candidate list while building.
-        ef_search: HNSW's candidate list while searching; None lets it grow with the graph.
-        threads: OpenMP threads used to build a graph.
-        budget_bytes: Memory for open indexes; the least recently used ones are closed beyond it.
-    """
-
-    exact_limit: int = 2000
-    links: int = 32
-    ef_construction: int = 200
-    ef_search: int | None = None
-    threads: int = 1
-    budget_bytes: int = 1 << 30
-
-    def __post_init__(self) -> None:
-        if self.exact_limit < 0 or self.budget_bytes < 0:
-            raise ConfigurationError("exact_limit and budget_bytes must not be negative")
-        if self.links < 2 or self.ef_construction < 1 or self.threads < 1:
-            raise ConfigurationError("links >= 2, ef_construction >= 1 and threads >= 1 are needed")
-        if self.ef_search is not None and self.ef_search < 1:
-            raise ConfigurationError("ef_search must be positive or None")
 
 
 def _faiss() -> Any:
@@ -82,11 +51,6 @@ def _openmp_threads(count: int) -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(before)
-
-
-def auto_ef_search(linked: int) -> int:
-    """An ``efSearch`` that keeps recall@3 at .99 as a graph grows (measured up to 100k)."""
-    return int(min(512, max(64, 0.6 * linked**0.5)))
 
 
 class VectorIndex:
@@ -259,21 +223,31 @@ class VectorIndex:
     def _search_graph(
         self, query: Vectors, k: int, mask: npt.NDArray[np.bool_], *, filtered: bool
     ) -> tuple[npt.NDArray[np.intp], Vectors]:
-        faiss = _faiss()
-
-        ef = self.config.ef_search or auto_ef_search(self._linked)
-        parameters = faiss.SearchParametersHNSW(efSearch=max(ef, 2 * k))
+        ef = max(self.config.ef_search or auto_ef_search(self._linked), 2 * k)
+        parameters: Any = None
+        reachable = self._linked - self._dead
+        if ef != self._graph.hnsw.efSearch:
+            parameters = _faiss().SearchParametersHNSW(efSearch=ef)
         if filtered or self._dead:
             wanted = mask[: self._linked]
-            bitmap = np.packbits(wanted, bitorder="little") if filtered else self._dead_bitmap()
-            share = float(wanted.mean()) if filtered else (self._linked - self._dead) / self._linked
-            if share == 0.0:
+            reachable = int(wanted.sum()) if filtered else reachable
+            if not reachable:
                 return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
-            parameters.efSearch = int(max(ef, 2 * k) / share)
-            parameters.sel = faiss.IDSelectorBitmap(self._linked, faiss.swig_ptr(bitmap))
+            bitmap = np.packbits(wanted, bitorder="little") if filtered else self._dead_bitmap()
+            parameters = _faiss().SearchParametersHNSW(
+                efSearch=int(ef * self._linked / reachable),
+                sel=_faiss().IDSelectorBitmap(self._linked, _faiss().swig_ptr(bitmap)),
+            )
         scores, rows = self._graph.search(query[None], min(k, self._linked), params=parameters)
         found = rows[0] >= 0
+        if int(found.sum()) < min(k, reachable):
+            exact = np.flatnonzero(mask[: self._linked])
+            return exact, self._scan(query, exact, everything=False)
         return rows[0][found].astype(np.intp), scores[0][found]
+
+    def _tune(self) -> None:
+        """Let the graph search with the right ``efSearch`` when it is told nothing else."""
+        self._graph.hnsw.efSearch = self.config.ef_search or auto_ef_search(self._linked)
 
     def _dead_bitmap(self) -> npt.NDArray[np.uint8]:
         # Readers may build it at the same time; they build the same one.
@@ -361,6 +335,8 @@ class VectorIndex:
             self._live = np.concatenate([~gone, np.ones(len(rows), dtype=np.bool_)])
             self._graph = graph
             self._linked = len(entries) if graph is not None else 0
+            if graph is not None:
+                self._tune()
             self._dead = int(gone.sum()) if graph is not None else 0
             self.holds_erased = self._dead > 0 and self.holds_erased
             self._set_tail(np.concatenate([tail, late]))
@@ -387,6 +363,7 @@ class VectorIndex:
                     progress(min(done, total), total)
             with self._lock.write():
                 self._set_tail(self._tail.copy())  # let go of the linked part
+                self._tune()
 
     # Saving
 
@@ -417,6 +394,7 @@ class VectorIndex:
                 raise ValueError("only an empty index can be restored")
             self._graph = restored
             self._linked = len(entries)
+            self._tune()
             self._entries = entries.astype(np.int64)
             self._live = entries >= 0
             self._dead = int((~self._live).sum())

@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import cold_memories, hot_items, spaces
 from ecs_plugins.memory import messages as log
-from ecs_plugins.memory import spaces, tiers
+from ecs_plugins.memory.cold_memories import ColdRow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.decisions import decisions
 from ecs_plugins.memory.energy import free_energy
@@ -19,14 +20,13 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.sleeping import recent_queries
 from ecs_plugins.memory.spaces import Space, Tier
-from ecs_plugins.memory.tiers import ColdRow
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, UtilityFunction
 from ecs_plugins.memory.utility import entropies, utilities
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     """Every stored version of a memory, oldest first."""
-    rows = tiers.versions(connection, name)
+    rows = cold_memories.versions(connection, name)
     if not rows:
         return []
     namespace = spaces.by_id(connection, rows[0].space).namespace
@@ -66,10 +66,10 @@ def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memor
     """The cold tier, oldest row first, without what has expired."""
     rows = [
         row
-        for row in tiers.cold_tier(connection, space.id)
+        for row in cold_memories.cold_tier(connection, space.id)
         if row.expires is None or row.expires > now
     ]
-    behind = tiers.provenance_of(connection, [row.memory.id for row in rows])
+    behind = cold_memories.provenance_of(connection, [row.memory.id for row in rows])
     return [_memory(row, space.namespace, behind.get(row.memory.id, ())) for row in rows]
 
 
@@ -82,7 +82,7 @@ def energies(
     utility: UtilityFunction | None,
 ) -> list[tuple[ColdMemory, FreeEnergy]]:
     """The cold tier with its free energies as of now, the safest memory first."""
-    memories = [row.memory for row in tiers.cold_tier(connection, space.id, dimension)]
+    memories = [row.memory for row in cold_memories.cold_tier(connection, space.id, dimension)]
     values = utilities(
         memories,
         config=config,
@@ -131,7 +131,7 @@ def explain(
     if live:
         text = live[-1].text
     elif hot is not None:
-        text = tiers.hot_rows(connection, [hot[0]])[hot[0]].item.text
+        text = hot_items.hot_rows(connection, [hot[0]])[hot[0]].item.text
     else:
         text = versions[-1].text if versions else message.text if message else ""
     recorded = decisions(connection, space.id, item=name)
@@ -156,7 +156,7 @@ def _behind(
     if versions:
         ids: Sequence[str] = versions[-1].provenance
     elif is_hot:
-        ids = tiers.members_of_items(connection, [name]).get(name, (name,))
+        ids = hot_items.members_of_items(connection, [name]).get(name, (name,))
     else:
         ids = (name,)
     found = {member: log.get(connection, member) for member in ids}

@@ -6,7 +6,7 @@ import os
 import time
 
 from ecs_plugins.embedding import Embedder
-from ecs_plugins.memory import inspecting
+from ecs_plugins.memory import inspecting, spaces
 from ecs_plugins.memory.core import Core
 from ecs_plugins.memory.exporting import exported, write_export
 from ecs_plugins.memory.importing import Import, read_export
@@ -16,6 +16,7 @@ from ecs_plugins.memory.open_indexes import OpenIndexes
 from ecs_plugins.memory.records import MemoryStats
 from ecs_plugins.memory.reembedding import Reembedding
 from ecs_plugins.memory.schema import MIGRATIONS
+from ecs_plugins.memory.spaces import TIERS
 from ecs_plugins.memory.verification import Verification, verify
 
 _FEW = 64  # messages that may be embedded inside the transaction of a re-embedding
@@ -81,6 +82,11 @@ class Maintenance:
     def compact(self, progress: Progress | None) -> None:
         """Bring indexes and file into their best shape."""
         core = self._core
+        with core.database.read() as connection:
+            for space in spaces.listed(connection):
+                for tier in TIERS:
+                    if space.tier(tier).count > core.store.index.exact_limit:
+                        core.indexes.current(connection, space, tier)
         core.indexes.maintain(everything=True, progress=progress)
         core.indexes.save()
         core.database.scrub(vacuum=True)

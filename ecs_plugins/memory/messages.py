@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.tiers import dump
 from ecs_plugins.memory.types import Matrix, Observation
 from ecs_plugins.memory.vectors import crc, damaged, pack, unpack
 
@@ -57,11 +57,13 @@ class NewMessage:
             raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
         if not isinstance(self.metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")
-        try:
-            stored = json.loads(json.dumps(dict(self.metadata), allow_nan=False))
-            dump(stored).encode()
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
+        stored: dict[str, object] = {}
+        if self.metadata:
+            try:
+                stored = json.loads(json.dumps(dict(self.metadata), allow_nan=False))
+                dump(stored).encode()
+            except (TypeError, ValueError) as error:
+                raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
         object.__setattr__(self, "metadata", stored)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ecs_plugins.errors import InvalidInputError
 
@@ -53,7 +54,12 @@ def checked(namespace: Sequence[str]) -> Namespace:
 
 def encode(namespace: Sequence[str]) -> str:
     """The key of a namespace: the JSON array of its labels."""
-    return json.dumps(checked(namespace), ensure_ascii=False, separators=(",", ":"))
+    return _key(checked(namespace))
+
+
+@lru_cache(maxsize=4096)
+def _key(namespace: Namespace) -> str:
+    return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
 
 
 def decode(key: str) -> Namespace:

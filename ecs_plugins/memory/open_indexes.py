@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ecs_plugins.memory.database import Database
-from ecs_plugins.memory.index import Entries, IndexConfig, Progress, VectorIndex
+from ecs_plugins.memory.index import Entries, Progress, VectorIndex
+from ecs_plugins.memory.index_config import IndexConfig
 from ecs_plugins.memory.snapshots import SnapshotStore
 from ecs_plugins.memory.spaces import TIERS, Space, Tier
 from ecs_plugins.memory.types import Matrix

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ecs_plugins.memory import tiers
+from ecs_plugins.memory import cold_memories, hot_items
+from ecs_plugins.memory.cold_memories import ColdRow
 from ecs_plugins.memory.filters import Filter, matches
+from ecs_plugins.memory.hot_items import HotRow
 from ecs_plugins.memory.index import Entries
 from ecs_plugins.memory.open_indexes import OpenIndexes
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.spaces import Space, Tier
-from ecs_plugins.memory.tiers import ColdRow, HotRow
 from ecs_plugins.memory.types import ColdMemory, HotItem, Vector
-
-_SLACK = 4  # entries asked for beyond k, for those that turn out to be expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ def _from_tier(
     allowed = None
     if request.condition is not None:
         allowed = _allowed(connection, space.id, tier, request.condition)
-    wanted = request.k + _SLACK
+    wanted = request.k
     while True:
         entries, scores = index.search(request.vector, wanted, allowed=allowed)
         near = scores >= request.threshold
@@ -94,9 +93,9 @@ def _fetched(
 ) -> list[Recollection]:
     rows: dict[int, HotRow] | dict[int, ColdRow]
     if tier == "hot":
-        rows = tiers.hot_rows(connection, scores)
+        rows = hot_items.hot_rows(connection, scores)
     else:
-        rows = tiers.cold_rows(connection, scores)
+        rows = cold_memories.cold_rows(connection, scores)
     alive = [rows[row] for row in scores if row in rows and _alive(rows[row], request.now)][
         : request.k
     ]
@@ -113,9 +112,9 @@ def _provenance(
 ) -> dict[str, tuple[str, ...]]:
     cold = [row.memory.id for row in rows if isinstance(row, ColdRow)]
     merged = [row.item.id for row in rows if isinstance(row, HotRow) and not row.single]
-    behind = tiers.provenance_of(connection, cold) if cold else {}
+    behind = cold_memories.provenance_of(connection, cold) if cold else {}
     if merged:
-        behind |= tiers.members_of_items(connection, merged)
+        behind |= hot_items.members_of_items(connection, merged)
     return behind
 
 

@@ -17,16 +17,18 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ecs_plugins.memory import spaces, tiers
+from ecs_plugins.memory import cold_memories, hot_items, rows, spaces
+from ecs_plugins.memory.cold_memories import ColdRow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.database import Database
 from ecs_plugins.memory.decisions import record_decision
+from ecs_plugins.memory.hot_items import HotRow
 from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import SleepReport
+from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.summaries import Summariser
-from ecs_plugins.memory.tiers import ColdRow, HotRow, dump
 from ecs_plugins.memory.types import (
     ColdMemory,
     Decision,
@@ -112,8 +114,8 @@ class Sleeping:
             return None
         return _View(
             space,
-            tiers.hot_tier(connection, space.id, self._dimension, members=True),
-            tiers.cold_tier(connection, space.id, self._dimension),
+            hot_items.hot_tier(connection, space.id, self._dimension, members=True),
+            cold_memories.cold_tier(connection, space.id, self._dimension),
             recent_queries(connection, space.id, self._config.utility_window),
         )
 
@@ -237,17 +239,17 @@ class _Applying:
         self._record()
 
     def _retire(self, memory: ColdMemory) -> None:
-        tiers.retire_cold(self._connection, [self._cold[memory.id].row], self._sleep)
+        cold_memories.retire_cold(self._connection, [self._cold[memory.id].row], self._sleep)
 
     def _insert(self, memory: ColdMemory, old: ColdRow | None) -> None:
         members = self._joined.get(memory.id, [])
-        metadata: tiers.Metadata | None = None if old is None else old.metadata
+        metadata: rows.Metadata | None = None if old is None else old.metadata
         expires = None if old is None else old.expires
         for row in {self._of_message[m].row: self._of_message[m] for m in members}.values():
-            metadata = row.metadata if metadata is None else tiers.shared(metadata, row.metadata)
-            expires = tiers.earliest(expires, row.expires)
+            metadata = row.metadata if metadata is None else rows.shared(metadata, row.metadata)
+            expires = rows.earliest(expires, row.expires)
         version = 1 if old is None else old.version + 1
-        tiers.insert_cold(
+        cold_memories.insert_cold(
             self._connection,
             self._space,
             memory,
@@ -259,7 +261,7 @@ class _Applying:
             born=self._sleep,
             judged=self._judged.get(memory.id, None if old is None else old.judged),
         )
-        tiers.add_provenance(self._connection, memory.id, version, members)
+        cold_memories.add_provenance(self._connection, memory.id, version, members)
 
     def _keep_judgements(self) -> None:
         """Note the free energy of memories that were contested and stayed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 from ecs_plugins.memory.namespaces import Namespace, below, decode, encode
@@ -101,6 +102,11 @@ _COLUMNS = (
 )
 
 
+@lru_cache(maxsize=4096)
+def _statistics(text: str) -> StreamStatistics:
+    return StreamStatistics.from_json(json.loads(text))
+
+
 def _space(row: tuple[object, ...]) -> Space:
     (number, key, epoch, step, since, novel, cycle, revision, erasures, *tiers, statistics) = row
     hot, cold = tiers[:3], tiers[3:]
@@ -116,7 +122,7 @@ def _space(row: tuple[object, ...]) -> Space:
         erasures,  # type: ignore[arg-type]
         TierState(*hot),  # type: ignore[arg-type]
         TierState(*cold),  # type: ignore[arg-type]
-        StreamStatistics.from_json(json.loads(str(statistics))),
+        _statistics(str(statistics)),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.database import Synchronous
-from ecs_plugins.memory.index import IndexConfig
+from ecs_plugins.memory.index_config import IndexConfig
 
 
 @dataclass(frozen=True, slots=True)

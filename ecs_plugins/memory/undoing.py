@@ -6,8 +6,8 @@ import json
 import sqlite3
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import hot_items, spaces
 from ecs_plugins.memory import messages as messages_log
-from ecs_plugins.memory import spaces, tiers
 from ecs_plugins.memory.admitting import evict_overflow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.evidence import first_evidence
@@ -120,7 +120,9 @@ def _return_to_hot(
             (observation.id,),
             observation.text,
         )
-        tiers.insert_hot(connection, space, item, metadata=metadata, expires=expires, borrowed=True)
+        hot_items.insert_hot(
+            connection, space, item, metadata=metadata, expires=expires, borrowed=True
+        )
         space.appended("hot")
 
 

@@ -1,4 +1,4 @@
-"""Vectors and texts at the door and on disk: checked, normalised, packed, with checksums.
+"""Vectors and texts on disk: packed, with checksums.
 
 Vectors are stored as little-endian float32 bytes. A CRC-32 beside each vector and each text
 tells a flipped bit from a stored value, which neither SQLite nor FAISS would notice.
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ecs_plugins.errors import ModelError, StorageError
-from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.errors import StorageError
+from ecs_plugins.memory.types import Vector
 
 _TYPE = np.dtype("<f4")
 
@@ -41,42 +41,6 @@ def damaged(what: str, part: str, remedy: str) -> StorageError:
 def crc(content: bytes | str) -> int:
     """CRC-32 of bytes, or of a text's UTF-8."""
     return zlib.crc32(content.encode() if isinstance(content, str) else content)
-
-
-def normalised(vectors: object, count: int, dimension: int, source: str) -> Matrix:
-    """Check what an embedder returned and bring it to length one.
-
-    Args:
-        vectors: What it returned.
-        count: How many vectors were asked for.
-        dimension: Their length.
-        source: The embedder's name, for the message.
-
-    Returns:
-        float32 ``[count, dimension]``.
-
-    Raises:
-        ModelError: Another shape, NaN or infinite numbers, or a zero vector.
-    """
-    matrix = np.asarray(vectors, dtype=np.float32)
-    if matrix.shape != (count, dimension):
-        raise ModelError(
-            f"the embedder {source} returned an array of shape {list(matrix.shape)} where "
-            f"{[count, dimension]} was due; nothing was written"
-        )
-    if not np.isfinite(matrix).all():
-        raise ModelError(
-            f"the embedder {source} returned NaN or infinite numbers; nothing was written. "
-            "Check its weights and its number type"
-        )
-    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
-    if not (lengths > 1e-12).all():
-        text = int(np.flatnonzero(lengths <= 1e-12)[0])
-        raise ModelError(
-            f"the embedder {source} returned a zero vector (text number {text}), which has no "
-            "direction to compare; nothing was written"
-        )
-    return np.ascontiguousarray(matrix / lengths, dtype=np.float32)
 
 
 def mean_direction(vectors: Sequence[Vector]) -> Vector:
