@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.items import Items, NewItem, StoredItem
 from ecs_plugins.memory.messages import NewMessage
-from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt
+
+SESSION = "session"
+"""Metadata key of the conversation that a message belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,15 @@ class Conversations:
         self.memory = memory
         self.items = Items(memory)
 
-    def append(self, namespace: Namespace, entries: Sequence[Entry]) -> None:
+    def append(
+        self, namespace: Namespace, entries: Sequence[Entry], *, log: Namespace | None = None
+    ) -> None:
         """Log entries and remember their texts, in order.
+
+        Args:
+            namespace: Where they are remembered.
+            entries: What is said.
+            log: Where they are logged, if not there too.
 
         Raises:
             InvalidInputError: A value is no JSON object; nothing was written.
@@ -71,8 +81,9 @@ class Conversations:
             )
             for entry in entries
         ]
+        log = namespace if log is None else log
         for entry in entries:
-            NewItem(namespace, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
+            NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
         said = [draft for draft in drafts if draft is not None]
         ids = iter(self.memory.add(said, namespace=namespace))
         rows = []
@@ -81,7 +92,7 @@ class Conversations:
             text_key = entry.text_key if message is not None else None
             rows.append(
                 NewItem(
-                    namespace,
+                    log,
                     entry.key,
                     entry.value,
                     ttl=entry.ttl,
@@ -104,13 +115,52 @@ class Conversations:
             return None
         return self.memory.delete(item.message)
 
-    def clear(self, namespace: Namespace, *, below: bool = False) -> ErasureReceipt:
-        """Erase a conversation, its log and its memory; with ``below`` those below it too."""
-        receipt = self.memory.forget(namespace, below=below)
-        if below:
-            self.items.forget(namespace)
-        else:
-            deletes = [(item.namespace, item.key) for item in self.log(namespace)]
-            if deletes:
-                self.items.write(deletes=deletes)
+
+class Session:
+    """One conversation of a user: a log of its own, in a memory that all of the user's share.
+
+    Args:
+        memory: Where.
+        namespace: Whose memory; what is said here can be recalled in every session of it.
+        session_id: Which conversation.
+
+    Raises:
+        InvalidInputError: The namespace or the session id cannot be one.
+    """
+
+    def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
+        self.memory = memory
+        self.namespace = checked(namespace)
+        self.session_id = session_id
+        self._log = checked((*self.namespace, session_id))
+        self._conversations = Conversations(memory)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Log entries and remember their texts; see `Conversations.append`."""
+        named = [
+            replace(
+                entry, metadata={**entry.metadata, "role": entry.role, SESSION: self.session_id}
+            )
+            for entry in entries
+        ]
+        self._conversations.append(self.namespace, named, log=self._log)
+
+    def entries(self) -> list[StoredItem]:
+        """The log, oldest first."""
+        return self._conversations.log(self._log)
+
+    def drop(self, entries: Sequence[StoredItem]) -> None:
+        """Take entries out of the log; what is remembered of them stays."""
+        if entries:
+            self._conversations.items.write(
+                deletes=[(each.namespace, each.key) for each in entries]
+            )
+
+    def clear(self) -> ErasureReceipt:
+        """Erase the log, its messages and all that rests on them alone.
+
+        What a memory made of messages of several sessions is derived anew from the others.
+        """
+        receipt = self.memory.forget(self.namespace, filter={SESSION: self.session_id})
+        self.drop(self.entries())
         return receipt

@@ -8,15 +8,21 @@ from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ecs_plugins.llama_index.llm import LocalLLM as LocalLLM
+    from ecs_plugins.llama_index.memory import EntropicChatMemory as EntropicChatMemory
+    from ecs_plugins.llama_index.memory_block import EntropicMemoryBlock as EntropicMemoryBlock
     from ecs_plugins.llama_index.postprocessor import ECSPostprocessor as ECSPostprocessor
 
 _EXPORTS = {
     "ECSPostprocessor": ".postprocessor",
+    "EntropicChatMemory": ".memory",
+    "EntropicMemoryBlock": ".memory_block",
     "LocalLLM": ".llm",
 }
 
 __all__ = [
     "ECSPostprocessor",
+    "EntropicChatMemory",
+    "EntropicMemoryBlock",
     "LocalLLM",
 ]
 
