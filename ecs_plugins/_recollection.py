@@ -8,7 +8,7 @@ is remembered, so that a memory never feeds on itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -30,7 +30,9 @@ _FOOT = f"</{TAG}>"
 _FENCE = re.compile(rf"<\s*{TAG}\s*>.*?(?:<\s*/\s*{TAG}\s*>|\Z)\s*", re.DOTALL | re.IGNORECASE)
 _MARK = re.compile(rf"<(?=\s*/?\s*{TAG})", re.IGNORECASE)
 
-_MOST_SHOWN = 100  # recollections beyond k that are looked at for some that are not shown yet
+_MOST_VISIBLE = 100  # recollections beyond k that are looked at for some that are not visible yet
+_LATEST = 8  # messages behind a recollection whose texts are looked at, besides the first
+_TEXTS = 3  # different texts that one note quotes
 
 TokenCounter = Callable[[str], int]
 
@@ -91,8 +93,7 @@ def recall(
     count_tokens: TokenCounter,
     *,
     record: bool = True,
-    shown: Callable[[Recollection], bool] | None = None,
-    shown_count: int = 0,
+    visible: Collection[str] = (),
 ) -> Recalled:
     """What is remembered about a question, as far as the token budget goes.
 
@@ -103,8 +104,7 @@ def recall(
         options: What is recalled.
         count_tokens: Tokens of a text, by the tokenizer of the model that will read it.
         record: Whether it counts as a question asked.
-        shown: Whether the model sees a recollection anyway, so that it is left out.
-        shown_count: How many of those there may be.
+        visible: Texts that the model sees anyway, so that they are left out.
     """
     if not query.strip():
         return Recalled()
@@ -112,36 +112,58 @@ def recall(
         query,
         namespace=namespace,
         also=options.also,
-        k=options.k + min(shown_count, _MOST_SHOWN),
+        k=options.k + min(len(visible), _MOST_VISIBLE),
         threshold=options.threshold,
         filter=options.filter,
         record=record,
     )
-    if shown is not None:
-        found = [each for each in found if not shown(each)]
-    return fenced(found[: options.k], options.max_tokens, count_tokens)
+    seen = {text.strip() for text in visible}
+    notes = [
+        (each, texts)
+        for each in found
+        if (texts := [text for text in texts_behind(memory, each) if text not in seen])
+    ]
+    return fenced(notes[: options.k], options.max_tokens, count_tokens)
 
 
-def fenced(found: Sequence[Recollection], max_tokens: int, count_tokens: TokenCounter) -> Recalled:
-    """The best recollections whose block fits the budget; one that is too long is passed over."""
-    kept: list[Recollection] = []
+def texts_behind(memory: EntropicMemory, found: Recollection) -> list[str]:
+    """What was said, word for word, in the messages behind a recollection, oldest first.
+
+    A recollection of several messages has the text of one of them. A question and the fact that
+    answers it are near neighbours, so it may be the question's: the first and the latest
+    messages tell more than either.
+    """
+    ids = found.provenance
+    if len(ids) > 1:
+        chosen = [ids[0], *ids[1:][-_LATEST:]]
+        messages = [message for name in chosen if (message := memory.get(name)) is not None]
+        messages.sort(key=lambda message: message.created)
+        texts = list(dict.fromkeys(message.text for message in messages))
+        if texts:
+            return texts if len(texts) <= _TEXTS else [texts[0], *texts[1 - _TEXTS :]]
+    return [found.text]
+
+
+def fenced(
+    notes: Sequence[tuple[Recollection, Sequence[str]]],
+    max_tokens: int,
+    count_tokens: TokenCounter,
+) -> Recalled:
+    """The best notes whose block fits the budget; one that is too long is passed over."""
+    kept: list[tuple[Recollection, Sequence[str]]] = []
     text = ""
-    for each in found:
-        block = _block([*kept, each])
+    for note in notes:
+        block = _HEAD + "".join(_line(*each) for each in (*kept, note)) + _FOOT
         if count_tokens(block) <= max_tokens:
-            kept.append(each)
+            kept.append(note)
             text = block
-    return Recalled(text, tuple(kept))
+    return Recalled(text, tuple(found for found, _ in kept))
 
 
-def _block(recollections: Sequence[Recollection]) -> str:
-    return _HEAD + "".join(map(_line, recollections)) + _FOOT
-
-
-def _line(found: Recollection) -> str:
+def _line(found: Recollection, texts: Sequence[str]) -> str:
     role = found.metadata.get("role")
-    said = f"({role}) " if isinstance(role, str) else ""
-    text = _MARK.sub("‹", f"{said}{found.text}".strip())
+    who = f"({role}) " if isinstance(role, str) else ""
+    text = _MARK.sub("‹", f"{who}{' / '.join(texts)}".strip())
     return "- " + text.replace("\n", "\n  ") + "\n"
 
 

@@ -168,7 +168,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             return request, Recalled()
         question = request.messages[index]
         assert isinstance(question, HumanMessage)
-        visible = {message.id for message in request.messages} - {None}
+        visible = {text for message in request.messages if (text := said(str(message.text)))}
         recalled = recall(
             self.memory,
             str(question.text),
@@ -177,8 +177,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             self._count_tokens or token_counter(request.model),
             # A question is asked once, however often tools make the agent come back to it.
             record=index == len(request.messages) - 1,
-            shown=lambda found: found.metadata.get("message_id") in visible,
-            shown_count=len(visible),
+            visible=visible,
         )
         if not recalled.text:
             return request, recalled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -14,7 +15,7 @@ from pydantic import ConfigDict, Field, field_validator
 from typing_extensions import override
 
 from ecs_plugins._async import run_sync
-from ecs_plugins._recollection import RecallOptions
+from ecs_plugins._recollection import RecallOptions, texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import Recollection
@@ -30,7 +31,8 @@ class EntropicMemoryRetriever(BaseRetriever):
     retriever.invoke("Where does Ada live?", k=3)
     ```
 
-    A document's text is data from earlier conversations: show it to a model as such. Its metadata
+    Its text is what was said in the messages behind it, word for word: the first of them and the
+    latest ones. It is data from earlier conversations: show it to a model as such. Its metadata
     hold ``relevance_score`` (the cosine), ``tier``, ``support``, ``provenance`` (ids of the
     messages behind it), ``namespace``, ``why``, and under ``memory`` what those messages agree on.
 
@@ -78,12 +80,12 @@ class EntropicMemoryRetriever(BaseRetriever):
             filter=self.filter,
             tiers=self.tiers,
         )
-        return [_document(each) for each in found]
+        return [_document(each, texts_behind(self.memory, each)) for each in found]
 
 
-def _document(found: Recollection) -> Document:
+def _document(found: Recollection, texts: Sequence[str]) -> Document:
     return Document(
-        page_content=found.text,
+        page_content="\n".join(texts),
         id=found.id,
         metadata={
             "relevance_score": found.score,

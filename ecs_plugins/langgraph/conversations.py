@@ -9,6 +9,7 @@ from typing import Any
 from langgraph.store.base import Item, PutOp, SearchItem, SearchOp
 
 from ecs_plugins._conversation import Conversations, Entry
+from ecs_plugins._recollection import texts_behind
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter
@@ -136,7 +137,7 @@ class StoredConversations:
         return SearchItem(
             namespace=found.namespace,
             key=found.id,
-            value={**found.metadata, "content": found.text},
+            value={**found.metadata, "content": "\n".join(texts_behind(self._memory, found))},
             created_at=_time(created),
             updated_at=_time(changed),
             score=found.score,

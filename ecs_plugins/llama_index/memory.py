@@ -132,7 +132,6 @@ class EntropicChatMemory(BaseMemory):
         question = last_question(view)
         query = input or ("" if question is None else text_of(view[question]))
         latest = None if question is None else entries[shown[question]].key
-        seen = {entries[index].message for index in shown}
         count = self._counter()
         options = RecallOptions(
             k=self.k, threshold=self.threshold, max_tokens=self.max_recall_tokens
@@ -145,8 +144,7 @@ class EntropicChatMemory(BaseMemory):
             count,
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
-            shown=lambda found: set(found.provenance) <= seen,
-            shown_count=len(seen),
+            visible=[text_of(message) for message in view],
         )
         self._recorded = latest
         if not recalled.text:

@@ -86,8 +86,7 @@ class EntropicMemoryBlock(BaseMemoryBlock[str]):
             namespace,
             options,
             self._counter(),
-            shown=lambda found: found.text in visible,
-            shown_count=len(visible),
+            visible=visible,
         )
         return recalled.text
 
