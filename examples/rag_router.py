@@ -19,7 +19,7 @@ from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.plain import FullContext
 from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf_query
-from ecs_plugins.langchain import ChatLocalLM, FrontierRouter
+from ecs_plugins.langchain import FrontierRouter, LocalChatModel
 from ecs_plugins.langchain.context import as_context
 from ecs_plugins.lm.local import LocalLM
 
@@ -76,7 +76,7 @@ def main() -> None:
     best = max(point.f1 for point in frontier.routable)
     router = FrontierRouter.from_frontier(
         frontier,
-        llm=ChatLocalLM(model=model, max_new_tokens=16),
+        llm=LocalChatModel(model=model, max_tokens=16, open_reply=True),
         documents=documents,
         target_f1=best,
         fallback="full_context",

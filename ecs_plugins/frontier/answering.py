@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, ModelError
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
+from ecs_plugins.lm.prompts import split_cue
 
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
@@ -119,9 +120,7 @@ class LocalAnswerModel:
 
 
 def _laid_out(text: str, layout: ChatLayout) -> Segments:
-    said, _, cue = text.rpartition("\n")
-    if not (said and cue.endswith(":")):
-        said, cue = text, ""
+    said, cue = split_cue(text)
     head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
     return (head, Segment(said), tail, Segment(cue)) if cue else (head, Segment(said), tail)
 

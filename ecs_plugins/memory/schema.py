@@ -181,8 +181,40 @@ _m002_index_snapshots = _script(
     ) WITHOUT ROWID""",
 )
 
+# Key-value items beside the messages (`items`). An item that belongs to a message holds all of
+# its value but the text, and goes with the message when that is erased.
+_m003_items = _script(
+    """CREATE TABLE items (
+        row INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace TEXT NOT NULL,
+        key TEXT NOT NULL,
+        value TEXT NOT NULL,
+        value_crc INTEGER NOT NULL,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        ttl REAL,
+        expires REAL,
+        message TEXT REFERENCES messages(id) ON DELETE CASCADE,
+        text_key TEXT,
+        UNIQUE (namespace, key)
+    )""",
+    "CREATE INDEX items_by_message ON items (message) WHERE message IS NOT NULL",
+    "CREATE INDEX items_by_expiry ON items (expires) WHERE expires IS NOT NULL",
+    """CREATE TABLE item_vectors (
+        item INTEGER NOT NULL REFERENCES items(row) ON DELETE CASCADE,
+        path TEXT NOT NULL,
+        text TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        vector BLOB NOT NULL,
+        vector_crc INTEGER NOT NULL,
+        PRIMARY KEY (item, path)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX item_vectors_by_epoch ON item_vectors (epoch)",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _m001_messages_tiers_decisions,
     _m002_index_snapshots,
+    _m003_items,
 )
 """In order; append only."""

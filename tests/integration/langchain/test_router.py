@@ -22,7 +22,7 @@ from ecs_plugins.frontier import (
     as_answer_model,
     save,
 )
-from ecs_plugins.langchain import ChatLocalLM, FrontierContext, FrontierRouter
+from ecs_plugins.langchain import FrontierContext, FrontierRouter, LocalChatModel
 from ecs_plugins.lm.fake import FakeLanguageModel
 
 DOCUMENTS = [
@@ -31,7 +31,14 @@ DOCUMENTS = [
     Document("Bread is baked on Sundays from a red wheat.", metadata={"title": "Bread"}),
 ]
 QUESTION = "Who built the mill?"
-CLASSES = [FrontierRouter, FrontierContext, ChatLocalLM, RunnableSequence, PromptTemplate, Document]
+CLASSES = [
+    FrontierRouter,
+    FrontierContext,
+    LocalChatModel,
+    RunnableSequence,
+    PromptTemplate,
+    Document,
+]
 
 
 def point(strategy, f1, stage1, stage2, **config):
@@ -475,7 +482,7 @@ class TestCopies:
     @pytest.mark.parametrize("as_path", [True, False])
     def test_its_json_routes_alike(self, frontier, tmp_path, as_path):
         source = str(save(frontier, tmp_path / "f.json")) if as_path else frontier
-        llm = ChatLocalLM(model=None)
+        llm = LocalChatModel(model=None)
         router = default_router(source, llm=llm, reuse=40, policy="deterministic")
         text = dumps(router)
         copy = loads(
@@ -497,21 +504,12 @@ class TestCopies:
         assert FrontierRouter(**named, target_f1=0.7).invoke("q") == "bm25"
 
 
-class TestChatLocalLM:
-    def test_it_answers_one_turn_and_reports_its_tokens(self):
-        llm = ChatLocalLM(model=FakeLanguageModel(replies={"mill": "Hester Vane"}))
-        message = llm.invoke("Who built the mill?")
-        assert message.text == "Hester Vane"
-        assert message.usage_metadata["output_tokens"] == 2
-
-    async def test_its_asynchronous_form_agrees(self):
-        llm = ChatLocalLM(model=FakeLanguageModel(replies={"mill": "Hester Vane"}))
-        assert (await llm.ainvoke("the mill?")).text == "Hester Vane"
-
-    def test_a_conversation_is_refused(self):
-        llm = ChatLocalLM(model=FakeLanguageModel())
-        with pytest.raises(InvalidInputError, match="one turn"):
-            llm.invoke([("human", "hello"), ("ai", "hello"), ("human", "who?")])
+def test_a_local_chat_model_lays_a_prompt_out_as_calibration_does():
+    scored, answering = FakeLanguageModel(), FakeLanguageModel()
+    prompt = "the mill\nWho built it?\nAnswer:"
+    as_answer_model(scored).complete([prompt], max_new_tokens=8)
+    LocalChatModel(model=answering, open_reply=True).invoke(prompt)
+    assert answering.prompts == scored.prompts
 
 
 def test_a_chat_model_answers_for_calibration():

@@ -7,7 +7,7 @@ from ecs_plugins.frontier.calibration import calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.plain import FullContext
 from ecs_plugins.frontier.strategies.retrieval import bm25
-from ecs_plugins.langchain import ChatLocalLM, FrontierRouter
+from ecs_plugins.langchain import FrontierRouter, LocalChatModel
 from ecs_plugins.langchain.context import as_context
 
 
@@ -21,7 +21,7 @@ async def test_what_calibration_measured_is_what_a_routed_query_costs(bundled_lm
     question = "Who made the oak wheel?"
     asked = [CalibrationQuestion("q", question, ("Anton Brae",), as_context(documents))]
     frontier = calibrate(asked, [FullContext(), bm25(1)], bundled_lm)
-    llm = ChatLocalLM(model=bundled_lm)
+    llm = LocalChatModel(model=bundled_lm, max_tokens=24, open_reply=True)
     router = FrontierRouter.from_frontier(frontier, llm=llm, documents=documents, weight=0.0)
 
     message = await router.ainvoke(question)
