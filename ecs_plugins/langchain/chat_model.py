@@ -101,12 +101,6 @@ class LocalChatModel(BaseChatModel):
         params.setdefault("ls_model_name", model_name(self.model))
         return params
 
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
-
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text by the model's own tokenizer, special tokens off."""
         return as_model(self.model).count_tokens(texts)

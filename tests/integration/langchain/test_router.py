@@ -31,10 +31,20 @@ DOCUMENTS = [
     Document("Bread is baked on Sundays from a red wheat.", metadata={"title": "Bread"}),
 ]
 QUESTION = "Who built the mill?"
+
+
+class SerialisableChat(LocalChatModel):
+    """As a partner's chat model that LangChain writes as JSON."""
+
+    @classmethod
+    def is_lc_serializable(cls):
+        return True
+
+
 CLASSES = [
     FrontierRouter,
     FrontierContext,
-    LocalChatModel,
+    SerialisableChat,
     RunnableSequence,
     PromptTemplate,
     Document,
@@ -482,7 +492,7 @@ class TestCopies:
     @pytest.mark.parametrize("as_path", [True, False])
     def test_its_json_routes_alike(self, frontier, tmp_path, as_path):
         source = str(save(frontier, tmp_path / "f.json")) if as_path else frontier
-        llm = LocalChatModel(model=None)
+        llm = SerialisableChat(model=None)
         router = default_router(source, llm=llm, reuse=40, policy="deterministic")
         text = dumps(router)
         copy = loads(
