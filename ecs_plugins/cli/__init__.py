@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import bench, bench_frontier, demo, frontier, model, shape
+from ecs_plugins.cli import bench, bench_frontier, demo, frontier, memory, model, shape
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 
 app.command("demo", help=demo.HELP)(demo.demo)
 app.command("shape", help=shape.HELP)(shape.shape)
+app.add_typer(memory.app)
 app.add_typer(model.app)
 app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
 app.command("route", help=frontier.ROUTE_HELP)(frontier.route)

@@ -17,9 +17,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ecs_plugins.cli.bench_memory import memory_scale
 from ecs_plugins.errors import InvalidInputError
 
 app = typer.Typer(name="bench", help="Run a benchmark.", no_args_is_help=True)
+app.command("memory-scale")(memory_scale)
 
 QUICK_STEPS = 1500
 QUICK_SEEDS = 2
