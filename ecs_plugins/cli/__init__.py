@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import bench, bench_frontier, demo, frontier, memory, model, shape
+from ecs_plugins.cli import bench, bench_chat, bench_frontier, demo, frontier, memory, model, shape
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
 app.command("report", help=frontier.REPORT_HELP)(frontier.report)
 bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
 bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
+bench.app.command("bounded-chat", help=bench_chat.HELP)(bench_chat.bounded_chat)
 app.add_typer(bench.app)
 
 
