@@ -7,11 +7,6 @@ budget; its hot tier of 100 comes on top.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
-import numpy as np
-
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.evaluation.bounded_chat_stores import (
     ChatStore,
@@ -23,8 +18,7 @@ from ecs_plugins.evaluation.bounded_chat_stores import (
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.closed_loop import answer_utility
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.types import QueryEvent, Scorable, UtilityFunction
-from ecs_plugins.memory.utility import observed_utility
+from ecs_plugins.memory.information import informed_utility
 
 HOT_SHARE = 0.05
 """Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
@@ -42,24 +36,6 @@ def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> M
     return config.replace(
         hot_capacity=hot, cold_capacity=budget - hot, sleep_every=min(config.sleep_every, hot)
     )
-
-
-def informed_utility(config: MemoryConfig) -> UtilityFunction:
-    """The configured demand plus what a text has to tell: the log of its distinct words.
-
-    Whether a turn will be asked about can hardly be seen from earlier questions; that greetings
-    and applause will not be can be seen from their length.
-    """
-
-    def utility(
-        items: Sequence[Scorable], queries: Sequence[QueryEvent], step: int
-    ) -> Sequence[float]:
-        del queries
-        words = [len(set(re.findall(r"\w+", item.text.lower()))) for item in items]
-        demand = observed_utility([item.evidence for item in items], step, config)
-        return [float(value) for value in demand + np.log1p(words)]
-
-    return utility
 
 
 class Longest(Everything):
@@ -108,7 +84,8 @@ def _sentences(room: Room) -> ChatStore:
 
 
 def _informed(room: Room) -> ChatStore:
-    config = _config(room)
+    # Where texts themselves tell what they are worth, nothing need be attested to compete.
+    config = _config(room).replace(min_support=1)
     return Entropic(room, config, informed_utility(config))
 
 

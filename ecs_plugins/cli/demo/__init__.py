@@ -58,6 +58,11 @@ PARTS = (
         "Context shaping: the same through LangChain and LlamaIndex",
         "ecs_plugins.cli.demo.frameworks",
     ),
+    Part(
+        "memory",
+        "Entropic Memory: a conversation in a tenth of its room",
+        "ecs_plugins.cli.demo.memory",
+    ),
 )
 
 HELP = """Watch a real local model pick the evidence out of a long conversation.

@@ -34,15 +34,12 @@ from ecs_plugins.evaluation.bounded_chat_stores import (
 )
 from ecs_plugins.evaluation.bounded_chat_variants import (
     Longest,
-    informed_utility,
     model_variants,
     shared,
     variants,
 )
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.evidence import first_evidence
-from ecs_plugins.memory.types import ColdMemory
 
 THINGS = ["violin", "bakery", "kayak", "telescope", "orchard", "ferret", "glacier", "pottery"]
 
@@ -286,15 +283,6 @@ def test_both_tiers_together_hold_the_budget() -> None:
         config = shared(budget, MemoryConfig())
         assert config.hot_capacity + config.cold_capacity == budget
         assert 1 <= config.sleep_every <= config.hot_capacity
-
-
-def test_informed_utility_prefers_the_text_with_more_to_tell() -> None:
-    def memory(text: str) -> ColdMemory:
-        return ColdMemory("m", np.ones(2, dtype=np.float32), first_evidence(1, None), text)
-
-    utility = informed_utility(MemoryConfig())
-    short, long = utility([memory("yes yes yes"), memory("the ferret ate my violin")], [], 3)
-    assert long > short
 
 
 def test_a_variant_that_needs_a_model_says_so(chat) -> None:
