@@ -57,6 +57,9 @@ def bounded_chat(
         float, typer.Option(help="Least cosine of a recall on the way, for every store.")
     ] = 0.5,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many chats.")] = None,
+    skip: Annotated[
+        int, typer.Option(min=0, help="Leave out the first chats: those that settings come from.")
+    ] = 0,
     turns: Annotated[int | None, typer.Option(min=20, help="Only so many turns of each.")] = None,
     model: Annotated[
         str | None, typer.Option(help="A model's name or directory; the bundled one without it.")
@@ -69,12 +72,12 @@ def bounded_chat(
 
     protocol = _protocol(capacities, k, split, threshold)
     ours, needs_model = _chosen(variants)
-    chats = chat_data.read_chats(data, limit)
+    chats = chat_data.read_chats(data, None if limit is None else skip + limit)[skip:]
     if turns is not None:
         chats = [chat_data.beginning(chat, turns) for chat in chats]
     chats = [chat for chat in chats if len(chat.questions) > 1]
     if not chats:
-        raise InvalidInputError("no chat has two questions; give more --turns")
+        raise InvalidInputError("no chat with two questions is left; --skip fewer or more --turns")
     out.mkdir(parents=True, exist_ok=True)
     console = Console()
     embedder = chat_data.CachedEmbedder(default_embedder(), out / "embeddings.npz")

@@ -10,6 +10,11 @@ from ecs_plugins.evaluation.bounded_chat import ChatResults, Count
 
 ENTROPIC = "Entropic"
 
+# Okabe and Ito's palette, which stays apart for colour-blind readers.
+_OURS = ("#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#0072B2", "#999999")
+_THEIRS = "#888888"
+_MARKERS = "osD^v<>Pph*X"
+
 
 def markdown(
     results: ChatResults, k: int, *, bounded: Sequence[str], count: Count = "words"
@@ -71,16 +76,19 @@ def draw(results: ChatResults, k: int, path: Path) -> Path:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     capacities = results.protocol.capacities
-    for name in results.runs[capacities[0]]:
+    colours = iter(_OURS * len(results.runs[capacities[0]]))
+    for at, name in enumerate(results.runs[capacities[0]]):
         strong = name.startswith(ENTROPIC)
         axes.plot(
             [100 * capacity for capacity in capacities],
             [results.mean(capacity, name, k) for capacity in capacities],
             label=name,
-            marker="o" if strong else "s",
-            markersize=5 if strong else 3,
-            linewidth=2.4 if strong else 1.2,
+            color=next(colours) if strong else _THEIRS,
+            marker=_MARKERS[at % len(_MARKERS)],
+            markersize=5,
+            linewidth=2.4 if strong else 1.0,
             linestyle="-" if strong else "--",
+            zorder=3 if strong else 2,
         )
     axes.set_xscale("log")
     axes.set_xticks([100 * capacity for capacity in capacities])

@@ -358,9 +358,21 @@ def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_pat
     }  # fmt: skip
 
 
+def test_chats_can_be_skipped_and_limited(run, data, tmp_path) -> None:
+    out = tmp_path / "out"
+    status, shown = run(
+        "--data", str(data), "--out", str(out), "--capacities", "25", "--variants", "sentences",
+        "--skip", "1", "--limit", "1", "--turns", "20",
+    )  # fmt: skip
+    assert status == 0, shown
+    record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
+    assert [(chat["id"], chat["turns"]) for chat in record["chats"]] == [("c1", 20)]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ("--skip", "2"),
         ("--variants", "nonsense"),
         ("--capacities", "0"),
         ("--capacities", "many"),
