@@ -8,6 +8,7 @@ import typer
 
 from ecs_plugins.cli import (
     bench,
+    bench_chat,
     bench_engine,
     bench_frontier,
     demo,
@@ -35,6 +36,7 @@ app.command("report", help=frontier.REPORT_HELP)(frontier.report)
 bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
 bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
 bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
+bench.app.command("bounded-chat", help=bench_chat.HELP)(bench_chat.bounded_chat)
 app.add_typer(bench.app)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ecs_plugins.memory.contest import replay as replay
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
     from ecs_plugins.memory.index_config import IndexConfig as IndexConfig
+    from ecs_plugins.memory.information import informed_utility as informed_utility
     from ecs_plugins.memory.messages import Message as Message
     from ecs_plugins.memory.messages import NewMessage as NewMessage
     from ecs_plugins.memory.records import ErasureReceipt as ErasureReceipt
@@ -61,6 +62,7 @@ _EXPORTS = {
     "Verification": ".verification",
     "answer_utility": ".closed_loop",
     "consolidate": ".consolidation",
+    "informed_utility": ".information",
     "replay": ".contest",
 }
 
@@ -89,6 +91,7 @@ __all__ = [
     "Verification",
     "answer_utility",
     "consolidate",
+    "informed_utility",
     "replay",
 ]
 

@@ -59,6 +59,11 @@ PARTS = (
         "ecs_plugins.cli.demo.frameworks",
     ),
     Part(
+        "memory",
+        "Entropic Memory: a conversation in a tenth of its room",
+        "ecs_plugins.cli.demo.memory",
+    ),
+    Part(
         "router",
         "The Efficiency Frontier: which chain pays, once, ten times, a hundred times",
         "ecs_plugins.cli.demo.router",

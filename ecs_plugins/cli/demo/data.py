@@ -75,6 +75,14 @@ class Repeated:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedFact:
+    """A fact that is told again and again, in different words."""
+
+    fact: str
+    turns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExampleData:
     """Everything in ``examples/data``."""
 
@@ -83,6 +91,7 @@ class ExampleData:
     questions: tuple[Question, ...]
     document_questions: tuple[Question, ...]
     near_duplicates: tuple[Repeated, ...]
+    repeated_facts: tuple[RepeatedFact, ...]
     sessions: int
 
 
@@ -121,6 +130,10 @@ def load_data(folder: Path | None = None) -> ExampleData:
         near_duplicates=tuple(
             Repeated(group["question"], group["answer"], tuple(group["turns"]))
             for group in questions["near_duplicates"]
+        ),
+        repeated_facts=tuple(
+            RepeatedFact(group["fact"], tuple(group["turns"]))
+            for group in questions["repeated_facts"]
         ),
         sessions=len(conversation["sessions"]),
     )

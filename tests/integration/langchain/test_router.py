@@ -498,7 +498,7 @@ class TestCopies:
         copy = loads(
             text,
             allowed_objects=CLASSES,
-            valid_namespaces=["ecs_plugins", "langchain_core"],
+            valid_namespaces=["ecs_plugins", "langchain_core", __name__],
         )
         assert copy.decide(QUESTION) == router.decide(QUESTION)
         assert list(copy.chains) == list(router.chains)
