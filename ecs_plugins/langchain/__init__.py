@@ -1,4 +1,4 @@
-"""LangChain: context shaping and memory as its own parts. Importing this loads no framework."""
+"""LangChain: shaping, memory and routing as its own parts. Importing this loads no framework."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ecs_plugins._recollection import RecallOptions as RecallOptions
+    from ecs_plugins.langchain.chat import ChatLocalLM as ChatLocalLM
     from ecs_plugins.langchain.chat_model import LocalChatModel as LocalChatModel
     from ecs_plugins.langchain.compressor import CompressionInput as CompressionInput
     from ecs_plugins.langchain.compressor import ECSDocumentCompressor as ECSDocumentCompressor
+    from ecs_plugins.langchain.context import FrontierContext as FrontierContext
     from ecs_plugins.langchain.context_middleware import (
         ECSContextMiddleware as ECSContextMiddleware,
     )
@@ -21,12 +23,16 @@ if TYPE_CHECKING:
         EntropicMemoryMiddleware as EntropicMemoryMiddleware,
     )
     from ecs_plugins.langchain.retriever import EntropicMemoryRetriever as EntropicMemoryRetriever
+    from ecs_plugins.langchain.router import FrontierRouter as FrontierRouter
 
 _EXPORTS = {
+    "ChatLocalLM": ".chat",
     "CompressionInput": ".compressor",
     "ECSDocumentCompressor": ".compressor",
     "EntropicChatMessageHistory": ".history",
     "EntropicMemoryRetriever": ".retriever",
+    "FrontierContext": ".context",
+    "FrontierRouter": ".router",
     "LocalChatModel": ".chat_model",
     "RecallOptions": "ecs_plugins._recollection",
 }
@@ -37,12 +43,15 @@ _AGENT_EXPORTS = {
 }
 
 __all__ = [
+    "ChatLocalLM",
     "CompressionInput",
     "ECSContextMiddleware",
     "ECSDocumentCompressor",
     "EntropicChatMessageHistory",
     "EntropicMemoryMiddleware",
     "EntropicMemoryRetriever",
+    "FrontierContext",
+    "FrontierRouter",
     "LocalChatModel",
     "RecallOptions",
 ]

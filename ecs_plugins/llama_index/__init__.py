@@ -1,4 +1,4 @@
-"""LlamaIndex: context shaping and memory as its own parts. Importing this loads no framework."""
+"""LlamaIndex: shaping, memory and routing as its own parts. Importing this loads no framework."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ if TYPE_CHECKING:
     from ecs_plugins.llama_index.memory import EntropicChatMemory as EntropicChatMemory
     from ecs_plugins.llama_index.memory_block import EntropicMemoryBlock as EntropicMemoryBlock
     from ecs_plugins.llama_index.postprocessor import ECSPostprocessor as ECSPostprocessor
+    from ecs_plugins.llama_index.query_engine import FrontierQueryEngine as FrontierQueryEngine
+    from ecs_plugins.llama_index.selector import FrontierQuery as FrontierQuery
+    from ecs_plugins.llama_index.selector import FrontierSelector as FrontierSelector
 
 _EXPORTS = {
     "ECSPostprocessor": ".postprocessor",
     "EntropicChatMemory": ".memory",
     "EntropicMemoryBlock": ".memory_block",
+    "FrontierQuery": ".selector",
+    "FrontierQueryEngine": ".query_engine",
+    "FrontierSelector": ".selector",
     "LocalLLM": ".llm",
 }
 
@@ -23,6 +29,9 @@ __all__ = [
     "ECSPostprocessor",
     "EntropicChatMemory",
     "EntropicMemoryBlock",
+    "FrontierQuery",
+    "FrontierQueryEngine",
+    "FrontierSelector",
     "LocalLLM",
 ]
 

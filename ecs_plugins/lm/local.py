@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from ecs_plugins._async import run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
 from ecs_plugins.lm.base import (
     ChatLayout,
@@ -20,14 +21,30 @@ from ecs_plugins.lm.base import (
     ScoreResult,
     Segments,
 )
+from ecs_plugins.lm.concurrency import DEFAULT_CONCURRENCY, Concurrency
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.prefix import CacheStatistics
+    from ecs_plugins.lm.scoring.request import TokenRequest
 
-DEFAULT_TOKEN_BUDGET = 768
+DEFAULT_TOKEN_BUDGET = 2048
+
+Exactness = Literal["fp32", "bf16"]
+"""``"fp32"``: right to about 1e-5 nats per token. ``"bf16"``: faster, and off by up to 0.1."""
+_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+def _dtype_of(exactness: Exactness) -> str:
+    if exactness not in _DTYPES:
+        raise ConfigurationError(
+            f"exactness must be one of {', '.join(_DTYPES)}, got {exactness!r}; to screen in "
+            "bf16 and decide in fp32, see ecs_plugins.lm.screening"
+        )
+    return _DTYPES[exactness]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +55,19 @@ class _Options:
     layout: ChatLayout | None = None
     max_tokens: int | None = None
     token_budget: int = DEFAULT_TOKEN_BUDGET
+    cache_bytes: int | None = None
+    truncate_prefix: bool = False
+    concurrency: Concurrency = DEFAULT_CONCURRENCY
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigurationError(f"max_tokens must be positive, got {self.max_tokens}")
         if self.token_budget < 1:
             raise ConfigurationError(f"token_budget must be positive, got {self.token_budget}")
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise ConfigurationError(
+                f"cache_bytes must not be negative, got {self.cache_bytes}; 0 keeps nothing"
+            )
 
 
 class LocalLM:
@@ -60,6 +84,13 @@ class LocalLM:
         max_tokens: A window shorter than the model's own.
         token_budget: Tokens that may pass through the model at once. Smaller needs less memory;
             it halves itself when memory runs out.
+        cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none. The
+            cache belongs to the loaded model, and the handle that was used last sets its size.
+        truncate_prefix: Cut a prefix that leaves too little room from the left, keeping the
+            tokens that the tokenizer puts at the head, instead of refusing it.
+        exactness: ``"fp32"`` or ``"bf16"`` demands that dtype of the model; None takes what
+            there is.
+        concurrency: How calls wait for each other: queue limits, deadline, merging window.
 
     Example:
         >>> model = LocalLM.from_pretrained("path/to/model")  # doctest: +SKIP
@@ -75,12 +106,23 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        cache_bytes: int | None = None,
+        truncate_prefix: bool = False,
+        exactness: Exactness | None = None,
+        concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> None:
         config = model.config
+        if exactness is not None and str(model.dtype) != f"torch.{_dtype_of(exactness)}":
+            raise ConfigurationError(
+                f"exactness={exactness!r} needs a model in {_dtype_of(exactness)}, and this one "
+                f"is in {str(model.dtype).removeprefix('torch.')}: load it with that dtype"
+            )
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
         self._spec: ModelSpec | None = None
         self._pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = (model, tokenizer)
-        self._options = _Options(label, layout, max_tokens, token_budget)
+        self._options = _Options(
+            label, layout, max_tokens, token_budget, cache_bytes, truncate_prefix, concurrency
+        )
         self._runtime: Runtime | None = None
         self._lock = threading.Lock()
 
@@ -99,6 +141,10 @@ class LocalLM:
         layout: ChatLayout | None = None,
         max_tokens: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        cache_bytes: int | None = None,
+        truncate_prefix: bool = False,
+        exactness: Exactness | None = None,
+        concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> LocalLM:
         """A handle on a model directory or on a model of the hub; loaded on first use.
 
@@ -118,6 +164,12 @@ class LocalLM:
             layout: The chat layout; from the chat template by default.
             max_tokens: A window shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
+            cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none.
+            truncate_prefix: Cut a prefix that leaves too little room from the left instead of
+                refusing it.
+            exactness: ``"fp32"`` loads in float32 on every device, ``"bf16"`` in bfloat16;
+                None leaves it to ``dtype``.
+            concurrency: How calls wait for each other.
 
         Raises:
             ModelNotFoundError: A path leads to no model directory. (Everything else that can be
@@ -126,6 +178,14 @@ class LocalLM:
         """
         from ecs_plugins.lm.loading import ModelSpec
 
+        if exactness is not None:
+            wanted = _dtype_of(exactness)
+            if dtype not in ("auto", wanted):
+                raise ConfigurationError(
+                    f"exactness={exactness!r} computes in {wanted}, but dtype={dtype!r}; "
+                    "leave one of them out"
+                )
+            dtype = wanted
         spec = ModelSpec(
             fspath(name_or_path),
             device,
@@ -137,18 +197,35 @@ class LocalLM:
             attn_implementation,
         )
         spec.require_directory()
-        return cls._of(spec, _Options(spec.name_or_path, layout, max_tokens, token_budget))
+        options = _Options(
+            spec.name_or_path,
+            layout,
+            max_tokens,
+            token_budget,
+            cache_bytes,
+            truncate_prefix,
+            concurrency,
+        )
+        return cls._of(spec, options)
 
     @classmethod
-    def bundled(cls, *, device: str = "auto", dtype: str = "auto") -> LocalLM:
+    def bundled(
+        cls,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        concurrency: Concurrency = DEFAULT_CONCURRENCY,
+    ) -> LocalLM:
         """A handle on the offline default model.
 
         Raises:
             ModelNotFoundError: It is not installed; the message says how to install it.
         """
-        from ecs_plugins.lm.bundled import bundled_path
+        from ecs_plugins.lm.bundled import BUNDLED, bundled_path
+        from ecs_plugins.lm.loading import ModelSpec
 
-        return cls.from_pretrained(bundled_path(), device=device, dtype=dtype)
+        spec = ModelSpec(fspath(bundled_path()), device, dtype, local_files_only=True)
+        return cls._of(spec, _Options(BUNDLED.name, concurrency=concurrency))
 
     @classmethod
     def _of(cls, spec: ModelSpec, options: _Options, runtime: Runtime | None = None) -> LocalLM:
@@ -176,28 +253,52 @@ class LocalLM:
         window = self._load().window
         return min(window, self._options.max_tokens or window)
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+    def score(
+        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
+    ) -> list[ScoreResult]:
         """Token log-probabilities of every scored segment, in nats.
+
+        Calls of several threads are computed together where they meet.
+
+        Args:
+            requests: What to score.
+            deadline_s: How long it may take, instead of what the handle was made with.
 
         Raises:
             InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
             ScoringError: The model's numbers cannot be trusted, or memory does not suffice.
+            ModelTimeoutError: The deadline passed.
+            ModelBusyError: Too many calls wait already.
             ModelError: The model cannot be loaded or is not causal.
         """
-        from ecs_plugins.lm.runtime import encode_request, to_result
+        from ecs_plugins.lm.runtime import to_result
 
-        runtime, window = self._load(), self.max_tokens
-        encoded = [encode_request(runtime.encoder, request) for request in requests]
-        for request in encoded:
-            request.require_room(window)
-        results = []
-        for request in encoded:
-            with runtime.lock:
-                scores = runtime.engine.score(
-                    request, window=window, token_budget=self._options.token_budget
-                )
-            results.append(to_result(request, scores))
-        return results
+        runtime, window, encoded = self._encode(requests)
+        results = runtime.batcher.score(
+            encoded,
+            window=window,
+            token_budget=self._options.token_budget,
+            concurrency=self._concurrency(deadline_s),
+        )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+
+    async def ascore(
+        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
+    ) -> list[ScoreResult]:
+        """Like `score`, for event loops; holds no thread while it waits.
+
+        Cancelling the awaiting task drops what has not been computed yet.
+        """
+        from ecs_plugins.lm.runtime import to_result
+
+        runtime, window, encoded = await run_sync(self._encode, requests)
+        results = await runtime.batcher.ascore(
+            encoded,
+            window=window,
+            token_budget=self._options.token_budget,
+            concurrency=self._concurrency(deadline_s),
+        )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
     def generate(
         self,
@@ -230,8 +331,9 @@ class LocalLM:
                     f"prompt {n} has {len(ids)} tokens; with {max_new_tokens} new ones that is "
                     f"more than the model's window of {window}: shorten it or ask for fewer"
                 )
-        with runtime.lock:
-            return runtime.generator.generate(encoded, options)
+        return runtime.batcher.run(
+            lambda: runtime.generator.generate(encoded, options), self._concurrency()
+        )
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off."""
@@ -255,9 +357,17 @@ class LocalLM:
     def warmup(self) -> LocalLM:
         """Load the model and run its self-check now instead of on first use."""
         runtime = self._load()
-        with runtime.lock:
-            runtime.engine.warm_up()
+        runtime.batcher.run(runtime.engine.warm_up)
         return self
+
+    @property
+    def cache_statistics(self) -> CacheStatistics:
+        """What the prefix cache of the loaded model did so far."""
+        return self._load().engine.cache.statistics
+
+    def clear_cache(self) -> None:
+        """Forget all computed prefixes of the loaded model and start counting anew."""
+        self._load().engine.cache.clear()
 
     def close(self) -> None:
         """Let go of the model; its memory is freed once no other handle holds it.
@@ -267,6 +377,28 @@ class LocalLM:
         with self._lock:
             self._runtime = None
             self._pair = None
+
+    def _encode(self, requests: Sequence[ScoreRequest]) -> tuple[Runtime, int, list[TokenRequest]]:
+        from ecs_plugins.lm.runtime import encode_request
+
+        runtime = self._load()
+        window = min(runtime.window, self._options.max_tokens or runtime.window)
+        encoded = [encode_request(runtime.encoder, request) for request in requests]
+        if self._options.truncate_prefix:
+            encoded = [r.truncated(window, len(runtime.encoder.lead)) for r in encoded]
+        for request in encoded:
+            request.require_room(window)
+        self._size_cache(runtime)
+        return runtime, window, encoded
+
+    def _concurrency(self, deadline_s: float | None = None) -> Concurrency:
+        concurrency = self._options.concurrency
+        return concurrency if deadline_s is None else replace(concurrency, deadline_s=deadline_s)
+
+    def _size_cache(self, runtime: Runtime) -> None:
+        wanted = self._options.cache_bytes
+        if wanted is not None and wanted != runtime.engine.cache.max_bytes:
+            runtime.engine.cache.resize(wanted)
 
     def _load(self) -> Runtime:
         runtime = self._runtime

@@ -12,6 +12,8 @@ from ecs_plugins._lazy import lazy_exports
 if TYPE_CHECKING:
     from ecs_plugins.memory.closed_loop import answer_utility as answer_utility
     from ecs_plugins.memory.config import MemoryConfig as MemoryConfig
+    from ecs_plugins.memory.consolidation import consolidate as consolidate
+    from ecs_plugins.memory.contest import replay as replay
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
     from ecs_plugins.memory.index_config import IndexConfig as IndexConfig
     from ecs_plugins.memory.messages import Message as Message
@@ -58,6 +60,8 @@ _EXPORTS = {
     "UtilityFunction": ".types",
     "Verification": ".verification",
     "answer_utility": ".closed_loop",
+    "consolidate": ".consolidation",
+    "replay": ".contest",
 }
 
 __all__ = [
@@ -84,6 +88,8 @@ __all__ = [
     "UtilityFunction",
     "Verification",
     "answer_utility",
+    "consolidate",
+    "replay",
 ]
 
 __getattr__, _lazy_dir = lazy_exports(__name__, _EXPORTS)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ecs_plugins.memory.rows import (
     NO_VECTOR,
     Metadata,
+    among,
     dump,
     dump_evidence,
     evidence_of,
@@ -93,9 +94,8 @@ def cold_rows(
     connection: sqlite3.Connection, rows: Iterable[int], dimension: int = 0
 ) -> dict[int, ColdRow]:
     """Live cold memories by row number; ``dimension`` 0 leaves out the vectors."""
-    found = connection.execute(
-        _COLD + " WHERE row IN (SELECT value FROM json_each(?)) AND live = 1", (dump(list(rows)),)
-    )
+    sql, values = among("row", list(rows))
+    found = connection.execute(f"{_COLD} WHERE {sql} AND live = 1", values)
     return {row[0]: _cold(row, dimension) for row in found}
 
 

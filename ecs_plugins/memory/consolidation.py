@@ -81,7 +81,15 @@ def consolidate(
         statistics or StreamStatistics(),
         utility,
     )
-    contest = Contest(cold, scores[: len(cold)], config=config, seed=seed, cycle=cycle)
+    contest = Contest(
+        cold,
+        vectors[len(hot) :],
+        scores[: len(cold)],
+        proposals=len(proposals) + len(waiting),
+        config=config,
+        seed=seed,
+        cycle=cycle,
+    )
     contest.shrink()
     for proposal, terms in zip(proposals, scores[len(cold) :], strict=False):
         contest.judge(proposal, terms)
@@ -134,9 +142,9 @@ def _split(
     unsupported: list[list[HotItem]] = []
     for rows in cluster(vectors, config, seed):
         members = [hot[row] for row in rows]
-        if not config.keep_hot and all(i.evidence.support <= i.judged for i in members):
+        if not config.keep_hot and all(i.evidence.attestations <= i.judged for i in members):
             continue
-        enough = sum(i.evidence.support + i.evidence.hits for i in members) >= config.min_support
+        enough = sum(i.evidence.attestations for i in members) >= config.min_support
         (supported if enough else unsupported).append(members)
     return supported, unsupported
 

@@ -11,21 +11,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid, supported
+from ecs_plugins.memory.admission import moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
     acceptance_probability,
     annealed_temperature,
-    constant_temperature,
     scaled_temperature,
 )
 from ecs_plugins.memory.evidence import merged
+from ecs_plugins.memory.standings import Standings
 from ecs_plugins.memory.types import (
     ColdMemory,
     Decision,
     DecisionKind,
     FreeEnergy,
     HotItem,
+    Matrix,
     Proposal,
     SleepPlan,
 )
@@ -38,7 +39,9 @@ class Contest:
 
     Args:
         cold: The cold store.
+        vectors: Its vectors [n, d].
         scores: The free energy of each cold memory.
+        proposals: How many proposals there will be at most.
         config: The settings.
         seed: Seed of the draws.
         cycle: How many sleep phases there have been, for annealing.
@@ -47,8 +50,10 @@ class Contest:
     def __init__(
         self,
         cold: Sequence[ColdMemory],
+        vectors: Matrix,
         scores: Sequence[FreeEnergy],
         *,
+        proposals: int,
         config: MemoryConfig,
         seed: int,
         cycle: int,
@@ -58,8 +63,7 @@ class Contest:
         self._version = config.version
         self._rng = np.random.default_rng(seed)
         self._before = {memory.id: memory for memory in cold}
-        self._memories = list(cold)
-        self._terms = list(scores)
+        self._standings = Standings(cold, vectors, scores, config, proposals)
         self._temperature = _temperature(config, scores, cycle)
         self._decisions: list[Decision] = []
         self._consumed: set[str] = set()
@@ -68,16 +72,16 @@ class Contest:
     @property
     def has_room(self) -> bool:
         """Whether the cold store holds less than its capacity."""
-        return len(self._memories) < self._config.cold_capacity
+        return len(self._standings) < self._config.cold_capacity
 
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
-        while len(self._memories) > self._config.cold_capacity:
-            weakest = self._weakest()
+        while len(self._standings) > self._config.cold_capacity:
+            weakest = self._standings.weakest()
             if weakest is None:
                 return
-            memory = self._memories.pop(weakest)
-            terms = self._terms.pop(weakest)
+            self._standings.remove(weakest)
+            memory, terms = self._standings.memory(weakest), self._standings.terms(weakest)
             self._record("evict", None, target_id=memory.id, victim=terms)
 
     def judge(self, proposal: Proposal, terms: FreeEnergy) -> None:
@@ -93,7 +97,7 @@ class Contest:
             if self._compete(proposal, terms, None, _EMPTY_SLOT, "insert"):
                 self._insert(proposal, terms)
             return
-        weakest = self._weakest()
+        weakest = self._standings.weakest()
         if weakest is None:
             self._record("reject", proposal, candidate=terms)
             return
@@ -115,21 +119,21 @@ class Contest:
             self._insert(proposal, terms)
             self._record("insert", proposal, candidate=terms)
             return
-        weakest = self._weakest_old_filler()
+        weakest = self._standings.weakest_old_filler()
         if weakest is not None:
             self._judged.update(proposal.sources)
             self._challenge(proposal, terms, weakest)
 
     def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
         """Return everything that was decided."""
-        after = {memory.id: memory for memory in self._memories}
+        after = {memory.id: memory for memory in self._standings}
         stay = self._config.keep_hot
         return SleepPlan(
             decisions=tuple(self._decisions),
-            inserted=tuple(m for m in self._memories if m.id not in self._before),
+            inserted=tuple(m for m in after.values() if m.id not in self._before),
             updated=tuple(
                 memory
-                for memory in self._memories
+                for memory in after.values()
                 if memory.id in self._before and memory is not self._before[memory.id]
             ),
             removed=tuple(m for m in self._before.values() if m.id not in after),
@@ -137,7 +141,7 @@ class Contest:
             judged=()
             if stay
             else tuple(
-                replace(item, judged=item.evidence.support)
+                replace(item, judged=item.evidence.attestations)
                 for item in hot
                 if item.id in self._judged - self._consumed
             ),
@@ -147,39 +151,9 @@ class Contest:
             config_version=self._version,
         )
 
-    def _weakest(self) -> int | None:
-        """Return the position of the victim, or None if every memory is pinned.
-
-        Memories of too little support, which only filled the store, come first.
-        """
-        fillers = [i for i in self._unpinned() if self._is_filler(self._memories[i])]
-        return self._of_highest(fillers or self._unpinned())
-
-    def _weakest_old_filler(self) -> int | None:
-        """Return the weakest memory of too little support from before this sleep phase."""
-        return self._of_highest(
-            [
-                i
-                for i in self._unpinned()
-                if self._is_filler(self._memories[i]) and self._memories[i].id in self._before
-            ]
-        )
-
-    def _unpinned(self) -> list[int]:
-        return [i for i, memory in enumerate(self._memories) if not memory.pinned]
-
-    def _is_filler(self, memory: ColdMemory) -> bool:
-        return self._config.fill == "all" and not supported(memory.evidence, self._config)
-
-    def _of_highest(self, positions: list[int]) -> int | None:
-        """Return the position of the highest free energy, or the highest energy (the paper)."""
-        if self._config.victim == "utility":
-            return max(positions, key=lambda i: self._terms[i].energy, default=None)
-        return max(positions, key=lambda i: self._terms[i].total, default=None)
-
     def _insert(self, proposal: Proposal, terms: FreeEnergy) -> None:
         self._consumed.update(proposal.sources)
-        self._memories.append(
+        self._standings.add(
             ColdMemory(
                 id=proposal.id,
                 vector=proposal.vector,
@@ -187,22 +161,18 @@ class Contest:
                 text=proposal.text,
                 entropy=proposal.entropy,
                 utility=-terms.energy,
-            )
+            ),
+            terms,
         )
-        self._terms.append(terms)
 
     def _reinforce(self, proposal: Proposal, terms: FreeEnergy) -> bool:
-        if not self._memories:
+        nearest = self._standings.nearest(proposal.vector)
+        if nearest is None or nearest[1] < self._config.merge_threshold:
             return False
-        similarities = np.stack([memory.vector for memory in self._memories]) @ proposal.vector
-        position = int(np.argmax(similarities))
-        similarity = float(similarities[position])
-        if similarity < self._config.merge_threshold:
-            return False
-        memory = self._memories[position]
-        self._memories[position] = _reinforced(memory, proposal, self._config)
-        previous = self._terms[position]
-        self._terms[position] = min(previous, terms, key=lambda item: item.total)
+        position, similarity = nearest
+        memory = self._standings.memory(position)
+        stronger = min(self._standings.terms(position), terms, key=lambda item: item.total)
+        self._standings.change(position, _reinforced(memory, proposal, self._config), stronger)
         self._consumed.update(proposal.sources)
         self._record(
             "reinforce", proposal, candidate=terms, target_id=memory.id, similarity=similarity
@@ -211,9 +181,9 @@ class Contest:
 
     def _challenge(self, proposal: Proposal, terms: FreeEnergy, position: int) -> None:
         """Let a proposal compete with the memory at a position."""
-        victim = self._memories[position]
-        if self._compete(proposal, terms, victim.id, self._terms[position], "replace"):
-            del self._memories[position], self._terms[position]
+        victim, score = self._standings.memory(position), self._standings.terms(position)
+        if self._compete(proposal, terms, victim.id, score, "replace"):
+            self._standings.remove(position)
             self._insert(proposal, terms)
 
     def _compete(
@@ -304,7 +274,7 @@ def replay(decision: Decision) -> Decision:
 
 def _temperature(config: MemoryConfig, scores: Sequence[FreeEnergy], cycle: int) -> float:
     if config.schedule == "constant":
-        return constant_temperature(config.temperature)
+        return config.temperature
     if config.schedule == "annealed":
         return annealed_temperature(
             config.temperature, config.final_temperature, config.annealing, cycle

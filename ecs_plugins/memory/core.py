@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 _EMBEDDER = "embedder"
 _EPOCH = "epoch"
+_SCRUB = "scrub"
+
+_RETENTION_EVERY = 3600.0
 
 
 class Core:
@@ -80,6 +83,8 @@ class Core:
         self._reset_threads()
         self.pending = PendingAccesses()
         self._closed = False
+        self._retention_due = 0.0
+        self._finish_interrupted_erasure()
         _open_cores.add(self)
 
     def _reset_threads(self) -> None:
@@ -220,9 +225,10 @@ class Core:
                 "the new embedder"
             )
 
-    def has_expired(self) -> bool:
-        """Whether there is something to purge."""
-        if self.store.log_retention is not None:
+    def wants_purge(self) -> bool:
+        """Whether something has expired, or the log's retention was last seen to an hour ago."""
+        if self.store.log_retention is not None and time.monotonic() >= self._retention_due:
+            self._retention_due = time.monotonic() + _RETENTION_EVERY
             return True
         with self.database.read() as connection:
             return (
@@ -234,12 +240,37 @@ class Core:
 
     # After
 
-    def finish_erasure(self, erased: Erased, *, vacuum: bool = False) -> ErasureReceipt:
+    @contextmanager
+    def erasing(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction that erases: it notes that `finish_erasure` has to follow."""
+        with self.writing() as connection:
+            yield connection
+            connection.execute(
+                "INSERT OR REPLACE INTO meta (key, value) VALUES (?, '1')", (_SCRUB,)
+            )
+
+    def finish_erasure(self, erased: Erased) -> ErasureReceipt:
         """Remove the snapshots of what was erased, empty the log, and write the receipt."""
         for space in erased.spaces:
             self.indexes.snapshots.remove_files(space)
-        scrubbed = self.database.scrub(vacuum=vacuum)
-        return erased.receipt(time.time(), scrubbed=scrubbed)
+        return erased.receipt(time.time(), scrubbed=self.scrub())
+
+    def scrub(self, *, vacuum: bool = False) -> bool:
+        """Take what was erased out of the write-ahead log; whether that is done."""
+        done = self.database.scrub(vacuum=vacuum)
+        if done:
+            with self.database.write() as connection:
+                connection.execute("DELETE FROM meta WHERE key = ?", (_SCRUB,))
+        return done
+
+    def _finish_interrupted_erasure(self) -> None:
+        """What a killed process had still to do after it committed an erasure."""
+        with self.database.read() as connection:
+            wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
+            known = [file for (file,) in connection.execute("SELECT file FROM snapshots")]
+        if wanted is not None:
+            self.indexes.snapshots.remove_unknown(known)
+            self.scrub()
 
     def close(self) -> None:
         """Stop the background thread, write what is pending and the snapshots, close the file."""

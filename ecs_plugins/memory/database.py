@@ -25,6 +25,8 @@ Synchronous = Literal["full", "normal"]
 
 MEMORY = ":memory:"
 
+_CACHE_KIB = 16384  # per connection, so that a recall finds the upper levels of every tree
+
 _ADVICE = {
     "SQLITE_BUSY": "another process holds the write lock; retry, or raise busy_timeout",
     "SQLITE_LOCKED": "another connection holds the write lock; retry, or raise busy_timeout",
@@ -121,6 +123,7 @@ class Database:
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute("PRAGMA secure_delete=ON").fetchone()
             connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
             connection.execute("PRAGMA trusted_schema=OFF")
         except BaseException:
             connection.close()

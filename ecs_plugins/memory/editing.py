@@ -56,7 +56,7 @@ class Editing:
     def delete(self, name: str, *, evidence: bool) -> ErasureReceipt:
         """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
         erased = Erased()
-        with self._core.writing() as connection:
+        with self._core.erasing() as connection:
             message = log.get(connection, name)
             if message is not None:
                 space = self._space(connection, message.namespace)
@@ -79,7 +79,7 @@ class Editing:
     ) -> ErasureReceipt:
         """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
         erased = Erased()
-        with self._core.writing() as connection:
+        with self._core.erasing() as connection:
             found = (
                 spaces.listed(connection, namespace)
                 if below
@@ -126,7 +126,7 @@ class Editing:
         retention = self._core.store.log_retention
         if due is None and retention is None:
             return erased.receipt(now, scrubbed=True)
-        with self._core.writing() as connection:
+        with self._core.erasing() as connection:
             expired: dict[int, list[str]] = {}
             for number, name in connection.execute(
                 "SELECT namespace, id FROM messages WHERE expires <= ?", (now,)
@@ -154,7 +154,8 @@ class Editing:
         changed = NewMessage(text if text is not None else "-", metadata=metadata or {})
         vector = None if text is None else self._core.embed([text])[0]
         erased = Erased()
-        with self._core.writing() as connection:
+        erases = text is not None or metadata is not None
+        with self._core.erasing() if erases else self._core.writing() as connection:
             message = log.get(connection, name)
             versions = [] if message else cold_memories.versions(connection, name)
             if message is None and not any(version.live for version in versions):
@@ -178,7 +179,7 @@ class Editing:
                 if pinned is not None:
                     self._pin_message(connection, space, name, pinned)
             self._finish(connection, space, erased)
-        if text is not None:
+        if erases:
             self._core.finish_erasure(erased)
 
     def _update_memory(

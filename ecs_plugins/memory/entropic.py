@@ -372,6 +372,7 @@ class EntropicMemory:
                 sleep_id,
                 config=self.config,
                 dimension=self._core.dimension,
+                retention=self._core.store.log_retention,
                 now=time.time(),
             )
 

@@ -108,7 +108,7 @@ class Erasing:
 
     def erase_messages(self, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
-        ids = list(ids)
+        gone, ids = frozenset(ids), list(ids)
         texts = [
             text
             for (text,) in self._connection.execute(
@@ -116,7 +116,7 @@ class Erasing:
                 (dump(ids),),
             )
         ]
-        affected = self._derive_hot_items(ids, ids) | self._derive_memories(ids, ids)
+        affected = self._derive_hot_items(gone, gone) | self._derive_memories(gone, gone)
         for table in ("hot_members", "provenance"):
             self._connection.execute(
                 f"DELETE FROM {table} WHERE message IN (SELECT value FROM json_each(?))",
@@ -130,7 +130,8 @@ class Erasing:
 
     def rederive(self, message: str, old_text: str) -> None:
         """Derive anew what rests on a message whose row has been changed."""
-        affected = self._derive_hot_items([message], ()) | self._derive_memories([message], ())
+        changed, gone = frozenset([message]), frozenset[str]()
+        affected = self._derive_hot_items(changed, gone) | self._derive_memories(changed, gone)
         self._finish((), affected, [old_text])
 
     def erase_memory(self, name: str) -> None:
@@ -147,10 +148,13 @@ class Erasing:
         self._erased.spaces.add(self._space.id)
 
     def _remaining(
-        self, members: Iterable[str], ids: Collection[str]
+        self, members: Iterable[str], gone: frozenset[str]
     ) -> tuple[list[Observation], dict[str, object], float | None]:
         """The observations that are left, what their metadata agree on, their first expiry."""
-        left = log.observations(self._connection, set(members) - set(ids), self._dimension)
+        staying = set(members) - gone
+        if not staying:
+            return [], {}, None
+        left = log.observations(self._connection, staying, self._dimension)
         metadata: rows.Metadata | None = None
         for _, own, _ in left:
             metadata = own if metadata is None else rows.shared(metadata, own)
@@ -162,12 +166,12 @@ class Erasing:
 
     # Hot items
 
-    def _derive_hot_items(self, changed: Sequence[str], ids: Sequence[str]) -> set[str]:
+    def _derive_hot_items(self, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
         rows = self._connection.execute(
             "SELECT row, id, live, died, judged FROM hot_items WHERE id IN"
             " (SELECT value FROM json_each(?1) UNION SELECT item FROM hot_members"
             "  WHERE message IN (SELECT value FROM json_each(?1)))",
-            (dump(changed),),
+            (dump(list(changed)),),
         ).fetchall()
         affected = set()
         for row, name, live, died, judged in rows:
@@ -178,7 +182,7 @@ class Erasing:
                     "SELECT message FROM hot_members WHERE item = ?", (name,)
                 )
             ] or [name]
-            self._derive_hot(row, members, ids, live=bool(live), died=died, judged=judged)
+            self._derive_hot(row, members, gone, live=bool(live), died=died, judged=judged)
         for name in affected:
             self._connection.execute(
                 "DELETE FROM hot_members WHERE item = ?1"
@@ -191,13 +195,13 @@ class Erasing:
         self,
         row: int,
         members: Sequence[str],
-        ids: Sequence[str],
+        gone: frozenset[str],
         *,
         live: bool,
         died: int | None,
         judged: int,
     ) -> None:
-        left, metadata, expires = self._remaining(members, ids)
+        left, metadata, expires = self._remaining(members, gone)
         self._connection.execute("DELETE FROM hot_items WHERE row = ?", (row,))
         if not left:
             self._erased.hot_erased += live
@@ -225,20 +229,20 @@ class Erasing:
 
     # Memories
 
-    def _derive_memories(self, changed: Sequence[str], ids: Sequence[str]) -> set[str]:
+    def _derive_memories(self, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
         names = [
             name
             for (name,) in self._connection.execute(
                 "SELECT DISTINCT memory FROM provenance"
                 " WHERE message IN (SELECT value FROM json_each(?))",
-                (dump(changed),),
+                (dump(list(changed)),),
             )
         ]
         for name in names:
-            self._derive_memory(name, changed, ids)
+            self._derive_memory(name, changed, gone)
         return set(names)
 
-    def _derive_memory(self, name: str, changed: Sequence[str], ids: Sequence[str]) -> None:
+    def _derive_memory(self, name: str, changed: frozenset[str], gone: frozenset[str]) -> None:
         joined = dict(
             self._connection.execute(
                 "SELECT message, version FROM provenance WHERE memory = ?", (name,)
@@ -251,7 +255,7 @@ class Erasing:
                 kept = True
                 continue
             members = [message for message, version in joined.items() if version <= old.version]
-            kept |= self._derive_version(old, members, ids)
+            kept |= self._derive_version(old, members, gone)
         if kept:
             self._erased.memories_derived.append(name)
         else:
@@ -259,9 +263,9 @@ class Erasing:
             self._connection.execute("DELETE FROM provenance WHERE memory = ?", (name,))
 
     def _derive_version(
-        self, old: cold_memories.ColdRow, members: Sequence[str], ids: Sequence[str]
+        self, old: cold_memories.ColdRow, members: Sequence[str], gone: frozenset[str]
     ) -> bool:
-        left, metadata, expires = self._remaining(members, ids)
+        left, metadata, expires = self._remaining(members, gone)
         self._connection.execute("DELETE FROM memories WHERE row = ?", (old.row,))
         if not left:
             if old.live:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ecs_plugins.memory.rows import (
     NO_VECTOR,
     Metadata,
+    among,
     dump,
     dump_evidence,
     evidence_of,
@@ -72,10 +73,8 @@ def hot_rows(
     connection: sqlite3.Connection, rows: Iterable[int], dimension: int = 0
 ) -> dict[int, HotRow]:
     """Live hot items by row number, without members; ``dimension`` 0 leaves out the vectors."""
-    found = connection.execute(
-        _hot_query(dimension) + " WHERE h.row IN (SELECT value FROM json_each(?)) AND h.live = 1",
-        (dump(list(rows)),),
-    )
+    sql, values = among("h.row", list(rows))
+    found = connection.execute(f"{_hot_query(dimension)} WHERE {sql} AND h.live = 1", values)
     return {row[0]: _hot(row, dimension) for row in found}
 
 

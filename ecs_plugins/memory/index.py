@@ -184,10 +184,11 @@ class VectorIndex:
                 scores = self._scan(query, rows, everything=len(rows) == len(self._entries))
             else:
                 rows, scores = self._search_graph(query, k, mask, filtered=allowed is not None)
-                if len(self._entries) > self._linked:
-                    tail = self._linked + np.flatnonzero(mask[self._linked :])
-                    rows = np.concatenate([rows, tail])
-                    scores = np.concatenate([scores, self._tail[tail - self._linked] @ query])
+                if len(self._entries) == self._linked and len(rows) <= k:
+                    return self._entries[rows], scores  # the graph's own order
+                tail = self._linked + np.flatnonzero(mask[self._linked :])
+                rows = np.concatenate([rows, tail])
+                scores = np.concatenate([scores, self._tail[tail - self._linked] @ query])
             best = _largest(scores, k)
             return self._entries[rows[best]], scores[best]
 
@@ -239,10 +240,14 @@ class VectorIndex:
                 sel=_faiss().IDSelectorBitmap(self._linked, _faiss().swig_ptr(bitmap)),
             )
         scores, rows = self._graph.search(query[None], min(k, self._linked), params=parameters)
+        if rows[0, -1] >= 0:
+            return rows[0], scores[0]
         found = rows[0] >= 0
         if int(found.sum()) < min(k, reachable):
             exact = np.flatnonzero(mask[: self._linked])
-            return exact, self._scan(query, exact, everything=False)
+            scores = self._scan(query, exact, everything=False)
+            best = _largest(scores, k)
+            return exact[best], scores[best]
         return rows[0][found].astype(np.intp), scores[0][found]
 
     def _tune(self) -> None:

@@ -201,26 +201,23 @@ def namespace_stats(
     connection: sqlite3.Connection, prefix: tuple[str, ...] | None
 ) -> list[NamespaceStats]:
     """How full each namespace is."""
-    counts = {
-        number: (messages, pinned, sleeps)
-        for number, messages, pinned, sleeps in connection.execute(
-            "SELECT n.id,"
-            " (SELECT count(*) FROM messages m WHERE m.namespace = n.id),"
-            " (SELECT count(*) FROM memories c WHERE c.namespace = n.id AND c.live = 1"
-            "  AND c.pinned = 1),"
-            " (SELECT count(*) FROM sleeps s WHERE s.namespace = n.id AND s.undone IS NULL)"
-            " FROM namespaces n"
+    found = []
+    for space in spaces.listed(connection, prefix):
+        messages, pinned, sleeps = connection.execute(
+            "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
+            " (SELECT count(*) FROM memories WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
+            " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
+            (space.id,),
+        ).fetchone()
+        found.append(
+            NamespaceStats(
+                namespace=space.namespace,
+                messages=messages,
+                hot=space.hot.count,
+                cold=space.cold.count,
+                pinned=pinned,
+                sleeps=sleeps,
+                since_sleep=space.since_sleep,
+            )
         )
-    }
-    return [
-        NamespaceStats(
-            namespace=space.namespace,
-            messages=counts[space.id][0],
-            hot=space.hot.count,
-            cold=space.cold.count,
-            pinned=counts[space.id][1],
-            sleeps=counts[space.id][2],
-            since_sleep=space.since_sleep,
-        )
-        for space in spaces.listed(connection, prefix)
-    ]
+    return found

@@ -89,7 +89,7 @@ class Maintenance:
                         core.indexes.current(connection, space, tier)
         core.indexes.maintain(everything=True, progress=progress)
         core.indexes.save()
-        core.database.scrub(vacuum=True)
+        core.scrub(vacuum=True)
 
     def verify(self) -> Verification:
         """Check the file."""

@@ -140,7 +140,8 @@ def _recollection(
         f"support {evidence.support}, recalled {evidence.hits} times before"
     )
     if judged is not None:
-        why += f"; F {judged.total:.3f} = E {judged.energy:.3f} + entropy, S {judged.entropy:.3f}"
+        terms = f"F {judged.total:.3f}: E {judged.energy:.3f}, S {judged.entropy:.3f}"
+        why += f"; last judged at {terms}"
     return Recollection(
         id=item.id,
         text=item.text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from ecs_plugins.memory.types import Evidence, Vector
 
 Metadata = Mapping[str, object]
+
+_FEW = 16
 
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
@@ -39,6 +41,16 @@ def dump(data: object) -> str:
 def dump_evidence(evidence: Evidence) -> str:
     """The JSON of ``evidence.to_json()``, without the deep copies on the way."""
     return _encode({name: getattr(evidence, name) for name in Evidence.__slots__})
+
+
+def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]:
+    """A condition that a column is one of some numbers, and its parameters.
+
+    A few are written out, which SQLite looks up faster; many travel as one JSON array.
+    """
+    if len(numbers) <= _FEW:
+        return f"{column} IN ({','.join('?' * len(numbers))})", tuple(numbers)
+    return f"{column} IN (SELECT value FROM json_each(?))", (dump(list(numbers)),)
 
 
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:

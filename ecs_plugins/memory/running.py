@@ -33,7 +33,7 @@ class Running:
         core = self._core
         with core.sleeping.hold(namespace):
             core.flush(namespace)
-            if core.has_expired():
+            if core.wants_purge():
                 self._editing.purge()
             return Sleeping(
                 core.database, config=core.config, dimension=core.dimension, utility=core.utility

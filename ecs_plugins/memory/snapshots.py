@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import sqlite3
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +191,13 @@ class SnapshotStore:
                 f"a snapshot of erased memories could not be deleted: {error}; "
                 f"delete the folder {self.directory}"
             ) from error
+
+    def remove_unknown(self, known: Collection[str]) -> None:
+        """Delete files that the database does not name; a writer that is at it writes anew."""
+        if self.directory.is_dir():
+            for file in self.directory.iterdir():
+                if file.name not in known:
+                    file.unlink(missing_ok=True)
 
     def _remove_files(self, stem: str, *, keep: str = "") -> None:
         if not self.directory.is_dir():

@@ -18,7 +18,13 @@ from ecs_plugins.memory.types import HotItem
 
 
 def undo(
-    connection: sqlite3.Connection, sleep: int, *, config: MemoryConfig, dimension: int, now: float
+    connection: sqlite3.Connection,
+    sleep: int,
+    *,
+    config: MemoryConfig,
+    dimension: int,
+    retention: float | None,
+    now: float,
 ) -> Namespace:
     """Put both tiers back to where they were before a sleep phase.
 
@@ -26,14 +32,19 @@ def undo(
     away becomes a hot item of its own. What has been erased since then stays erased.
 
     Raises:
-        InvalidInputError: There is no such sleep phase, it has been undone, or a later one of
-            the namespace stands.
+        InvalidInputError: There is no such sleep phase, it has been undone, a later one of the
+            namespace stands, or the log's retention has removed what it consumed.
     """
-    row = connection.execute("SELECT namespace, undone FROM sleeps WHERE id = ?", (sleep,))
+    row = connection.execute("SELECT namespace, undone, at FROM sleeps WHERE id = ?", (sleep,))
     found = row.fetchone()
     if found is None:
-        raise InvalidInputError(f"there is no sleep phase {sleep}; `decisions` lists them")
-    number, undone = found
+        raise InvalidInputError(f"there is no sleep phase {sleep}; `sleeps` lists them")
+    number, undone, at = found
+    if retention is not None and at < now - retention:
+        raise InvalidInputError(
+            f"sleep phase {sleep} is older than the log's retention of {retention} s; "
+            "what it consumed may be gone"
+        )
     if undone is not None:
         raise InvalidInputError(f"sleep phase {sleep} has been undone already")
     later = connection.execute(

@@ -27,7 +27,11 @@ from ecs_plugins.memory.types import (
     UtilityFunction,
 )
 
+NEWCOMER_RATE = 0.5
+"""Demand expected of a memory of which nothing is known, relative to the mean of the store."""
+
 PRIOR_OUTCOMES = 2.0
+"""Weight of the store's typical surprise, in outcomes, when a memory's own is estimated."""
 
 
 def utilities(
@@ -72,15 +76,16 @@ def utilities(
 def observed_utility(evidence: Sequence[Evidence], step: int, config: MemoryConfig) -> Floats:
     """Return the log of the rate at which each memory is in demand, in nats.
 
-    The prior of the Gamma-Poisson estimate is the mean rate over the memories given, so it needs
-    no setting and follows the stream.
+    The prior of the Gamma-Poisson estimate is one event at a fraction of the mean rate over the
+    memories given: it follows the stream, and expects less of a newcomer than of what has
+    already prevailed.
     """
     age = np.array([step - item.created for item in evidence], dtype=np.float64)
     exposure = effective_age(age, config.half_life)
     lag = np.array([step - item.updated for item in evidence], dtype=np.float64)
     demand = np.array([item.demand for item in evidence]) * 2.0 ** (-lag / config.half_life)
-    prior_rate = (float(demand.sum()) + 1.0) / (float(exposure.sum()) + 1.0)
-    return log_demand_rate(demand, exposure, prior_rate)
+    mean_rate = (float(demand.sum()) + 1.0) / (float(exposure.sum()) + 1.0)
+    return log_demand_rate(demand, exposure, NEWCOMER_RATE * mean_rate)
 
 
 def entropies(

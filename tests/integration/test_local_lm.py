@@ -40,7 +40,7 @@ def test_the_fast_path_equals_the_reference(bundled_lm) -> None:
     request = encode_request(runtime.encoder, asked(bundled_lm))
     everything = range(len(request.candidates))
     wanted, _ = runtime.engine.run(ScoringPath.REFERENCE, request, everything)
-    got, _ = runtime.engine.run(ScoringPath.SHARED_PREFIX, request, everything)
+    got, _ = runtime.engine.run(ScoringPath.CASCADE, request, everything)
     assert max(np.abs(wanted[key] - got[key]).max() for key in wanted) < 1e-4
 
 

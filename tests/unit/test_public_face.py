@@ -1,3 +1,5 @@
+import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -8,18 +10,41 @@ import ecs_plugins
 HEAVY = ("torch", "transformers", "langchain_core", "llama_index", "faiss", "sklearn")
 
 
-@pytest.mark.parametrize("module", ["ecs_plugins", "ecs_plugins.lm"])
+PACKAGES = (
+    "ecs_plugins",
+    "ecs_plugins.frontier",
+    "ecs_plugins.langchain",
+    "ecs_plugins.llama_index",
+    "ecs_plugins.lm",
+    "ecs_plugins.memory",
+    "ecs_plugins.ranking",
+    "ecs_plugins.shaping",
+)
+
+
+@pytest.mark.parametrize("module", PACKAGES)
 def test_importing_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
 
-def test_every_exported_name_resolves() -> None:
-    for name in ecs_plugins.__all__:
-        assert getattr(ecs_plugins, name) is not None
+@pytest.mark.parametrize("module", PACKAGES)
+def test_every_exported_name_resolves_and_is_listed(module: str) -> None:
+    package = importlib.import_module(module)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    assert set(package._EXPORTS) <= set(package.__all__)
+    assert dir(package) == sorted(package.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         ecs_plugins.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize("module", PACKAGES)
+def test_no_export_is_hidden_by_a_module_of_its_name(module: str) -> None:
+    package = importlib.import_module(module)
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert not modules & (set(package._EXPORTS) - {"errors"})

@@ -48,7 +48,6 @@ class Run:
         hit: Fraction of concept steps with a memory of the right label among the top 3,
             whatever its similarity (Hit@3).
         density: ``survival * concepts / capacity`` (the paper's Info Density).
-        curve: ``survival`` within consecutive windows of a fiftieth of the stream.
         expected_curve: The expected survival at each evaluated step.
     """
 
@@ -56,7 +55,6 @@ class Run:
     expected: float
     hit: float
     density: float
-    curve: tuple[float, ...]
     expected_curve: tuple[float, ...]
 
 
@@ -69,21 +67,47 @@ def policies() -> dict[str, PolicyFactory]:
     for name, cache in CACHES.items():
         table[name] = _cache_factory(cache, False)
         table[f"{name} + dedup"] = _cache_factory(cache, True)
-    for name, config in entropic_configs().items():
+    for name, config in (entropic_configs() | readings() | ablations()).items():
         table[name] = entropic_factory(config)
     return table
 
 
 def entropic_configs() -> dict[str, MemoryConfig]:
-    """Return the configurations of Entropic Memory that are reported, by name."""
+    """Return the configurations of Entropic Memory that run in every world, by name."""
+    return {
+        "Entropic, paper()": MemoryConfig.paper(),
+        "Entropic, default": bounded(MemoryConfig()),
+    }
+
+
+def readings() -> dict[str, MemoryConfig]:
+    """Return the paper's other readings, by name."""
     paper = MemoryConfig.paper
     return {
-        "Entropic, paper()": paper(),
         "Entropic, paper(hot 20)": paper(hot_capacity=20),
         "Entropic, paper(centroid)": paper(proposal="centroid"),
         "Entropic, paper(hot 20, centroid)": paper(hot_capacity=20, proposal="centroid"),
-        "Entropic, default": bounded(MemoryConfig()),
+        "Entropic, paper(no entropy)": paper(entropy_weight=0.0),
+        "Entropic, paper(softmax entropy)": paper(entropy="softmax"),
     }
+
+
+def ablations() -> dict[str, MemoryConfig]:
+    """Return the default configuration with one part taken out or exchanged, by name."""
+    default = bounded(MemoryConfig())
+    changes: dict[str, dict[str, object]] = {
+        "no entropy (lambda = 0)": {"entropy_weight": 0.0},
+        "entropy of outcome counts": {"entropy": "outcomes"},
+        "entropy of the embeddings (cluster variance)": {"entropy": "cluster_variance"},
+        "utility: cosine to recent queries": {"utility": "query_mean"},
+        "T = 0": {"temperature": 0.0},
+        "T = 1, not scaled": {"temperature": 1.0, "schedule": "constant"},
+        "contradiction: newest wins": {"contradiction": "newest"},
+        "contradiction: never overwrite": {"contradiction": "never"},
+        "no merging on arrival": {"on_add": "append", "hot_eviction": "fifo"},
+        "sleep every 100": {"sleep_every": 100},
+    }
+    return {f"Entropic, {name}": default.replace(**change) for name, change in changes.items()}
 
 
 def bounded(config: MemoryConfig) -> MemoryConfig:
@@ -133,16 +157,11 @@ def simulate(world: World, seed: int, factory: PolicyFactory) -> Run:
         policy.observe(Moment(step, vector, label, similarities, recalled))
     asked = source.concepts >= 0
     survival = float(correct[asked].mean())
-    windows = np.array_split(np.arange(world.steps), 50)
     return Run(
         survival=survival,
         expected=float(np.mean(expected)),
         hit=float(hits[asked].mean()),
         density=survival * CONCEPTS / CAPACITY,
-        curve=tuple(
-            float(correct[window][asked[window]].mean()) if asked[window].any() else float("nan")
-            for window in windows
-        ),
         expected_curve=tuple(expected),
     )
 

@@ -10,7 +10,7 @@ import torch
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
-DEFAULT_TOKEN_BUDGET = 768
+DEFAULT_TOKEN_BUDGET = 2048
 
 
 @dataclass

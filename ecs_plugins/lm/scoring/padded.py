@@ -7,6 +7,7 @@ its layers are: sliding windows, ALiBi, recurrent states.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ecs_plugins.lm.scoring.budget import TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, Scored
@@ -17,7 +18,7 @@ def score(runner: Runner, prefix: Ids, paths: Sequence[Path], budget: TokenBudge
     """Log-probabilities of every path's scored tokens, in nats."""
     results: dict[int, Logprobs] = {}
     computed = 0
-    fixed = {"use_cache": False} if "use_cache" in runner.takes else {}
+    fixed: dict[str, Any] = {"use_cache": False} if "use_cache" in runner.takes else {}
 
     def length(index: int) -> int:
         return len(prefix) + len(paths[index].ids) - 1

@@ -9,18 +9,21 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 import torch
 
 from ecs_plugins.errors import ModelError, ScoringError
-from ecs_plugins.lm.scoring import padded, reference, shared_prefix
+from ecs_plugins.lm.scoring import packed, padded, reference
 from ecs_plugins.lm.scoring.budget import DEFAULT_TOKEN_BUDGET, TokenBudget
+from ecs_plugins.lm.scoring.cascade import CascadeForward
+from ecs_plugins.lm.scoring.masked import MaskedForward
+from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
 from ecs_plugins.lm.scoring.profile import ModelProfile
 from ecs_plugins.lm.scoring.request import (
     Continuation,
-    Ids,
     Logprobs,
     Path,
     Scored,
@@ -29,15 +32,27 @@ from ecs_plugins.lm.scoring.request import (
 )
 from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory
 
-_CHECK_TOKENS = 24
+Scores = dict[tuple[int, int], Logprobs]
+"""Log-probabilities of the scored tokens by (candidate, continuation)."""
+
+_CHECK_TOKENS = 72
+"""Long enough for a prefix that is kept and a passage that is shared."""
+
+
+_CHECK_BUDGET = 30
+"""So small that the prefix of the check is computed in pieces and its paths in several packs."""
 
 
 class ScoringPath(StrEnum):
     """The ways to one result, fastest first."""
 
-    SHARED_PREFIX = "shared_prefix"
+    CASCADE = "cascade"
+    MASKED = "masked"
     PADDED = "padded"
     REFERENCE = "reference"
+
+
+_PACKED = (ScoringPath.CASCADE, ScoringPath.MASKED)
 
 
 class ScoringEngine:
@@ -48,9 +63,13 @@ class ScoringEngine:
         profile: What its configuration allows.
     """
 
-    def __init__(self, runner: Runner, profile: ModelProfile) -> None:
+    def __init__(
+        self, runner: Runner, profile: ModelProfile, cache_bytes: int = DEFAULT_CACHE_BYTES
+    ) -> None:
         self.runner = runner
         self.profile = profile
+        self.cache = PrefixCache(cache_bytes)
+        self._forwards: dict[ScoringPath, packed.PackedForward] = {}
         self._affordable = sys.maxsize
         self._failures: dict[ScoringPath, str] = {}
         self._checked: set[ScoringPath] = set()
@@ -59,36 +78,45 @@ class ScoringEngine:
 
     def score(
         self,
-        request: TokenRequest,
+        requests: Sequence[TokenRequest],
         *,
         window: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
-    ) -> EngineResult:
-        """Score one request on the best path that can be trusted.
+    ) -> list[EngineResult]:
+        """Score requests together, each on the best path that can be trusted.
 
         Args:
-            request: What to score.
+            requests: What to score.
             window: The longest prompt, if shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
 
         Raises:
-            InvalidInputError: The prefix leaves no room for a continuation.
+            InvalidInputError: A prefix leaves no room for a continuation.
             ScoringError: The model's numbers are not finite, or memory does not suffice for a
                 single path.
             ModelError: The model is not causal.
         """
         window = min(window or self.profile.window, self.profile.window)
-        request.require_room(window)
-        unscored = _beyond_window(request, window)
-        fitting = [k for k in range(len(request.candidates)) if k not in unscored]
-        if not fitting:
-            return EngineResult({}, unscored, 0)
-        path = self._plan(max(request.length(k) for k in fitting))
+        results = [EngineResult({}, {}, 0) for _ in requests]
+        planned: dict[ScoringPath, list[int]] = {}
+        for n, request in enumerate(requests):
+            request.require_room(window)
+            results[n].unscored.update(_beyond_window(request, window))
+            fitting = results[n].fitting(request)
+            if fitting:
+                path = self._plan(max(request.length(k) for k in fitting))
+                planned.setdefault(path, []).append(n)
         budget = TokenBudget(min(token_budget, self._affordable))
-        scores, computed = self.run(path, request, fitting, budget)
+        for path, indices in planned.items():
+            work = [(requests[n], results[n].fitting(requests[n])) for n in indices]
+            for n, (scores, computed) in zip(
+                indices, self.run_together(path, work, budget), strict=True
+            ):
+                results[n].scores.update(scores)
+                results[n].computed_tokens = computed
         if budget.shrunk:
             self._affordable = budget.tokens
-        return EngineResult(scores, unscored, computed)
+        return results
 
     def warm_up(self) -> None:
         """Run the self-check of the path that short prompts take."""
@@ -100,44 +128,64 @@ class ScoringEngine:
         request: TokenRequest,
         candidates: Sequence[int],
         budget: TokenBudget | None = None,
-    ) -> tuple[dict[tuple[int, int], Logprobs], int]:
+    ) -> tuple[Scores, int]:
         """Score some candidates on a given path, without planning or checking it.
 
         Returns:
             Log-probabilities by (candidate, continuation), over its scored tokens, and the
             number of tokens computed.
         """
-        where: dict[Path, list[tuple[int, int]]] = {}
-        for k in candidates:
-            for m, continuation in enumerate(request.continuations):
-                key = path_of(request.candidates[k], continuation)
-                where.setdefault(key, []).append((k, m))
-        paths = list(where)
-        result = self._run(path, request.prefix, paths, budget or TokenBudget())
-        for logprobs in result.logprobs:
-            if np.isnan(logprobs).any() or np.isposinf(logprobs).any():
-                raise ScoringError(
-                    f"{self.runner.name} returned NaN log-probabilities"
-                    f"{f' for {request.name}' if request.name else ''}; its weights are broken "
-                    f"or {self.runner.dtype} overflows: load it with dtype='float32'"
-                )
-        scores = {
-            key: logprobs
-            for path_, logprobs in zip(paths, result.logprobs, strict=True)
-            for key in where[path_]
-        }
-        return scores, result.computed_tokens
+        return self.run_together(path, [(request, candidates)], budget or TokenBudget())[0]
+
+    def run_together(
+        self,
+        path: ScoringPath,
+        work: Sequence[tuple[TokenRequest, Sequence[int]]],
+        budget: TokenBudget,
+    ) -> list[tuple[Scores, int]]:
+        """Like `run`, for candidates of several requests."""
+        where: list[dict[Path, list[tuple[int, int]]]] = []
+        for request, candidates in work:
+            keys: dict[Path, list[tuple[int, int]]] = {}
+            for k in candidates:
+                for m, continuation in enumerate(request.continuations):
+                    keys.setdefault(path_of(request.candidates[k], continuation), []).append((k, m))
+            where.append(keys)
+        batches = [
+            packed.Batch(request.prefix, tuple(keys))
+            for (request, _), keys in zip(work, where, strict=True)
+        ]
+        out: list[tuple[Scores, int]] = []
+        scored = self._run(path, batches, budget)
+        for (request, _), keys, result in zip(work, where, scored, strict=True):
+            for logprobs in result.logprobs:
+                self._require_finite(logprobs, request.name)
+            scores = {
+                key: logprobs
+                for same, logprobs in zip(keys.values(), result.logprobs, strict=True)
+                for key in same
+            }
+            out.append((scores, result.computed_tokens))
+        return out
+
+    def _require_finite(self, logprobs: Logprobs, name: str) -> None:
+        if np.isnan(logprobs).any() or np.isposinf(logprobs).any():
+            raise ScoringError(
+                f"{self.runner.name} returned NaN log-probabilities"
+                f"{f' for {name}' if name else ''}; its weights are broken "
+                f"or {self.runner.dtype} overflows: load it with dtype='float32'"
+            )
 
     def _run(
-        self, path: ScoringPath, prefix: Ids, paths: Sequence[Path], budget: TokenBudget
-    ) -> Scored:
+        self, path: ScoringPath, batches: Sequence[packed.Batch], budget: TokenBudget
+    ) -> list[Scored]:
         with torch.inference_mode():
             try:
-                if path is ScoringPath.SHARED_PREFIX:
-                    return shared_prefix.score(self.runner, prefix, paths, budget)
+                if path in _PACKED:
+                    return packed.score(self._forward(path), batches, budget, self.cache)
                 if path is ScoringPath.PADDED:
-                    return padded.score(self.runner, prefix, paths, budget)
-                return reference.score(self.runner, prefix, paths)
+                    return [padded.score(self.runner, *batch, budget) for batch in batches]
+                return [reference.score(self.runner, *batch) for batch in batches]
             except Exception as error:
                 if is_out_of_memory(error) and not isinstance(error, ScoringError):
                     raise ScoringError(
@@ -146,26 +194,36 @@ class ScoringEngine:
                     ) from error
                 raise
 
+    def _forward(self, path: ScoringPath) -> packed.PackedForward:
+        if path not in self._forwards:
+            made = CascadeForward if path is ScoringPath.CASCADE else MaskedForward
+            self._forwards[path] = made(self.runner)
+        return self._forwards[path]
+
     def _plan(self, length: int) -> ScoringPath:
         """The fastest path that configuration and self-check allow at this length."""
         self._check_causal()
-        for path in (ScoringPath.SHARED_PREFIX, ScoringPath.PADDED):
+        for path in (*_PACKED, ScoringPath.PADDED):
             reason = self._against(path, length) or self._self_check(path)
             if reason is None:
                 return path
-            if reason not in self._warned:
+            # The masked path shares as much as the cascade, so losing the cascade is no news.
+            if path is not ScoringPath.CASCADE and reason not in self._warned:
                 self._warned.add(reason)
+                what = "a shared prefix" if path is ScoringPath.MASKED else "batches"
                 warnings.warn(
-                    f"{self.runner.name}: scoring without {path.replace('_', ' ')} (slower, the "
-                    f"same result), because {reason}",
+                    f"{self.runner.name}: scoring without {what} (slower, the same result), "
+                    f"because {reason}",
                     RuntimeWarning,
                     stacklevel=5,
                 )
         return ScoringPath.REFERENCE
 
     def _against(self, path: ScoringPath, length: int) -> str | None:
-        if path is ScoringPath.SHARED_PREFIX:
-            return self.profile.against_sharing(length)
+        if path is ScoringPath.CASCADE:
+            return self.profile.against_cascading(length)
+        if path is ScoringPath.MASKED:
+            return self.profile.against_masking(length)
         return self.profile.against_batching(length)
 
     def _self_check(self, path: ScoringPath) -> str | None:
@@ -174,28 +232,36 @@ class ScoringEngine:
             return self._failures.get(path)
         length = _CHECK_TOKENS
         while length >= 6 and self._against(path, length):
-            length //= 2
+            length -= max(1, length // 8)
         if length >= 6:
-            error = self._error_of(path, _check_request(length, self._vocabulary()))
-            if error > (tolerance := _tolerance(self.runner)):
-                self._failures[path] = (
-                    f"its self-check against the reference is off by {error:.2g} nats per token "
-                    f"(tolerance {tolerance:g})"
-                )
+            failure = self._difference(path, _check_request(length, self._vocabulary()))
+            if failure is not None:
+                self._failures[path] = failure
         self._checked.add(path)
         return self._failures.get(path)
 
-    def _error_of(self, path: ScoringPath, request: TokenRequest) -> float:
+    def _difference(self, path: ScoringPath, request: TokenRequest) -> str | None:
+        """What a path gets wrong against the reference, if anything."""
         everything = range(len(request.candidates))
         wanted, _ = self.run(ScoringPath.REFERENCE, request, everything)
+        cache, self.cache = self.cache, PrefixCache()
         try:
-            got, _ = self.run(path, request, everything)
-        except (ScoringError, RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-            # A model that cannot be called this way at all.
-            return float("inf")
+            got, _ = self.run(path, request, everything, TokenBudget(_CHECK_BUDGET))
+        except ScoringError as refusal:
+            return str(refusal)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as failure:
+            return f"the model cannot be called this way ({type(failure).__name__}: {failure})"
+        finally:
+            self.cache = cache
         errors = np.concatenate([np.abs(wanted[key] - got[key]) for key in wanted])
         # Rounding to 16 bits makes single tokens noisy; a wrong path is wrong on average.
-        return float(errors.max() if self.runner.dtype == torch.float32 else errors.mean())
+        error = float(errors.max() if self.runner.dtype == torch.float32 else errors.mean())
+        if error <= (tolerance := _tolerance(self.runner)):
+            return None
+        return (
+            f"its self-check against the reference is off by {error:.2g} nats per token "
+            f"(tolerance {tolerance:g})"
+        )
 
     def _check_causal(self) -> None:
         """A later token must not change what an earlier one is predicted with."""
@@ -219,20 +285,17 @@ class ScoringEngine:
         return int(self.runner.model.config.get_text_config().vocab_size)
 
 
+@dataclass(slots=True)
 class EngineResult:
     """Log-probabilities by (candidate, continuation), reasons by unscored candidate, tokens."""
 
-    __slots__ = ("computed_tokens", "scores", "unscored")
+    scores: Scores
+    unscored: dict[int, str]
+    computed_tokens: int
 
-    def __init__(
-        self,
-        scores: dict[tuple[int, int], Logprobs],
-        unscored: dict[int, str],
-        computed_tokens: int,
-    ) -> None:
-        self.scores = scores
-        self.unscored = unscored
-        self.computed_tokens = computed_tokens
+    def fitting(self, request: TokenRequest) -> list[int]:
+        """The candidates that can be scored."""
+        return [k for k in range(len(request.candidates)) if k not in self.unscored]
 
 
 def _beyond_window(request: TokenRequest, window: int) -> dict[int, str]:
@@ -259,13 +322,13 @@ def _check_ids(number: int, vocabulary: int) -> list[int]:
 
 def _check_request(length: int, vocabulary: int) -> TokenRequest:
     """Every trait that a path can get wrong, in prompts of at most ``length`` tokens."""
+    half, third = length // 2, length // 3
     ids = tuple(_check_ids(2 * length, vocabulary))
-    third = length // 3
-    prefix, rest = ids[:third], ids[third:]
-    head, tails = rest[:1], (rest[1:third], rest[third : third + 1])
+    prefix, passage, rest = ids[:half], ids[half : half + third], ids[half + third :]
+    head, tails = rest[:1], (rest[1 : length - half - third], rest[2:3])
     return TokenRequest(
         prefix=prefix,
-        candidates=((), rest[-third:], rest[-third : -third // 2], rest[-2 * third : -third]),
+        candidates=((), passage, passage[: -third // 6]),
         continuations=tuple(
             Continuation(head + tail, ((0, 1), (1, 1 + len(tail)))) for tail in tails
         ),

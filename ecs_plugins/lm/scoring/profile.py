@@ -33,20 +33,28 @@ class ModelProfile:
 
     Attributes:
         window: The longest prompt that the model takes, in tokens.
-        sharing: Obstacles to computing a prefix once and packing what follows it.
+        cascading: Obstacles to cascade attention.
+        masking: Obstacles to packed rows under a tree mask.
+        sharing: Obstacles to computing a prefix once, whatever the attention.
         batching: Obstacles to batches of different lengths.
         pads_on_the_left: Whether prompts of different lengths can be generated from together:
             recurrent states and key-counting biases see the padding.
     """
 
     window: int
+    cascading: tuple[Obstacle, ...] = ()
+    masking: tuple[Obstacle, ...] = ()
     sharing: tuple[Obstacle, ...] = ()
     batching: tuple[Obstacle, ...] = ()
     pads_on_the_left: bool = True
 
-    def against_sharing(self, length: int) -> str | None:
-        """Why prompts of this length cannot share a prefix, if so."""
-        return _first((*self.sharing, *self.batching), length)
+    def against_cascading(self, length: int) -> str | None:
+        """Why cascade attention cannot be used for prompts of this length, if so."""
+        return _first((*self.sharing, *self.cascading, *self.batching), length)
+
+    def against_masking(self, length: int) -> str | None:
+        """Why a tree mask cannot be used for prompts of this length, if so."""
+        return _first((*self.sharing, *self.masking, *self.batching), length)
 
     def against_batching(self, length: int) -> str | None:
         """Why prompts of this length cannot be padded to a batch, if so."""
@@ -62,9 +70,11 @@ def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: i
         tokenizer_limit: The tokenizer's ``model_max_length``, used if the model names no window.
     """
     config = model.config.get_text_config()
-    sharing = (*_layers(model, config), *_positions(config, takes), *_attention(model, takes))
+    sharing = (*_layers(model, config), *_positions(config, takes))
     return ModelProfile(
         window=_window(config, tokenizer_limit),
+        cascading=tuple(_cascade(model, takes)),
+        masking=tuple(_mask(model, takes)),
         sharing=sharing,
         batching=tuple(_rope(config)),
         pads_on_the_left=all(obstacle.beyond for obstacle in sharing),
@@ -114,7 +124,20 @@ def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
     return []
 
 
-def _attention(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
+def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
+    out: list[Obstacle] = []
+    if not getattr(model, "_supports_attention_backend", False):
+        out.append(Obstacle("its attention cannot be replaced"))
+    if "logits_to_keep" not in takes:
+        out.append(Obstacle("it computes the logits of every row"))
+    if model.device.type not in ("cpu", "cuda"):
+        out.append(Obstacle(f"no attention kernel for {model.device.type} returns its weights"))
+    if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
+        out.append(Obstacle("it is spread over several devices"))
+    return out
+
+
+def _mask(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
     out: list[Obstacle] = []
     if "past_key_values" not in takes:
         out.append(Obstacle("it has no key-value cache"))

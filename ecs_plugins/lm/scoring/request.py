@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,29 @@ class TokenRequest:
                 f"{f' (in {self.name})' if self.name else ''}: shorten the context or the question"
             )
 
+    def truncated(self, window: int, lead: int = 0) -> TokenRequest:
+        """The request with its prefix cut from the left, where it is too long.
+
+        As much is cut as lets the longest candidate that could fit at all be scored.
+
+        Args:
+            window: The longest prompt.
+            lead: Tokens at the head of the prefix that are kept whatever is cut.
+        """
+        behind = [len(c) + self.longest_continuation for c in self.candidates]
+        possible = [length for length in behind if length + lead < window]
+        if not possible or len(self.prefix) + max(possible) <= window:
+            return self
+        kept = window - max(possible) - lead
+        warnings.warn(
+            f"a prefix of {len(self.prefix)} tokens was cut from the left to {kept + lead}"
+            f"{f' (in {self.name})' if self.name else ''}: with {max(possible)} tokens behind it "
+            f"it exceeds the model's window of {window}",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return replace(self, prefix=self.prefix[:lead] + self.prefix[-kept:])
+
     def length(self, candidate: int) -> int:
         """Tokens from the head of the prefix to the end of the longest continuation."""
         return len(self.prefix) + len(self.candidates[candidate]) + self.longest_continuation
@@ -80,11 +103,17 @@ class Scored(NamedTuple):
     computed_tokens: int
 
 
-def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading ids two sequences share."""
-    shared = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        shared += 1
+def common_length(a: Ids, b: Ids) -> int:
+    """How many leading ids two sequences share.
+
+    By bisection over slices, which compare at the speed of memory: contexts have thousands of
+    tokens and are compared often.
+    """
+    shared, beyond = 0, min(len(a), len(b)) + 1
+    while beyond - shared > 1:
+        middle = (shared + beyond) // 2
+        if a[shared:middle] == b[shared:middle]:
+            shared = middle
+        else:
+            beyond = middle
     return shared

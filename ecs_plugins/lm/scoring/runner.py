@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.scoring.request import Logprobs
 
-_ROWS_AT_ONCE = 256
+_NORMALISED_AT_ONCE = 2**19
+"""Logits per chunk of the log-softmax: few enough to stay in a processor's cache."""
 _LOGITS_AT_ONCE = 2**26
 
 
@@ -49,26 +49,53 @@ class Runner:
         tensor = torch.tensor(ids, dtype=torch.long, device=self.device)
         return tensor if tensor.ndim == 2 else tensor.unsqueeze(0)
 
-    def logits(self, input_ids: torch.Tensor, rows: Sequence[int], **kwargs: Any) -> torch.Tensor:
-        """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head."""
+    def logits(
+        self,
+        input_ids: torch.Tensor,
+        rows: Sequence[int],
+        *,
+        model: PreTrainedModel | None = None,
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head.
+
+        Args:
+            input_ids: ``[batch, length]``.
+            rows: Positions.
+            model: A twin to run instead of the model.
+            **kwargs: For the forward call.
+        """
+        model = self.model if model is None else model
         keep = torch.tensor(rows, dtype=torch.long, device=self.device)
         if "logits_to_keep" in self.takes:
-            out = self.model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
+            out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)
-        return torch.as_tensor(self.model(input_ids=input_ids, **kwargs).logits[:, keep])
+        return torch.as_tensor(model(input_ids=input_ids, **kwargs).logits[:, keep])
 
 
-def target_logprobs(logits: torch.Tensor, targets: Sequence[int]) -> Logprobs:
-    """Natural-log probability of ``targets[i]`` under row i of ``logits`` ``[n, vocabulary]``."""
+def target_logprobs(
+    logits: torch.Tensor, targets: Sequence[int], rows: Sequence[int] | None = None
+) -> Logprobs:
+    """Natural-log probabilities of tokens.
+
+    Args:
+        logits: ``[n, vocabulary]``.
+        targets: Token ids.
+        rows: The row of ``logits`` that predicts each target; row i for the i-th by default.
+
+    Returns:
+        float32, ``[len(targets)]``, in nats.
+    """
     wanted = torch.tensor(targets, dtype=torch.long, device=logits.device)
-    parts: list[torch.Tensor] = []
-    for at in range(0, logits.shape[0], _ROWS_AT_ONCE):
-        rows = logits[at : at + _ROWS_AT_ONCE].float()
-        chosen = rows.gather(1, wanted[at : at + _ROWS_AT_ONCE, None])[:, 0]
-        parts.append(chosen - rows.logsumexp(dim=-1))
-    if not parts:
-        return np.zeros(0, dtype=np.float32)
-    result: Logprobs = torch.cat(parts).cpu().numpy()
+    row = torch.tensor(range(len(targets)) if rows is None else rows, device=logits.device)
+    chosen = torch.empty(len(targets), dtype=torch.float32, device=logits.device)
+    normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
+    step = max(1, _NORMALISED_AT_ONCE // logits.shape[1])
+    for at in range(0, logits.shape[0], step):
+        normaliser[at : at + step] = logits[at : at + step].float().logsumexp(dim=-1)
+    if targets:
+        chosen = logits[row, wanted].float() - normaliser[row]
+    result: Logprobs = chosen.cpu().numpy()
     return result
 
 

@@ -11,7 +11,7 @@ from ecs_plugins.errors import InvalidInputError, ModelError, ScoringError
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.runtime import encode_request
-from ecs_plugins.lm.scoring import shared_prefix
+from ecs_plugins.lm.scoring import packed
 from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
@@ -44,6 +44,10 @@ def request(prefix="The market was closed.\n", passages=PASSAGES, answers=(" Par
     )
 
 
+NOT_CASCADING = ("gemma2",)
+"""Families whose attention is soft-capped; they share a prefix under a tree mask."""
+
+
 def engine(family):
     runner = Runner(model(family), family)
     return ScoringEngine(runner, profile_of(model(family), runner.takes, 10**30))
@@ -69,7 +73,7 @@ def test_the_planned_path_equals_the_reference(family, tokens, prefix) -> None:
     everything = range(len(asked.candidates))
     wanted, _ = under_test.run(ScoringPath.REFERENCE, asked, everything)
     assert np.std(np.concatenate(list(wanted.values()))) > 0.5
-    got = under_test.score(asked)
+    (got,) = under_test.score([asked])
     assert largest_difference(wanted, got.scores) < TOLERANCE
 
 
@@ -80,7 +84,9 @@ def test_the_token_budget_changes_no_score(family, budget) -> None:
     under_test = engine(family)
     everything = range(len(asked.candidates))
     wanted, _ = under_test.run(ScoringPath.REFERENCE, asked, everything)
-    for path in (ScoringPath.SHARED_PREFIX, ScoringPath.PADDED):
+    for path in (ScoringPath.CASCADE, ScoringPath.MASKED, ScoringPath.PADDED):
+        if path is ScoringPath.CASCADE and family in NOT_CASCADING:
+            continue
         got, _ = under_test.run(path, asked, everything, TokenBudget(budget))
         assert largest_difference(wanted, got) < TOLERANCE
 
@@ -96,7 +102,7 @@ def test_answers_of_one_and_of_thirty_tokens_behind_prefixes_of_any_length(lengt
     )
     under_test = engine("llama")
     wanted, _ = under_test.run(ScoringPath.REFERENCE, asked, range(3))
-    got, _ = under_test.run(ScoringPath.SHARED_PREFIX, asked, range(3))
+    got, _ = under_test.run(ScoringPath.CASCADE, asked, range(3))
     assert largest_difference(wanted, got) < TOLERANCE
 
 
@@ -119,7 +125,9 @@ def test_ignoring_a_sliding_window_would_be_noticed(family) -> None:
     asked = encoded("byte_level", request())
     under_test = engine(family)
     wanted, _ = under_test.run(ScoringPath.REFERENCE, asked, range(3))
-    naive, _ = under_test.run(ScoringPath.SHARED_PREFIX, asked, range(3))
+    with pytest.raises(ScoringError, match="slides over a window"):
+        under_test.run(ScoringPath.CASCADE, asked, range(3))
+    naive, _ = under_test.run(ScoringPath.MASKED, asked, range(3))
     assert largest_difference(wanted, naive) > 0.05
 
 
@@ -127,30 +135,38 @@ def test_positions_that_do_not_restart_would_be_noticed(monkeypatch) -> None:
     asked = encoded("byte_level", request())
     under_test = engine("llama")
     wanted, _ = under_test.run(ScoringPath.REFERENCE, asked, range(4))
-    build = shared_prefix.TokenTree.__init__
+    plant = packed.plant
 
-    def running_positions(self, paths):
-        build(self, paths)
-        self.depths = list(range(len(self.tokens)))
+    def running_positions(paths):
+        forest = plant(paths)
+        forest.depths = list(range(len(forest.tokens)))
+        return forest
 
-    monkeypatch.setattr(shared_prefix.TokenTree, "__init__", running_positions)
-    wrong, _ = under_test.run(ScoringPath.SHARED_PREFIX, asked, range(4))
+    monkeypatch.setattr(packed, "plant", running_positions)
+    wrong, _ = under_test.run(ScoringPath.CASCADE, asked, range(4))
     assert largest_difference(wanted, wrong) > 0.05
+
+
+@pytest.mark.parametrize("family", SHARING)
+def test_a_model_cascades_unless_its_attention_cannot(family) -> None:
+    under_test = engine(family)
+    planned = under_test._plan(60)
+    expected = ScoringPath.MASKED if family in NOT_CASCADING else ScoringPath.CASCADE
+    assert planned is expected
 
 
 def test_a_failed_self_check_falls_back_with_one_warning(monkeypatch) -> None:
     asked = encoded("byte_level", request())
     wanted, _ = engine("llama").run(ScoringPath.REFERENCE, asked, range(6))
-    honest = shared_prefix.score
+    honest = packed.score
 
     def off_by_a_tenth(*args):
-        result = honest(*args)
-        return result._replace(logprobs=[x + 0.1 for x in result.logprobs])
+        return [r._replace(logprobs=[x + 0.1 for x in r.logprobs]) for r in honest(*args)]
 
-    monkeypatch.setattr(shared_prefix, "score", off_by_a_tenth)
+    monkeypatch.setattr(packed, "score", off_by_a_tenth)
     under_test = engine("llama")
     with pytest.warns(RuntimeWarning, match="self-check.*off by 0.1") as caught:
-        got, _ = under_test.score(asked), under_test.score(asked)
+        (got,), _ = under_test.score([asked]), under_test.score([asked])
     assert len(caught) == 1
     assert largest_difference(wanted, got.scores) < TOLERANCE
 
@@ -159,9 +175,9 @@ def test_a_window_is_an_obstacle_only_beyond_it() -> None:
     short = TokenRequest((5, 6), ((), (7,)), (Continuation((8, 9), ((0, 2),)),))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        engine("mistral_window").score(short)
+        engine("mistral_window").score([short])
     with pytest.warns(RuntimeWarning, match="slides over a window of 12"):
-        engine("mistral_window").score(encoded("byte_level", request()))
+        engine("mistral_window").score([encoded("byte_level", request())])
 
 
 def test_the_fast_path_is_taken_and_computes_fewer_tokens() -> None:
@@ -169,7 +185,7 @@ def test_the_fast_path_is_taken_and_computes_fewer_tokens() -> None:
     under_test = engine("llama")
     everything = range(len(asked.candidates))
     _, plain = under_test.run(ScoringPath.REFERENCE, asked, everything)
-    assert under_test.score(asked).computed_tokens < plain / 2
+    assert under_test.score([asked])[0].computed_tokens < plain / 2
 
 
 def test_computed_tokens_are_those_that_passed_through_the_model(monkeypatch) -> None:
@@ -183,7 +199,7 @@ def test_computed_tokens_are_those_that_passed_through_the_model(monkeypatch) ->
         return forward(input_ids, *args, **kwargs)
 
     monkeypatch.setattr(under_test.runner, "logits", counted)
-    result = under_test.score(encoded("byte_level", request()), token_budget=60)
+    (result,) = under_test.score([encoded("byte_level", request())], token_budget=60)
     assert len(passed) > 2
     assert result.computed_tokens == sum(passed)
 
@@ -192,12 +208,12 @@ def test_a_duplicate_candidate_is_scored_once() -> None:
     under_test = engine("llama")
     one = TokenRequest((5,), ((7, 8),), (Continuation((9,), ((0, 1),)),))
     three = TokenRequest((5,), ((7, 8),) * 3, one.continuations)
-    once, again = under_test.score(one), under_test.score(three)
+    (once,), (again,) = under_test.score([one]), under_test.score([three])
     assert again.computed_tokens == once.computed_tokens
     assert [again.scores[k, 0] for k in range(3)] == [once.scores[0, 0]] * 3
 
 
-@pytest.mark.parametrize("path", [ScoringPath.SHARED_PREFIX, ScoringPath.PADDED])
+@pytest.mark.parametrize("path", [ScoringPath.CASCADE, ScoringPath.MASKED, ScoringPath.PADDED])
 def test_running_out_of_memory_halves_the_budget_and_goes_on(monkeypatch, path) -> None:
     asked = encoded("byte_level", request())
     under_test = engine("llama")
@@ -226,7 +242,7 @@ def test_memory_for_not_even_one_path_is_a_scoring_error(monkeypatch) -> None:
 
     monkeypatch.setattr(under_test.runner, "logits", never)
     with pytest.raises(ScoringError, match="out of memory"):
-        under_test.run(ScoringPath.SHARED_PREFIX, encoded("byte_level", request()), [0])
+        under_test.run(ScoringPath.CASCADE, encoded("byte_level", request()), [0])
 
 
 def test_nan_logits_are_an_error_that_names_the_model() -> None:
@@ -307,7 +323,7 @@ def test_half_precision_is_close_to_its_own_reference() -> None:
     wanted, _ = under_test.run(ScoringPath.REFERENCE, asked, range(6))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        got = under_test.score(asked).scores
+        got = under_test.score([asked])[0].scores
     differences = np.concatenate([np.abs(wanted[key] - got[key]) for key in wanted])
     assert differences.mean() < 0.1
 

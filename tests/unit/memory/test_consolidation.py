@@ -43,9 +43,32 @@ def test_a_single_observation_waits_for_support():
     assert plan.consumed == ()
 
 
-def test_single_observations_fill_an_empty_store_when_asked():
-    plan = sleep([hot("m1", axis(0))], config=SMALL.replace(fill="all"))
-    assert kinds(plan) == ["insert"]
+FILLING = SMALL.replace(fill="all", hot_capacity=3, sleep_every=2)
+
+
+def test_single_observations_about_to_leave_fill_a_store_with_room():
+    plan = sleep([hot(f"m{i}", axis(i)) for i in range(3)], config=FILLING)
+    assert kinds(plan) == ["insert", "insert"]
+    assert plan.consumed == ("m0", "m1")
+
+
+def test_single_observations_compete_only_with_older_ones_of_their_kind():
+    store = [cold("old", axis(6), step=0), cold("asked", axis(7), step=0, support=2)]
+    plan = sleep([hot(f"m{i}", axis(i), step=90 + i) for i in range(3)], store, FILLING)
+    assert kinds(plan) == ["replace"]
+    assert [memory.id for memory in plan.removed] == ["old"]
+
+
+def test_a_supported_candidate_displaces_an_unsupported_memory_first():
+    store = [cold("new", axis(6), step=99), cold("weak", axis(7), step=0, support=2)]
+    plan = sleep([hot("m1", axis(2), support=2, step=50, demand=1.0)], store, FILLING)
+    assert plan.decisions[0].target_id == "new"
+
+
+def test_being_asked_for_counts_as_support():
+    asked = hot("m1", axis(2))
+    asked = replace(asked, evidence=replace(asked.evidence, hits=1, demand=1.0))
+    assert kinds(sleep([asked])) == ["insert"]
 
 
 def test_a_proposal_that_repeats_a_memory_reinforces_it():
@@ -66,10 +89,11 @@ def test_the_weakest_memory_is_displaced_by_one_in_more_demand():
 
 def test_a_candidate_of_contradicting_outcomes_is_rejected():
     config = SMALL.replace(temperature=0.0, entropy_weight=5.0)
-    torn = hot("m1", axis(2), support=4, demand=3.0, label="x")
-    outcomes = tuple((label, 1.0) for label in "wxyz")
-    torn = replace(torn, evidence=replace(torn.evidence, outcomes=outcomes))
-    steady = [cold(name, axis(i), demand=1.0, support=4, label="x") for i, name in enumerate("ab")]
+    torn = hot("m1", axis(2), support=4, demand=3.0, contradictions=3.0, surprise=9.0)
+    steady = [
+        cold(name, axis(i), demand=1.0, support=4, agreements=3.0, surprise=0.1)
+        for i, name in enumerate("ab")
+    ]
     assert kinds(sleep([torn], steady, config)) == ["reject"]
     assert kinds(sleep([torn], steady, config.replace(entropy_weight=0.0))) == ["replace"]
 

@@ -1,5 +1,7 @@
 import asyncio
 import multiprocessing
+import subprocess
+import sys
 import threading
 import time
 
@@ -235,9 +237,13 @@ def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
 def test_the_log_retention_keeps_memories(open_memory):
     memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1000.0))
     memory.add(["the boat is blue"] * 2, at=time.time() - 5000)
-    memory.sleep()
+    report = memory.sleep()
+    with memory._core.database.write() as connection:
+        connection.execute("UPDATE sleeps SET at = at - 5000")
     memory.purge()
-    memory.sleep()
+    assert memory.messages() == []
+    with pytest.raises(InvalidInputError, match="retention"):
+        memory.undo(report.id)
     assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
     assert memory.verify().ok
 
@@ -439,3 +445,12 @@ def test_the_paper_configuration_runs_against_the_store(open_memory):
     assert memory.stats().namespaces[0].hot == 20
     assert all(each.agrees for each in memory.replay())
     assert memory.verify().ok
+
+
+@pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])
+def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
+    code = (
+        f"{name}\nimport sys; print([m for m in ('torch', 'faiss', 'sklearn') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -213,3 +213,19 @@ def test_an_export_after_an_erasure_does_not_hold_it(db, open_memory):
     memory.add("a new start")
     memory.export(db.with_name("out.jsonl"))
     assert leftovers(db.parent) == []
+
+
+def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
+    db, open_memory, monkeypatch
+):
+    store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
+    config = MemoryConfig(on_add="append", hot_capacity=500)
+    memory = open_memory(store=store, config=config)
+    memory.add([f"subject{i} does thing{i}" for i in range(30)])
+    name = memory.add(SECRET)[0]
+    memory.compact()
+    monkeypatch.setattr(memory._core, "finish_erasure", lambda _: None)  # killed after the commit
+    memory.delete(name)
+    assert leftovers(db.parent)
+    open_memory(store=store, config=config)
+    assert leftovers(db.parent) == []

@@ -1,8 +1,12 @@
 import itertools
 import logging
+import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +14,7 @@ import pytest
 from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ModelError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.memory import IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
 
 MANUAL = StoreConfig(sleep="manual")
 GRAPH = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
@@ -366,3 +370,51 @@ def test_a_sleep_phase_that_others_keep_disturbing_still_ends(open_memory):
     assert report.attempts > 1
     assert {m.text for m in sleeper.memories()} >= {"A boat."}
     assert sleeper.verify().ok
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_read_only_directory_is_a_clear_error():
+    folder = Path(tempfile.mkdtemp())  # not below a folder that only its owner may enter
+    file = folder / "memory.db"
+    EntropicMemory.open(file, embedder=FakeEmbedder(32)).close()
+    file.chmod(0o444)
+    folder.chmod(0o555)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        if os.geteuid() == 0:
+            os.setuid(65534)  # permissions do not bind root
+        try:
+            EntropicMemory.open(file, embedder=FakeEmbedder(32)).add("text")
+            os.write(writer, b"written")
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    said = os.read(reader, 1000).decode()
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+    assert said.startswith("StorageError")
+    assert "writable" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_uses_the_memory_beside_its_parent(open_memory):
+    memory = open_memory()
+    memory.add("said by the parent")
+    memory.recall("said by the parent")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            memory.add("cats chase birds")
+            code = 0 if len(memory.recall("cats chase birds")) == 1 else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    memory.add("said by the parent again")
+    assert len(memory.messages()) == 3
+    assert memory.verify().ok

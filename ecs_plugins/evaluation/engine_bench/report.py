@@ -1,0 +1,135 @@
+"""The benchmark's tables and figures."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from ecs_plugins.evaluation.engine_bench import scorers
+from ecs_plugins.evaluation.engine_bench.measure import Ratio
+
+Results = dict[str, Any]
+_MS = 1000.0
+
+
+def markdown(results: Results) -> str:
+    """Every part that was measured, as Markdown tables."""
+    parts = [
+        _compare(results.get("compare", {})),
+        _growth(results.get("context", {}), "Growth with the context"),
+        _growth(results.get("number", {}), "Growth with the number of candidates"),
+        _questions(results.get("questions", {})),
+        _memory(results.get("memory", {})),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _table(title: str, head: list[str], rows: list[list[str]], note: str = "") -> str:
+    lines = [f"### {title}", ""]
+    lines.append("| " + " | ".join(head) + " |")
+    lines.append("|" + "---|" * len(head))
+    lines.extend("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([*lines, "", note, ""] if note else [*lines, ""])
+
+
+def _compare(part: Results) -> str:
+    if not part:
+        return ""
+    rows = []
+    notes = []
+    for label, found in part.items():
+        seconds = found["seconds_per_candidate"]
+        for name, values in seconds.items():
+            ratio = "1" if name == scorers.OURS else str(Ratio(**found["ratios"][name]))
+            off = found["difference"].get(name)
+            rows.append(
+                [
+                    label,
+                    name,
+                    f"{statistics.median(values) * _MS:.0f}",
+                    ratio,
+                    "" if off is None else f"{off:.1e}",
+                ]
+            )
+        share = found["floor_share"]
+        rate = statistics.median(found["sgemm_gflops"])
+        notes.append(
+            f"{label}: {found['repeats']} repeats; ours reaches {share:.0%} of the floor at "
+            f"{rate:.0f} GFLOP/s."
+        )
+        notes.extend(f"{label}: {name}: {why}." for name, why in found["left_out"].items())
+    head = ["setting", "scorer", "CPU ms per candidate", "times ours [95 %]", "off by (nats)"]
+    return _table("Beside the usual ways", head, rows, "  \n".join(notes))
+
+
+def _growth(part: Results, title: str) -> str:
+    rows = [
+        [
+            row["label"],
+            _median(row["cold"]),
+            _median(row["cached"]),
+            _median(row["naive"]),
+        ]
+        for grown in part.values()
+        for row in grown
+    ]
+    head = ["setting", "cold, CPU ms per candidate", "context cached", "naive loop"]
+    return _table(title, head, rows) if rows else ""
+
+
+def _questions(part: Results) -> str:
+    rows = [
+        [label, str(row["questions"]), str(Ratio(**row["ratio"]))]
+        for label, found in part.items()
+        for row in found
+    ]
+    head = ["setting", "questions", "together over one by one [95 %]"]
+    return _table("Several questions over one pool", head, rows) if rows else ""
+
+
+def _memory(part: Results) -> str:
+    names = list(dict.fromkeys(name for row in part.values() for name in row))
+    rows = [[label, *(_mib(row.get(name, "-")) for name in names)] for label, row in part.items()]
+    return _table("Peak memory over the model (MiB)", ["setting", *names], rows) if rows else ""
+
+
+def _median(values: list[float]) -> str:
+    return f"{statistics.median(values) * _MS:.1f}" if values else "-"
+
+
+def _mib(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.0f}"
+
+
+def figures(results: Results, out: Path) -> list[Path]:
+    """Growth with context and number of candidates, if matplotlib is installed.
+
+    Returns:
+        The files written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return []
+    written = []
+    for part, key, label in (
+        ("context", "context", "tokens of shared context"),
+        ("number", "candidates", "candidates"),
+    ):
+        for model, rows in results.get(part, {}).items():
+            figure = Figure(figsize=(5.5, 3.5), layout="constrained")
+            axes = figure.subplots()
+            x = [row["setting"][key] for row in rows]
+            for name in ("naive", "cold", "cached"):
+                if all(row[name] for row in rows):
+                    y = [statistics.median(row[name]) * _MS for row in rows]
+                    axes.plot(x, y, marker="o", label=name)
+            axes.set(xlabel=label, ylabel="CPU ms per candidate", yscale="log", title=model)
+            if part == "number":
+                axes.set_xscale("log")
+            axes.legend()
+            path = out / f"engine-{part}-{model}.png"
+            figure.savefig(path, dpi=150)
+            written.append(path)
+    return written

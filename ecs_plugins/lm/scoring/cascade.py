@@ -1,0 +1,283 @@
+"""Cascade attention: the fastest path. Exact, and without padding, masks or copies.
+
+A row of the packed forest attends to three kinds of keys, each as dense as flash attention
+wants it, and the partial results are merged by their log-sum-exp, which is exact (Hydragen,
+arXiv 2402.05099, Sec. 3.1):
+
+* the prefix, computed once and kept: one block per group of paths behind the same prefix;
+* every ancestor node: one block over all descendants of that node;
+* its own node: causal, one call per run of nodes of equal length.
+
+The function is registered with transformers' `AttentionInterface` and reached through a twin
+of the model that shares its weights. The plan travels as an argument of the forward call.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ecs_plugins.errors import ScoringError
+from ecs_plugins.lm.scoring.forest import Forest
+from ecs_plugins.lm.scoring.fused import fuse
+from ecs_plugins.lm.scoring.last_layer import LastLayer
+from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
+from ecs_plugins.lm.scoring.runner import Runner
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "ecs_cascade"
+
+_REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "alibi", "head_mask")
+"""Arguments that change attention in a way that the blocks below do not know."""
+
+
+@dataclass(slots=True)
+class AttentionPlan:
+    """Which rows attend to what, in one packed row.
+
+    Attributes:
+        own: Runs of nodes of equal length, as (first row, length, count).
+        shared: Inner nodes, as (first row, one past the last, one past the last descendant).
+        prefixes: Prefix states, as (first row, one past the last row behind it, state).
+        longest: Tokens of the longest path, prefix included.
+        kept: The rows that are looked at, ascending; the last layer leaves out the others.
+        layers: Attention layers of the model.
+        captured: Keys and values of the row itself, per layer, if wanted.
+        calls: Attention layers that ran; a model that goes its own way shows here.
+    """
+
+    own: list[tuple[int, int, int]] = field(default_factory=list)
+    shared: list[tuple[int, int, int]] = field(default_factory=list)
+    prefixes: list[tuple[int, int, PrefixState]] = field(default_factory=list)
+    longest: int = 0
+    kept: Sequence[int] = ()
+    layers: int = 0
+    captured: list[tuple[Tensor, Tensor]] | None = None
+    calls: int = 0
+
+    def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
+        """Plan a forest that stands at row ``offset`` behind a prefix."""
+        for node in forest.nodes:
+            start = node.start + offset
+            first, length, count = self.own[-1] if self.own else (0, -1, 0)
+            if length == node.length and first + length * count == start:
+                self.own[-1] = (first, length, count + 1)
+            else:
+                self.own.append((start, node.length, 1))
+            if node.end > node.stop:
+                self.shared.append((start, node.stop + offset, node.end + offset))
+            self.longest = max(self.longest, len(prefix.ids) + node.depth + node.length)
+        if prefix.ids:
+            self.prefixes.append((offset, offset + len(forest.tokens), prefix))
+
+    def kept_within(self, start: int, end: int) -> slice:
+        """Which of the kept rows lie in a range of rows."""
+        return slice(bisect_left(self.kept, start), bisect_left(self.kept, end))
+
+
+def twin_of(model: PreTrainedModel) -> PreTrainedModel:
+    """A second module tree that shares every weight and differs in its attention alone.
+
+    Some of its layers make fewer passes over memory (see ``fused``). The model itself stays as
+    it is: generation and the reference path keep their attention,
+    in other threads too.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, cascade_attention)
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    twin = copy.deepcopy(model, shared)
+    twin.set_attn_implementation(NAME)
+    fuse(twin)
+    return twin
+
+
+def cascade_attention(
+    _module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    cascade_plan: AttentionPlan | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attention over one packed row, called by transformers.
+
+    Args:
+        _module: The attention layer.
+        query: ``[1, heads, rows, head_dim]``.
+        key: ``[1, kv_heads, rows, head_dim]``, heads not repeated.
+        value: Like ``key``.
+        attention_mask: None, or the model has masked something that the plan does not know.
+        scaling: Of the scores; by default the inverse root of ``head_dim``.
+        sliding_window: Refused if shorter than the longest path.
+        cascade_plan: The plan.
+        **kwargs: Whatever else the model passes; what changes attention is refused.
+
+    Returns:
+        ``([1, rows, heads, head_dim], None)``.
+
+    Raises:
+        ScoringError: The layer asks for something that a cascade cannot give.
+    """
+    plan = _require_plan(cascade_plan, attention_mask, sliding_window, kwargs)
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    query = query.contiguous()  # flash reads every row once per block of keys
+    _, heads, rows, _ = query.shape
+    layer = plan.calls
+    plan.calls += 1
+    out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
+    weight = torch.empty(1, heads, rows, dtype=torch.float32, device=query.device)
+    for first, length, count in plan.own:
+        stop = first + length * count
+        q, k, v = (_fold(states, first, stop, count) for states in (query, key, value))
+        part, lse = attend(q, k, v, causal=True, scale=scale)
+        out[0, :, first:stop] = part.transpose(0, 1).flatten(1, 2)
+        weight[0, :, first:stop] = lse.transpose(0, 1).flatten(1, 2)
+    blocks = [(stop, end, key[:, :, a:stop], value[:, :, a:stop]) for a, stop, end in plan.shared]
+    blocks += [(start, end, *prefix.layers[layer]) for start, end, prefix in plan.prefixes]
+    if plan.calls == plan.layers:
+        kept = list(plan.kept)
+        seen = out[:, :, kept]
+        _add(blocks, query[:, :, kept], seen, weight[:, :, kept], scale, plan.kept_within)
+        out[:, :, kept] = seen
+    else:
+        _add(blocks, query, out, weight, scale, slice)
+    if plan.captured is not None:
+        plan.captured.append((key, value))
+    return out.transpose(1, 2), None
+
+
+def _add(
+    blocks: Sequence[tuple[int, int, Tensor, Tensor]],
+    query: Tensor,
+    out: Tensor,
+    weight: Tensor,
+    scale: float,
+    within: Callable[[int, int], slice],
+) -> None:
+    """Fold attention to further keys into ``out``, in place; ``weight`` is its log-sum-exp."""
+    for start, end, keys, values in blocks:
+        rows = within(start, end)
+        if rows.start == rows.stop:
+            continue
+        part, lse = attend(query[:, :, rows], keys, values, causal=False, scale=scale)
+        share = torch.sigmoid(lse - weight[:, :, rows]).unsqueeze(-1)
+        out[:, :, rows].lerp_(part, share.to(out.dtype))
+        torch.logaddexp(weight[:, :, rows], lse, out=weight[:, :, rows])
+
+
+def _require_plan(
+    plan: AttentionPlan | None,
+    mask: Tensor | None,
+    sliding_window: int | None,
+    others: dict[str, Any],
+) -> AttentionPlan:
+    if plan is None:
+        raise ScoringError("its attention layers do not receive the arguments of the forward call")
+    if mask is not None:
+        raise ScoringError("it brings an attention mask of its own")
+    if sliding_window is not None and plan.longest > sliding_window:
+        raise ScoringError(f"its attention slides over a window of {sliding_window} tokens")
+    for name in _REFUSED:
+        if others.get(name) is not None:
+            raise ScoringError(f"its attention uses {name}")
+    return plan
+
+
+def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
+    """Rows of ``count`` nodes of equal length as a batch: ``[count, heads, length, dim]``."""
+    _, heads, _, width = states.shape
+    return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Flash attention with its log-sum-exp.
+
+    Args:
+        query: ``[batch, heads, rows, dim]``.
+        key: ``[batch, kv_heads, keys, dim]``.
+        value: Like ``key``.
+        causal: Row i sees keys up to i.
+        scale: Of the scores.
+
+    Returns:
+        ``[batch, heads, rows, dim]`` and the log-sum-exp ``[batch, heads, rows]`` in float32.
+    """
+    ops = torch.ops.aten
+    if query.device.type == "cpu":
+        out, lse = ops._scaled_dot_product_flash_attention_for_cpu(
+            query, key, value, 0.0, causal, scale=scale
+        )
+        return out, lse.float()
+    groups = query.shape[1] // key.shape[1]
+    key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
+    if query.dtype in (torch.float16, torch.bfloat16):
+        flash = ops._scaled_dot_product_flash_attention(
+            query, key, value, 0.0, causal, False, scale=scale
+        )
+        return flash[0], flash[1].float()
+    out, lse, *_ = ops._scaled_dot_product_efficient_attention(
+        query, key, value, None, True, 0.0, causal, scale=scale
+    )
+    return out, lse[..., : query.shape[2]].float()
+
+
+class CascadeForward:
+    """A `PackedForward` through cascade attention."""
+
+    many_prefixes = True
+    max_tokens = sys.maxsize
+
+    def __init__(self, runner: Runner) -> None:
+        self._twin = twin_of(runner.model)
+        self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
+        self._last_layer = LastLayer(self._twin, self._layers)
+        self._runner = runner
+        self.name = runner.name
+        self.max_rows = runner.max_rows
+
+    def __call__(
+        self,
+        groups: Sequence[tuple[Forest, PrefixState]],
+        rows: Sequence[int],
+        *,
+        capture: bool = False,
+    ) -> tuple[Tensor, KeyValues]:
+        """Run the forests one behind the other in one row; ``rows`` are ascending.
+
+        Raises:
+            ScoringError: The model cannot be called this way.
+        """
+        plan = AttentionPlan(kept=rows, layers=self._layers, captured=[] if capture else None)
+        tokens: list[int] = []
+        positions: list[int] = []
+        for forest, prefix in groups:
+            plan.add(forest, prefix, len(tokens))
+            tokens.extend(forest.tokens)
+            positions.extend(len(prefix.ids) + depth for depth in forest.depths)
+        self._last_layer.keep(self._runner.ids(rows)[0], len(tokens))
+        logits = self._runner.logits(
+            self._runner.ids(tokens),
+            rows,
+            model=self._twin,
+            position_ids=self._runner.ids(positions),
+            use_cache=False,
+            cascade_plan=plan,
+        )[0]
+        if plan.calls != self._layers:
+            raise ScoringError("not all of its layers are attention layers")
+        return logits, tuple(plan.captured or ())

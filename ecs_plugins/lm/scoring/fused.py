@@ -1,0 +1,81 @@
+"""Fewer passes over memory in the layers of a twin, where the result stays the same.
+
+Root-mean-square norms and gated feed-forward blocks are written in transformers as one tensor
+operation after the other, each with a result of its own. On a CPU that is a tenth of the time.
+A module is replaced only after it gave the same numbers on a random input, whatever its class
+is called; every other module stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+_PROBE_ROWS = 5
+_SAME = 1e-5
+
+
+def fuse(model: nn.Module) -> int:
+    """Replace what can be replaced in a float32 model, in place.
+
+    Args:
+        model: A twin, run in inference mode only: the blocks overwrite their intermediate
+            results.
+
+    Returns:
+        How many modules were replaced.
+    """
+    replaced = 0
+    with torch.inference_mode():
+        for module in model.modules():
+            for make in (_norm, _gated):
+                candidate = make(module)
+                if candidate is not None and _agrees(module, *candidate):
+                    holder: Any = module
+                    holder.forward = candidate[0]
+                    replaced += 1
+    return replaced
+
+
+def _agrees(module: nn.Module, forward: Callable[[Tensor], Tensor], width: int) -> bool:
+    weight = next(module.parameters())
+    if weight.dtype != torch.float32 or weight.device.type == "meta":
+        return False
+    generator = torch.Generator().manual_seed(0)
+    probe = torch.randn(1, _PROBE_ROWS, width, generator=generator).to(weight.device)
+    try:
+        wanted = module(probe.clone())
+    except (RuntimeError, TypeError):
+        return False
+    if not isinstance(wanted, Tensor):
+        return False
+    difference = (forward(probe) - wanted).abs().max()
+    return bool(difference <= _SAME * wanted.abs().max())
+
+
+def _norm(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int] | None:
+    weight = getattr(module, "weight", None)
+    epsilon = getattr(module, "variance_epsilon", None)
+    if not isinstance(weight, Tensor) or weight.ndim != 1 or not isinstance(epsilon, float):
+        return None
+
+    def forward(states: Tensor) -> Tensor:
+        return functional.rms_norm(states, weight.shape, weight, epsilon)
+
+    return forward, weight.shape[0]
+
+
+def _gated(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int] | None:
+    parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
+    if not all(isinstance(part, nn.Linear) for part in parts):
+        return None
+    gate, up, down = (part for part in parts if isinstance(part, nn.Linear))
+
+    def forward(states: Tensor) -> Tensor:
+        return down(functional.silu(gate(states), inplace=True).mul_(up(states)))  # type: ignore[no-any-return]
+
+    return forward, gate.in_features
