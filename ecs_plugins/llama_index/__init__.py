@@ -1,4 +1,4 @@
-"""LlamaIndex: context shaping and memory as its own parts. Importing this loads no framework."""
+"""LlamaIndex: shaping, memory and routing as its own parts. Importing this loads no framework."""
 
 from __future__ import annotations
 
