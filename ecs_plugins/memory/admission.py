@@ -23,6 +23,7 @@ from ecs_plugins.memory.types import (
     StreamStatistics,
     Vector,
 )
+from ecs_plugins.memory.wording import may_replace
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 
@@ -159,7 +160,8 @@ def _repeat(
     evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
     if isinstance(item, ColdMemory) and config.proposal != "centroid":
         vector = item.vector
-    text = observation.text if _says_what_is_believed(evidence, observation) else item.text
+    speaks = _says_what_is_believed(evidence, observation)
+    text = observation.text if speaks and may_replace(observation.text, item.text) else item.text
     return replace(item, vector=vector, evidence=evidence, text=text), statistics
 
 

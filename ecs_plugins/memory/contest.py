@@ -30,6 +30,7 @@ from ecs_plugins.memory.types import (
     Proposal,
     SleepPlan,
 )
+from ecs_plugins.memory.wording import may_replace
 
 _EMPTY_SLOT = FreeEnergy(0.0, 0.0, 0.0)
 
@@ -295,5 +296,5 @@ def _reinforced(memory: ColdMemory, proposal: Proposal, config: MemoryConfig) ->
         memory,
         vector=vector if config.proposal == "centroid" else memory.vector,
         evidence=evidence,
-        text=proposal.text if agrees else memory.text,
+        text=proposal.text if agrees and may_replace(proposal.text, memory.text) else memory.text,
     )

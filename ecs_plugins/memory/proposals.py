@@ -20,6 +20,7 @@ from ecs_plugins.memory.energy import (
 )
 from ecs_plugins.memory.evidence import merged
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Proposal, Summarise, Vector
+from ecs_plugins.memory.wording import is_question
 
 
 def propose(
@@ -97,9 +98,15 @@ def _pooled(members: Sequence[HotItem], config: MemoryConfig) -> tuple[Vector, E
 
 
 def _representative_text(members: Sequence[HotItem], nearest: HotItem, evidence: Evidence) -> str:
-    """The newest member that says what is believed; without outcomes, the medoid."""
+    """The newest member that says what is believed; without outcomes, the medoid.
+
+    Statements speak before questions.
+    """
     if evidence.label is None:
-        return nearest.text
+        if not is_question(nearest.text):
+            return nearest.text
+        statements = [item for item in members if not is_question(item.text)]
+        return max(statements or [nearest], key=lambda item: item.evidence.last_seen).text
     agreeing = [item for item in members if item.evidence.label == evidence.label]
     return max(agreeing or [nearest], key=lambda item: item.evidence.last_seen).text
 
