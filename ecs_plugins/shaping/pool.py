@@ -31,6 +31,12 @@ class Pool:
     ranks: Mapping[int, int]
     scores: Mapping[int, float]
 
+    @property
+    def best_first(self) -> tuple[str, ...]:
+        """Texts of the units, those of the best passage first; as given if nothing was ranked."""
+        order = sorted(self.units, key=lambda index: self.ranks.get(index, 0))
+        return tuple(unit.text.strip() for index in order for unit in self.units[index])
+
 
 def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int) -> Pool:
     """Keep the ``pool_size`` passages that the ranker puts first.

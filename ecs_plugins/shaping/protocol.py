@@ -91,7 +91,11 @@ class Signal(Protocol):
         ...
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
-        """Complete the task once, before anything is scored, and book what that cost."""
+        """Complete the task once, before anything is scored, and book what that cost.
+
+        The task holds all passages that may be scored, in the order of the ranker, best first;
+        where no ranker ran they stand as they were given.
+        """
         ...
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
 from ecs_plugins.lm.base import LanguageModel
@@ -30,7 +31,8 @@ class PassageScorer:
     Args:
         model: The language model.
         signal: What is measured.
-        task: The question with its answers; passages and context are filled in per call.
+        task: The question with its answers, and the passages that the signal may prepare from,
+            best first; passages and context are filled in per call.
         units: Passage index -> its units.
         tokens: Tokens of every passage, by index.
         length_penalty: Nats per passage token.
@@ -56,10 +58,11 @@ class PassageScorer:
         self._units = units
         self._tokens = tokens
         self._length_penalty = length_penalty
+        self._room = self._room_for(task)
+        task = replace(task, context=self._fitted([task.context]))
         self._task = signal.prepare(task, model, self.ledger)
-        asked = model.count_tokens([task.query, *task.answers])
-        longest = max((unit.tokens for found in units.values() for unit in found), default=0)
-        self._room = model.max_tokens - TEMPLATE_ROOM - longest - asked[0] - max([0, *asked[1:]])
+        if self._task.answers != task.answers:
+            self._room = self._room_for(self._task)
 
     def score(self, passages: Iterable[int], context: Sequence[str]) -> dict[int, Scored]:
         """Score some passages against what is known; those that cannot be scored are left out.
@@ -109,6 +112,12 @@ class PassageScorer:
         for index in best:
             self.unscored.pop(index, None)
         return best
+
+    def _room_for(self, task: ScoringTask) -> int:
+        asked = self._model.count_tokens([task.query, *task.answers])
+        longest = max((unit.tokens for found in self._units.values() for unit in found), default=0)
+        left = self._model.max_tokens - TEMPLATE_ROOM - longest
+        return left - asked[0] - max([0, *asked[1:]])
 
     def _fitted(self, context: Sequence[str]) -> str:
         texts = [text.strip() for text in context if text.strip()]

@@ -182,7 +182,7 @@ class ContextShaper:
         repetitions = NearRepetitions(
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
         )
-        task = ScoringTask(query.strip(), (), answers=answers, seed=config.seed)
+        task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
         scorer = PassageScorer(model, signal, task, pool.units, tokens, config.length_penalty)
         candidates = Candidates(tuple(pool.units), passages, tokens, context)
         if not open_ones:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Literal
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
@@ -50,7 +51,7 @@ JOINT_TEMPLATE = PromptTemplate(
 """As `QUERY_TEMPLATE`, going on to the answer."""
 
 
-class _BaseAgainstPassages:
+class BaseAgainstPassages:
     """The common shape: one request whose first candidate is empty and serves as the base."""
 
     template: PromptTemplate
@@ -85,7 +86,7 @@ Rows = Sequence[Sequence[SegmentScore]]
 """The scored segments of every continuation behind one candidate."""
 
 
-def _measured(
+def measured(
     results: Sequence[ScoreResult], shift: Callable[[Rows, Rows], UnitUtility]
 ) -> list[UnitUtility]:
     """Compare every passage with the base, the first candidate of the only request."""
@@ -112,7 +113,7 @@ def _answer_logprob(rows: Rows, segment: int, weights: tuple[float, ...], per_to
 
 
 @dataclass(frozen=True)
-class AnswerShift(_BaseAgainstPassages):
+class AnswerShift(BaseAgainstPassages):
     """Definition 3.1: how much a passage raises the log-probability of the known answer.
 
     Several answers are alternatives, marginalised by logsumexp.
@@ -153,11 +154,11 @@ class AnswerShift(_BaseAgainstPassages):
                 {"answer_logprob": known, "base_answer_logprob": unknown},
             )
 
-        return _measured(results, shift)
+        return measured(results, shift)
 
 
 @dataclass(frozen=True)
-class QueryLikelihood(_BaseAgainstPassages):
+class QueryLikelihood(BaseAgainstPassages):
     """How much a passage raises the question's mean log-probability per token.
 
     The base (no passage) is the same for all, so the order is that of ``P(question | passage)``;
@@ -195,11 +196,11 @@ class QueryLikelihood(_BaseAgainstPassages):
                 {"query_logprob": known, "base_query_logprob": unknown},
             )
 
-        return _measured(results, shift)
+        return measured(results, shift)
 
 
 @dataclass(frozen=True)
-class JointShift(_BaseAgainstPassages):
+class JointShift(BaseAgainstPassages):
     """Question and answer in one pass: ``passage -> question -> answer``, both scored.
 
     The utility is the answer's shift, so the threshold keeps its meaning. Passages are ordered by
@@ -252,13 +253,30 @@ class JointShift(_BaseAgainstPassages):
                 order_by=by_query + self.answer_weight * by_answer,
             )
 
-        return _measured(results, shift)
+        return measured(results, shift)
+
+
+def _elsewhere(module: str, maker: str, **settings: str) -> Callable[[], Signal]:
+    """A signal of a module that builds on this one, imported when it is asked for."""
+
+    def make() -> Signal:
+        found: Signal = getattr(import_module(f"ecs_plugins.shaping.{module}"), maker)(**settings)
+        return found
+
+    return make
 
 
 SIGNALS: dict[str, Callable[[], Signal]] = {
     "answer_shift": AnswerShift,
     "query_likelihood": QueryLikelihood,
     "joint_shift": JointShift,
+    "drafted_answer_shift": _elsewhere("answers", "drafted_answer_shift"),
+    "drafted_joint_shift": _elsewhere("answers", "drafted_joint_shift"),
+    "contrastive_likelihood": _elsewhere("contrast", "ContrastiveLikelihood"),
+    "query_likelihood+tfidf_query": _elsewhere("fusion", "query_likelihood_tfidf"),
+    "judge_factuality": _elsewhere("judge", "Judge", wording="factuality"),
+    "judge_helpfulness": _elsewhere("judge", "Judge", wording="helpfulness"),
+    "judge_correctness": _elsewhere("judge", "Judge", wording="correctness"),
 }
 """Signals by name."""
 

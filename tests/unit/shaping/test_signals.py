@@ -87,14 +87,14 @@ def test_what_users_wrote_is_never_trusted(name):
     (request,) = SIGNALS[name]().requests(task, CHAT)
     groups = (request.prefix, *request.candidates, *request.continuations)
     for segment in (s for group in groups for s in group):
-        assert not (segment.trusted and "<|" in segment.text)
+        assert not (segment.trusted and any(m in segment.text for m in ("<|im_end|>", "<|x|>")))
 
 
 @pytest.mark.parametrize("name", SIGNALS)
 def test_the_context_stands_before_every_passage(name):
     task = ScoringTask("Q?", ("P.",), context="Known.", answers=("A",))
     (request,) = SIGNALS[name]().requests(task, CHAT)
-    assert text(request.prefix) == "Known.\n"
+    assert text(request.prefix).removeprefix(CHAT.head) == "Known.\n"
 
 
 def test_the_answer_shift_is_the_difference_of_log_probabilities():

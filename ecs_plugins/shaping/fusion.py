@@ -1,0 +1,104 @@
+"""Fusion of a signal with a ranker: two kinds of evidence, each on its own scale.
+
+Order is by ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
+together, which makes nats and cosines comparable without calibration. A z-score depends on the
+company of a passage, so it only orders: the utility, and with it the threshold, stay the signal's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, pstdev
+
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.lexical import TfidfQueryRanker
+from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.signals import QueryLikelihood
+from ecs_plugins.tokens import TokenLedger
+
+
+def z_scores(values: Sequence[float]) -> list[float]:
+    """Mean 0 and standard deviation 1 over the finite values; all 0 where they do not differ.
+
+    A value that is not finite stays as it is.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    spread = pstdev(finite) if len(finite) > 1 else 0.0
+    if not spread:
+        return [0.0 if math.isfinite(value) else value for value in values]
+    mean = fmean(finite)
+    return [(value - mean) / spread if math.isfinite(value) else value for value in values]
+
+
+@dataclass(frozen=True)
+class RankFused:
+    """A signal whose order also heeds a ranker.
+
+    With ``acceptance="stream"``, where passages are scored one at a time, the ranker has no say.
+
+    Attributes:
+        signal: What is measured.
+        ranker: Ranks the scored passages among themselves.
+        weight: Of the ranker's z-score against the signal's.
+    """
+
+    signal: Signal = field(default_factory=QueryLikelihood)
+    ranker: Ranker = field(default_factory=lambda: TfidfQueryRanker((1, 2)))
+    weight: float = 0.5
+
+    @property
+    def name(self) -> str:
+        """The signal's name, ``+`` and the ranker's."""
+        return f"{self.signal.name}+{self.ranker.name}"
+
+    @property
+    def unit(self) -> str:
+        """The signal's."""
+        return self.signal.unit
+
+    @property
+    def needs_answer(self) -> bool:
+        """As the signal."""
+        return self.signal.needs_answer
+
+    @property
+    def cost(self) -> str:
+        """The signal's."""
+        return f"{self.signal.cost}; a ranking"
+
+    @property
+    def threshold(self) -> float | None:
+        """The signal's."""
+        return self.signal.threshold
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """As the signal."""
+        return self.signal.prepare(task, model, ledger)
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """As the signal."""
+        return self.signal.requests(task, layout)
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """The signal's utilities, ordered together with the ranker."""
+        found = self.signal.utilities(task, results)
+        by_signal = z_scores(
+            [unit.utility if unit.order_by is None else unit.order_by for unit in found]
+        )
+        by_rank = z_scores(self.ranker.rank(task.query, task.passages).scores)
+        return [
+            replace(
+                unit,
+                parts={**unit.parts, "signal_z": ours, "ranker_z": theirs},
+                order_by=ours + self.weight * theirs,
+            )
+            for unit, ours, theirs in zip(found, by_signal, by_rank, strict=True)
+        ]
+
+
+def query_likelihood_tfidf() -> RankFused:
+    """`QueryLikelihood` fused with TF-IDF on words and word pairs."""
+    return RankFused()
