@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from ecs_plugins.shaping.answers import DraftAnswer as DraftAnswer
+    from ecs_plugins.shaping.answers import Drafted as Drafted
     from ecs_plugins.shaping.config import DEFAULT_TOP_K as DEFAULT_TOP_K
     from ecs_plugins.shaping.config import ShapingConfig as ShapingConfig
+    from ecs_plugins.shaping.contrast import ContrastiveLikelihood as ContrastiveLikelihood
+    from ecs_plugins.shaping.fusion import RankFused as RankFused
+    from ecs_plugins.shaping.judge import Judge as Judge
     from ecs_plugins.shaping.passages import Unit as Unit
     from ecs_plugins.shaping.passages import join_units as join_units
     from ecs_plugins.shaping.passages import split_passages as split_passages
@@ -29,10 +34,15 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "AnswerShift": ".signals",
     "ContextShaper": ".shaper",
+    "ContrastiveLikelihood": ".contrast",
     "DEFAULT_TOP_K": ".config",
+    "DraftAnswer": ".answers",
+    "Drafted": ".answers",
     "JointShift": ".signals",
+    "Judge": ".judge",
     "PassageVerdict": ".result",
     "QueryLikelihood": ".signals",
+    "RankFused": ".fusion",
     "SIGNALS": ".signals",
     "ScoringTask": ".protocol",
     "ShapedContext": ".result",
@@ -52,9 +62,14 @@ __all__ = [
     "SIGNALS",
     "AnswerShift",
     "ContextShaper",
+    "ContrastiveLikelihood",
+    "DraftAnswer",
+    "Drafted",
     "JointShift",
+    "Judge",
     "PassageVerdict",
     "QueryLikelihood",
+    "RankFused",
     "ScoringTask",
     "ShapedContext",
     "ShapingConfig",
