@@ -22,6 +22,9 @@ T = TypeVar("T")
 MAX_WORKERS = 8
 """Threads that wait for a model; the model itself decides how many of them it serves at once."""
 
+_abandoned: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
+    "ecs_plugins_abandoned", default=None
+)
 _lock = threading.Lock()
 _executor: ThreadPoolExecutor | None = None
 
@@ -50,11 +53,21 @@ async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> 
 
     Context variables of the caller are visible in ``fn``; what ``fn`` sets stays there. If the
     awaiting task is cancelled before a worker took the call, it never runs; a call that has
-    begun runs to its end and its result is dropped.
+    begun can see it by `abandoned`, and what it still returns is dropped.
 
     Raises:
         Exception: Whatever ``fn`` raises.
     """
-    context = contextvars.copy_context()
+    context, event = contextvars.copy_context(), threading.Event()
+    context.run(_abandoned.set, event)
     call = functools.partial(context.run, fn, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_shared_executor(), call)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_shared_executor(), call)
+    except asyncio.CancelledError:
+        event.set()
+        raise
+
+
+def abandoned() -> threading.Event | None:
+    """Set once nobody awaits the present call any more; None outside of `run_sync`."""
+    return _abandoned.get()

@@ -46,5 +46,13 @@ class ScoringError(ModelError):
     """A model is loaded but its scores cannot be computed or trusted."""
 
 
+class ModelBusyError(ModelError):
+    """Too many calls wait for the model already; try again later."""
+
+
+class ModelTimeoutError(ModelError, TimeoutError):
+    """The deadline passed before the model had answered."""
+
+
 class StorageError(EcsPluginsError, OSError):
     """A file, cache or database could not be read or written."""

@@ -6,7 +6,17 @@ import sys
 
 import typer
 
-from ecs_plugins.cli import bench, bench_engine, model
+from ecs_plugins.cli import (
+    bench,
+    bench_chat,
+    bench_engine,
+    bench_frontier,
+    demo,
+    frontier,
+    memory,
+    model,
+    shape,
+)
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -16,10 +26,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
-bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
-app.add_typer(bench.app)
+app.command("demo", help=demo.HELP)(demo.demo)
+app.command("shape", help=shape.HELP)(shape.shape)
+app.add_typer(memory.app)
 app.add_typer(model.app)
+app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
+app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
+app.command("report", help=frontier.REPORT_HELP)(frontier.report)
+bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
+bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
+bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
+bench.app.command("bounded-chat", help=bench_chat.HELP)(bench_chat.bounded_chat)
+app.add_typer(bench.app)
 
 
 @app.callback()

@@ -14,17 +14,23 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.base import ScoreResult as ScoreResult
     from ecs_plugins.lm.base import Segment as Segment
     from ecs_plugins.lm.base import SegmentScore as SegmentScore
+    from ecs_plugins.lm.concurrency import Concurrency as Concurrency
     from ecs_plugins.lm.fake import FakeLanguageModel as FakeLanguageModel
     from ecs_plugins.lm.local import LocalLM as LocalLM
     from ecs_plugins.lm.prompts import PromptTemplate as PromptTemplate
+    from ecs_plugins.lm.remote import RemoteLM as RemoteLM
+    from ecs_plugins.lm.remote import RemoteOptions as RemoteOptions
 
 _EXPORTS = {
     "ChatLayout": ".base",
+    "Concurrency": ".concurrency",
     "FakeLanguageModel": ".fake",
     "Generation": ".base",
     "LanguageModel": ".base",
     "LocalLM": ".local",
     "PromptTemplate": ".prompts",
+    "RemoteLM": ".remote",
+    "RemoteOptions": ".remote",
     "ScoreRequest": ".base",
     "ScoreResult": ".base",
     "Segment": ".base",
@@ -33,11 +39,14 @@ _EXPORTS = {
 
 __all__ = [
     "ChatLayout",
+    "Concurrency",
     "FakeLanguageModel",
     "Generation",
     "LanguageModel",
     "LocalLM",
     "PromptTemplate",
+    "RemoteLM",
+    "RemoteOptions",
     "ScoreRequest",
     "ScoreResult",
     "Segment",

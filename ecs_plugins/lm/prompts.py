@@ -169,6 +169,18 @@ def render_chat(
     return _merge(woven)
 
 
+def split_cue(text: str) -> tuple[str, str]:
+    """A prompt and the start of the reply to it: a last line that ends with a colon.
+
+    Small models answer at once behind ``Answer:`` and introduce their answer without it.
+
+    Returns:
+        What the user says, and the cue; the whole text and ``""`` if there is none.
+    """
+    said, _, cue = text.rpartition("\n")
+    return (said, cue) if said and cue.endswith(":") else (text, "")
+
+
 def _cut(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[str]:
     """Template text around the contents: one piece more than there are messages."""
     marks = [f"ECS{index:04d}SENTINEL" for index in range(len(messages))]

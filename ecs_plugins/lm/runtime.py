@@ -11,6 +11,7 @@ import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import ScoreRequest, ScoreResult, SegmentScore
+from ecs_plugins.lm.batching import Batcher
 from ecs_plugins.lm.generation import Generator
 from ecs_plugins.lm.loading import ModelSpec, load
 from ecs_plugins.lm.prompts import chat_layout
@@ -31,6 +32,7 @@ class Runtime:
 
     Attributes:
         lock: Held while the model computes: one forward at a time per loaded model.
+        batcher: Through which everything is computed: merges callers and lets them take turns.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Runtime:
         profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
         self.window = profile.window
         self.engine = ScoringEngine(runner, profile)
+        self.batcher = Batcher(self.engine, self.lock)
         self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
 
 

@@ -118,12 +118,12 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
 
 def promotable(item: HotItem, config: MemoryConfig) -> bool:
     """Return whether the item has gathered enough support since it was last judged."""
-    return supported(item.evidence, config) and item.evidence.support > item.judged
+    return supported(item.evidence, config) and item.evidence.attestations > item.judged
 
 
 def supported(evidence: Evidence, config: MemoryConfig) -> bool:
     """Return whether a memory was observed or asked for often enough to be believed in."""
-    return evidence.support + evidence.hits >= config.min_support
+    return evidence.attestations >= config.min_support
 
 
 def sleep_due(messages_since_sleep: int, config: MemoryConfig) -> bool:

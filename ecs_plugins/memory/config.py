@@ -45,7 +45,7 @@ class MemoryConfig:
         clustering: ``link`` items whose cosine reaches ``merge_threshold`` (as many clusters as
             there are), or ``kmeans`` with ``clusters`` centres (the paper).
         clusters: The paper's k.
-        min_support: Observations that a cluster needs before it is proposed.
+        min_support: Observations and retrieval hits that a cluster needs before it is proposed.
         proposal: The vector of a proposition: the ``centroid`` of its cluster, its ``medoid``,
             or a ``summary`` embedded anew.
         reinforce: A proposal that repeats a cold memory is merged into it, not inserted.

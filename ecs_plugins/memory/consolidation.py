@@ -142,9 +142,9 @@ def _split(
     unsupported: list[list[HotItem]] = []
     for rows in cluster(vectors, config, seed):
         members = [hot[row] for row in rows]
-        if not config.keep_hot and all(i.evidence.support <= i.judged for i in members):
+        if not config.keep_hot and all(i.evidence.attestations <= i.judged for i in members):
             continue
-        enough = sum(i.evidence.support + i.evidence.hits for i in members) >= config.min_support
+        enough = sum(i.evidence.attestations for i in members) >= config.min_support
         (supported if enough else unsupported).append(members)
     return supported, unsupported
 

@@ -16,7 +16,6 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
     acceptance_probability,
     annealed_temperature,
-    constant_temperature,
     scaled_temperature,
 )
 from ecs_plugins.memory.evidence import merged
@@ -142,7 +141,7 @@ class Contest:
             judged=()
             if stay
             else tuple(
-                replace(item, judged=item.evidence.support)
+                replace(item, judged=item.evidence.attestations)
                 for item in hot
                 if item.id in self._judged - self._consumed
             ),
@@ -275,7 +274,7 @@ def replay(decision: Decision) -> Decision:
 
 def _temperature(config: MemoryConfig, scores: Sequence[FreeEnergy], cycle: int) -> float:
     if config.schedule == "constant":
-        return constant_temperature(config.temperature)
+        return config.temperature
     if config.schedule == "annealed":
         return annealed_temperature(
             config.temperature, config.final_temperature, config.annealing, cycle

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.types import Evidence, StreamStatistics
@@ -16,6 +17,7 @@ from ecs_plugins.memory.types import Evidence, StreamStatistics
 _PRIOR_REPEATS = 20.0
 _ESTABLISHED = 1.5
 _NEGLIGIBLE = 1e-4
+_MOST_LABELS = 64
 
 
 def first_evidence(step: int, label: str | None) -> Evidence:
@@ -88,7 +90,7 @@ def with_label(
     statistics = _with_labels(statistics, len(outcomes))
     evidence = replace(
         evidence,
-        outcomes=tuple(outcomes.items()),
+        outcomes=tuple(outcomes.items())[-_MOST_LABELS:],
         belief=_updated_belief(evidence.belief, label, statistics, config),
         contested=contested,
     )
@@ -135,7 +137,7 @@ def merged(older: Evidence, newer: Evidence, resultant: float, config: MemoryCon
         agreements=first.agreements + second.agreements,
         contradictions=first.contradictions + second.contradictions,
         surprise=first.surprise + second.surprise,
-        outcomes=tuple(outcomes.items()),
+        outcomes=tuple(outcomes.items())[-_MOST_LABELS:],
         belief=_merged_belief(first, second, config),
         contested=second.contested or first.contested,
         resultant=resultant,
@@ -232,4 +234,5 @@ def _normalised(weights: dict[str, float]) -> tuple[tuple[str, float], ...]:
     total = sum(weights.values())
     kept = [(label, weight / total) for label, weight in weights.items()]
     kept.sort(key=lambda pair: -pair[1])
-    return tuple(pair for i, pair in enumerate(kept) if i == 0 or pair[1] > _NEGLIGIBLE)
+    likely = (pair for i, pair in enumerate(kept) if i == 0 or pair[1] > _NEGLIGIBLE)
+    return tuple(islice(likely, _MOST_LABELS))

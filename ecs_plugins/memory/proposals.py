@@ -9,7 +9,7 @@ from functools import reduce
 
 import numpy as np
 
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.admission import moved_centroid
 from ecs_plugins.memory.clustering import medoid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
@@ -84,15 +84,13 @@ def _pooled(members: Sequence[HotItem], config: MemoryConfig) -> tuple[Vector, E
         return members[0].vector, members[0].evidence
 
     def join(left: HotItem, right: HotItem) -> HotItem:
-        total = left.vector * np.float32(left.evidence.resultant)
-        total = total + right.vector * np.float32(right.evidence.resultant)
-        length = float(np.sqrt(total @ total))
-        if length <= 1e-6:
-            raise InvalidInputError(
-                "The vectors of a cluster cancel out; normalise embeddings before adding them."
-            )
-        evidence = merged(left.evidence, right.evidence, length, config)
-        return replace(left, vector=total / np.float32(length), evidence=evidence)
+        vector, resultant = moved_centroid(
+            left.vector,
+            left.evidence.resultant,
+            right.vector * np.float32(right.evidence.resultant),
+        )
+        evidence = merged(left.evidence, right.evidence, resultant, config)
+        return replace(left, vector=vector, evidence=evidence)
 
     pooled = reduce(join, sorted(members, key=lambda item: item.evidence.created))
     return pooled.vector, pooled.evidence

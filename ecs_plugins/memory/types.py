@@ -61,6 +61,11 @@ class Evidence:
     resultant: float = 1.0
 
     @property
+    def attestations(self) -> int:
+        """How often the memory was observed or asked for."""
+        return self.support + self.hits
+
+    @property
     def spread(self) -> float:
         """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
@@ -116,8 +121,8 @@ class HotItem:
         evidence: What has been observed about it.
         members: Message ids merged into it, oldest first.
         text: The representative text (of the newest member).
-        judged: Its support when a sleep phase last judged it; 0 when none has. An item is
-            proposed again only after new support.
+        judged: Its attestations when a sleep phase last judged it; 0 when none has. An item is
+            proposed again only when it has gained some.
     """
 
     id: str
@@ -285,7 +290,7 @@ class SleepPlan:
         updated: Reinforced cold memories, with their new values.
         removed: Displaced cold memories as they were, for ``undo``.
         consumed: Ids of the hot items that leave the hot tier.
-        judged: Hot items that stay, with their new value of ``judged``.
+        judged: Hot items that stay, with their new value of ``HotItem.judged``.
         step: The step at which the sleep phase took place.
         temperature: The temperature used.
         seed: The seed of the draws.

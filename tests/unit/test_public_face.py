@@ -1,4 +1,5 @@
 import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -11,9 +12,11 @@ HEAVY = ("torch", "transformers", "langchain_core", "llama_index", "faiss", "skl
 
 PACKAGES = (
     "ecs_plugins",
+    "ecs_plugins.frontier",
     "ecs_plugins.langchain",
     "ecs_plugins.llama_index",
     "ecs_plugins.lm",
+    "ecs_plugins.memory",
     "ecs_plugins.ranking",
     "ecs_plugins.shaping",
 )
@@ -38,3 +41,10 @@ def test_every_exported_name_resolves_and_is_listed(module: str) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         ecs_plugins.no_such_name  # noqa: B018
+
+
+@pytest.mark.parametrize("module", PACKAGES)
+def test_no_export_is_hidden_by_a_module_of_its_name(module: str) -> None:
+    package = importlib.import_module(module)
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert not modules & (set(package._EXPORTS) - {"errors"})

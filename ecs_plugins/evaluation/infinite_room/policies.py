@@ -206,12 +206,12 @@ class Importance(Lfu):
 class Reservoir(CachePolicy):
     """Keep a uniform sample of the insertions (algorithm R)."""
 
-    _seen = CAPACITY
+    _overflowed = 0
 
     def victim(self) -> int | None:
         """Return a slot with probability capacity / seen."""
-        self._seen += 1
-        position = int(self._rng.integers(self._seen))
+        self._overflowed += 1
+        position = int(self._rng.integers(self._capacity + self._overflowed))
         return position if position < self._capacity else None
 
 

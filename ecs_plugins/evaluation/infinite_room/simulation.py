@@ -67,20 +67,28 @@ def policies() -> dict[str, PolicyFactory]:
     for name, cache in CACHES.items():
         table[name] = _cache_factory(cache, False)
         table[f"{name} + dedup"] = _cache_factory(cache, True)
-    for name, config in (entropic_configs() | ablations()).items():
+    for name, config in (entropic_configs() | readings() | ablations()).items():
         table[name] = entropic_factory(config)
     return table
 
 
 def entropic_configs() -> dict[str, MemoryConfig]:
-    """Return the configurations of Entropic Memory that are reported, by name."""
+    """Return the configurations of Entropic Memory that run in every world, by name."""
+    return {
+        "Entropic, paper()": MemoryConfig.paper(),
+        "Entropic, default": bounded(MemoryConfig()),
+    }
+
+
+def readings() -> dict[str, MemoryConfig]:
+    """Return the paper's other readings, by name."""
     paper = MemoryConfig.paper
     return {
-        "Entropic, paper()": paper(),
         "Entropic, paper(hot 20)": paper(hot_capacity=20),
         "Entropic, paper(centroid)": paper(proposal="centroid"),
         "Entropic, paper(hot 20, centroid)": paper(hot_capacity=20, proposal="centroid"),
-        "Entropic, default": bounded(MemoryConfig()),
+        "Entropic, paper(no entropy)": paper(entropy_weight=0.0),
+        "Entropic, paper(softmax entropy)": paper(entropy="softmax"),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 
@@ -11,8 +11,10 @@ import numpy as np
 
 from ecs_plugins.evaluation.infinite_room.simulation import (
     Run,
+    ablations,
     entropic_configs,
     policies,
+    readings,
     simulate,
 )
 from ecs_plugins.evaluation.infinite_room.worlds import World
@@ -80,7 +82,7 @@ class Results:
             "worlds": {key: asdict(world) for key, world in self.worlds.items()},
             "configs": {
                 name: {"version": config.version, **config.to_json()}
-                for name, config in entropic_configs().items()
+                for name, config in (entropic_configs() | readings() | ablations()).items()
             },
             "runs": {
                 world: {policy: [asdict(run) for run in runs] for policy, runs in table.items()}
@@ -94,8 +96,7 @@ def run_suite(
     names: Sequence[str],
     seeds: Sequence[int],
     *,
-    ablations: Sequence[str] = (),
-    ablated: Sequence[str] = (),
+    extra: Mapping[str, Sequence[str]] | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Results:
@@ -105,13 +106,13 @@ def run_suite(
         worlds: Worlds by key.
         names: Policies to run in every world.
         seeds: One stream per world and seed.
-        ablations: Further policies, only for the worlds in ``ablated``.
-        ablated: Keys of those worlds.
+        extra: Further policies for some of the worlds, by key.
         workers: Processes.
         progress: Called with (streams done, streams in all).
     """
+    further = extra or {}
     tasks = [
-        Task(key, world, seed, tuple(names) + (tuple(ablations) if key in ablated else ()))
+        Task(key, world, seed, (*names, *further.get(key, ())))
         for seed in seeds
         for key, world in worlds.items()
     ]

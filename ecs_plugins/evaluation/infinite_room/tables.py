@@ -58,37 +58,34 @@ def paper_table_2(results: Results) -> Table:
     return table
 
 
-def world_rows(results: Results, names: Sequence[str]) -> list[list[str]]:
-    """Return one row per policy: expected survival (share of the oracle's) in every world."""
+def world_rows(results: Results, names: Sequence[str], worlds: Sequence[str]) -> list[list[str]]:
+    """Return one row per policy: expected survival (share of the oracle's) in each world."""
     rows = []
     for name in names:
         row = [name]
-        for world, runs in results.runs.items():
-            if name not in runs:
-                row.append("-")
-                continue
+        for world in worlds:
             mean = results.cell(world, name).mean
             row.append(f"{mean:.3f} ({results.ratio(world, name):.2f})")
         rows.append(row)
     return rows
 
 
-def world_table(results: Results, names: Sequence[str], title: str) -> Table:
+def world_table(results: Results, names: Sequence[str], worlds: Sequence[str], title: str) -> Table:
     """Return :func:`world_rows` as a table."""
     table = Table(title=title)
     table.add_column("Policy")
-    for world in results.runs:
+    for world in worlds:
         table.add_column(world, justify="right")
-    for row in world_rows(results, names):
+    for row in world_rows(results, names, worlds):
         table.add_row(*row)
     return table
 
 
-def markdown(results: Results, names: Sequence[str]) -> str:
+def markdown(results: Results, names: Sequence[str], worlds: Sequence[str]) -> str:
     """Return :func:`world_rows` as a Markdown table."""
-    header = ["policy", *results.runs]
+    header = ["policy", *worlds]
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(row) + " |" for row in world_rows(results, names)]
+    lines += ["| " + " | ".join(row) + " |" for row in world_rows(results, names, worlds)]
     return "\n".join(lines) + "\n"
 
 

@@ -120,6 +120,20 @@ def test_fifo_agrees_with_its_closed_form():
     assert survival("a30", "FIFO") == pytest.approx(hit + (1 - hit) / 50, abs=0.02)
 
 
+def test_the_oracle_agrees_with_its_closed_form():
+    held = CAPACITY / CONCEPTS
+    ceiling = held * (1 - 0.005 / 0.7) + (1 - held) / 50
+    assert survival("a30", "Oracle") == pytest.approx(ceiling, abs=0.01)
+
+
+@pytest.mark.parametrize("policy", ["FIFO", "LRU + dedup", "Entropic, default"])
+def test_expected_and_sampled_survival_agree(policy):
+    world = WORLDS["a30"].shortened(STEPS)
+    runs = [simulate(world, seed, policies()[policy]) for seed in SEEDS]
+    sampled = np.mean([run.survival for run in runs])
+    assert sampled == pytest.approx(survival("a30", policy), abs=0.03)
+
+
 def test_guessing_survives_one_step_in_fifty():
     assert survival("a30", "Random (guess)") == pytest.approx(0.02)
 

@@ -77,7 +77,8 @@ def test_handles_on_one_model_share_it_across_threads(directory, loads) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(sums, handles))
     assert len(loads) == 1
-    assert all(r == results[0] for r in results)
+    # Calls that meet are computed together, which changes the order of summation.
+    assert all(r == pytest.approx(results[0], abs=1e-5) for r in results)
     LocalLM.from_pretrained(directory, dtype="bfloat16").warmup()
     assert len(loads) == 2
 

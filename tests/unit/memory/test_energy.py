@@ -1,3 +1,4 @@
+import doctest
 import math
 
 import numpy as np
@@ -160,3 +161,8 @@ def test_contradicting_outcomes_have_more_entropy_than_agreeing_ones():
 def test_shannon_entropy_lies_between_zero_and_log_n(weights):
     value = energy.shannon_entropy(np.array(weights))
     assert -1e-9 <= value <= math.log(len(weights)) + 1e-9
+
+
+def test_the_examples_in_the_documentation_hold():
+    assert doctest.testmod(energy).attempted > 3
+    assert doctest.testmod(energy).failed == 0

@@ -147,3 +147,10 @@ def test_failures_surprise_more_than_successes():
     failure = with_success(evidence, False, statistics)
     assert success.surprise < failure.surprise
     assert (success.agreements, failure.contradictions) == (1.0, 1.0)
+
+
+def test_a_memory_remembers_a_bounded_number_of_outcomes():
+    evidence, _ = observed([str(i) for i in range(300)], MemoryConfig(half_life=math.inf))
+    assert len(evidence.outcomes) == 64
+    assert evidence.outcomes[-1][0] == "299"
+    assert len(evidence.belief) <= 64

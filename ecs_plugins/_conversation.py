@@ -1,0 +1,166 @@
+"""Conversations in a memory file: the stable log by key, and the memory that is made of it.
+
+A log entry is an item (`ecs_plugins.memory.items`); its text, if it has one, is a message that
+goes through hot tier, sleep phases and cold tier. The text is stored once, in the message, so
+changing or erasing the message changes or erases the entry.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.items import Items, NewItem, StoredItem
+from ecs_plugins.memory.messages import NewMessage
+from ecs_plugins.memory.namespaces import Namespace, checked
+from ecs_plugins.memory.records import ErasureReceipt
+
+SESSION = "session"
+"""Metadata key of the conversation that a message belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry to be logged.
+
+    Attributes:
+        value: What is logged, a JSON object.
+        text: What is remembered of it; blank is nothing.
+        role: Who said it.
+        text_key: Key of the value that holds exactly ``text``; None if none does.
+        metadata: JSON values to filter recollections by.
+        key: Under which the entry is found; a fresh one by default.
+        ttl: Seconds to live; None is for ever.
+    """
+
+    value: dict[str, Any]
+    text: str
+    role: str
+    text_key: str | None = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+    ttl: float | None = None
+
+
+class Conversations:
+    """The conversations of an open memory. Thread-safe.
+
+    A process that is killed between the message and its entry leaves a message that is
+    remembered, and can be erased with its namespace, but is missing in the log.
+
+    Args:
+        memory: Where they are kept.
+    """
+
+    def __init__(self, memory: EntropicMemory) -> None:
+        self.memory = memory
+        self.items = Items(memory)
+
+    def append(
+        self, namespace: Namespace, entries: Sequence[Entry], *, log: Namespace | None = None
+    ) -> None:
+        """Log entries and remember their texts, in order.
+
+        Args:
+            namespace: Where they are remembered.
+            entries: What is said.
+            log: Where they are logged, if not there too.
+
+        Raises:
+            InvalidInputError: A value is no JSON object; nothing was written.
+            ModelError: The embedder failed; nothing was written.
+        """
+        drafts = [
+            None
+            if not entry.text.strip()
+            else NewMessage(
+                text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl
+            )
+            for entry in entries
+        ]
+        log = namespace if log is None else log
+        for entry in entries:
+            NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
+        said = [draft for draft in drafts if draft is not None]
+        ids = iter(self.memory.add(said, namespace=namespace))
+        rows = []
+        for entry, draft in zip(entries, drafts, strict=True):
+            message = None if draft is None else next(ids)
+            text_key = entry.text_key if message is not None else None
+            rows.append(
+                NewItem(
+                    log,
+                    entry.key,
+                    entry.value,
+                    ttl=entry.ttl,
+                    message=message,
+                    text_key=text_key,
+                )
+            )
+        if rows:
+            self.items.write(rows)
+
+    def log(self, namespace: Namespace) -> list[StoredItem]:
+        """The entries of one conversation, oldest first."""
+        with self.items.view() as view:
+            return [item for item in view.find(namespace) if item.namespace == namespace]
+
+    def delete(self, item: StoredItem) -> ErasureReceipt | None:
+        """Erase an entry, and everything that rests on it alone; the receipt if it had a text."""
+        if item.message is None:
+            self.items.write(deletes=[(item.namespace, item.key)])
+            return None
+        return self.memory.delete(item.message)
+
+
+class Session:
+    """One conversation of a user: a log of its own, in a memory that all of the user's share.
+
+    Args:
+        memory: Where.
+        namespace: Whose memory; what is said here can be recalled in every session of it.
+        session_id: Which conversation.
+
+    Raises:
+        InvalidInputError: The namespace or the session id cannot be one.
+    """
+
+    def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
+        self.memory = memory
+        self.namespace = checked(namespace)
+        self.session_id = session_id
+        self._log = checked((*self.namespace, session_id))
+        self._conversations = Conversations(memory)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Log entries and remember their texts; see `Conversations.append`."""
+        named = [
+            replace(
+                entry, metadata={**entry.metadata, "role": entry.role, SESSION: self.session_id}
+            )
+            for entry in entries
+        ]
+        self._conversations.append(self.namespace, named, log=self._log)
+
+    def entries(self) -> list[StoredItem]:
+        """The log, oldest first."""
+        return self._conversations.log(self._log)
+
+    def drop(self, entries: Sequence[StoredItem]) -> None:
+        """Take entries out of the log; what is remembered of them stays."""
+        if entries:
+            self._conversations.items.write(
+                deletes=[(each.namespace, each.key) for each in entries]
+            )
+
+    def clear(self) -> ErasureReceipt:
+        """Erase the log, its messages and all that rests on them alone.
+
+        What a memory made of messages of several sessions is derived anew from the others.
+        """
+        receipt = self.memory.forget(self.namespace, filter={SESSION: self.session_id})
+        self.drop(self.entries())
+        return receipt

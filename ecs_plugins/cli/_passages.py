@@ -1,0 +1,123 @@
+"""Reading passages from a file or a pipe; what cannot be used is refused, with its line.
+
+Four forms: JSON lines, plain text with a passage per line or per paragraph, and ``auto``, which
+decides by the file's name and, where that says nothing, by the first character.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+from ecs_plugins.errors import InvalidInputError
+
+STDIN = "-"
+TEXT_KEYS = ("text", "page_content", "content")
+"""Where a record's passage is looked for; the first key that it has."""
+
+_BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
+
+
+class PassageFormat(StrEnum):
+    """How passages are separated."""
+
+    AUTO = "auto"
+    JSONL = "jsonl"
+    LINES = "lines"
+    PARAGRAPHS = "paragraphs"
+
+
+def read_passages(source: str, form: PassageFormat = PassageFormat.AUTO) -> list[str]:
+    """Read the passages of a file, or of standard input where ``source`` is ``-``.
+
+    Raises:
+        InvalidInputError: Nothing there, not UTF-8, or a line that is not a passage.
+    """
+    text = _decode(source, _read(source))
+    if form is PassageFormat.AUTO:
+        form = _detect(source, text)
+    if form is PassageFormat.JSONL:
+        passages = _from_json_lines(source, text)
+    elif form is PassageFormat.PARAGRAPHS:
+        passages = [part.strip() for part in _BLANK_LINE.split(text) if part.strip()]
+    else:
+        passages = [line.strip() for line in text.splitlines() if line.strip()]
+    if not passages:
+        raise InvalidInputError(f"{_name(source)} holds no passages; give it at least one")
+    return passages
+
+
+def _read(source: str) -> bytes:
+    if source == STDIN:
+        return sys.stdin.buffer.read()
+    try:
+        return Path(source).read_bytes()
+    except FileNotFoundError:
+        raise InvalidInputError(
+            f"{source} does not exist; name a file, or - for standard input"
+        ) from None
+    except OSError as error:
+        raise InvalidInputError(f"{source} cannot be read: {error.strerror}") from error
+
+
+def _decode(source: str, data: bytes) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInputError(
+            f"{_name(source)}, line {line}: not UTF-8; convert it first, e.g. with iconv"
+        ) from None
+    return text.replace("\r\n", "\n")
+
+
+def _detect(source: str, text: str) -> PassageFormat:
+    suffix = Path(source).suffix.lower() if source != STDIN else ""
+    if suffix in (".jsonl", ".ndjson", ".json") or (not suffix and text.lstrip()[:1] == "{"):
+        return PassageFormat.JSONL
+    blank = _BLANK_LINE.search(text.strip())
+    return PassageFormat.PARAGRAPHS if blank else PassageFormat.LINES
+
+
+def _from_json_lines(source: str, text: str) -> list[str]:
+    passages: list[str] = []
+    # Not splitlines: a JSON string may hold U+2028 as it is.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise InvalidInputError(
+                f"{_name(source)}, line {number}: not JSON ({reason}); "
+                'one record per line is expected, such as {"text": "..."}'
+            ) from None
+        passages.append(_text_of(record, f"{_name(source)}, line {number}"))
+    return passages
+
+
+def _text_of(record: object, where: str) -> str:
+    if isinstance(record, str):
+        found: object = record
+    elif isinstance(record, dict):
+        found = next((record[key] for key in TEXT_KEYS if key in record), None)
+    else:
+        raise InvalidInputError(
+            f'{where}: a record must be an object with "text" or a string, '
+            f"got {type(record).__name__}"
+        )
+    if not isinstance(found, str):
+        raise InvalidInputError(f'{where}: the record has no "text" that is a string')
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{where}: the text holds half of a surrogate pair") from None
+    return found
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == STDIN else source

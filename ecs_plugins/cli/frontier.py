@@ -1,0 +1,293 @@
+"""``ecs-plugins calibrate``, ``route`` and ``report``: the Efficiency Frontier."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+
+if TYPE_CHECKING:
+    from ecs_plugins.frontier.decision import RoutingDecision
+    from ecs_plugins.frontier.envelope import EfficiencyFrontier
+    from ecs_plugins.frontier.strategies.grid import Grid
+    from ecs_plugins.lm.base import LanguageModel
+
+CALIBRATE_HELP = "Measure every context strategy once on your own questions."
+ROUTE_HELP = "Choose a strategy from a measured frontier, with the numbers behind the choice."
+REPORT_HELP = "Write figures and one HTML page from a measured frontier."
+
+
+def calibrate(
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="Questions: JSONL {question, answer | answers, documents, supporting?}, or the "
+            "JSON of HotpotQA, MuSiQue, SQuAD or LoCoMo."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Where the frontier is written.")] = Path(
+        "frontier.json"
+    ),
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The model that answers and compresses: a directory or hub name. Without it, "
+            "the bundled one.",
+            show_default=False,
+        ),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        typer.Option(
+            help="The small model that scores for ECS. Without it, the answering one.",
+            show_default=False,
+        ),
+    ] = None,
+    format: Annotated[
+        str, typer.Option("--format", help="auto, jsonl, hotpotqa, musique, squad or locomo.")
+    ] = "auto",
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Sample this many questions (seed 42).", show_default=False),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keeps what is measured; run again to go on. Without it, beside --out.",
+            show_default=False,
+        ),
+    ] = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="Keeps compressions. Without it, beside --out.", show_default=False),
+    ] = None,
+    sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
+    documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
+        "1,2,4"
+    ),
+    ratios: Annotated[str, typer.Option(help="Compression ratios; empty: none.")] = "0.1,0.25,0.5",
+    shaped: Annotated[str, typer.Option(help="Depths of ECS; empty: none.")] = "1,2,4",
+    shaped_notes: Annotated[
+        str, typer.Option(help="Depths of ECS after compression; empty: none.")
+    ] = "4",
+    batch_size: Annotated[int, typer.Option(help="Questions per generation.")] = 8,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 24,
+    drop_dominated: Annotated[
+        bool, typer.Option(help="Give up clearly dominated configurations early.")
+    ] = False,
+) -> None:
+    """Measure every strategy on the questions; resumable, greedy, seed 42."""
+    from ecs_plugins.frontier.answering import LocalAnswerModel
+    from ecs_plugins.frontier.artefact import save
+    from ecs_plugins.frontier.calibration import CalibrationConfig
+    from ecs_plugins.frontier.calibration import calibrate as measure
+    from ecs_plugins.frontier.readers import DataFormat, read_questions
+    from ecs_plugins.frontier.strategies.grid import default_strategies
+
+    if format not in get_args(DataFormat):
+        raise ConfigurationError(f"--format must be one of {', '.join(get_args(DataFormat))}")
+    # Everything that can be refused is refused before a model is loaded.
+    grid = _grid(sentences, documents, ratios, shaped, shaped_notes)
+    config = CalibrationConfig(
+        batch_size=batch_size,
+        max_new_tokens=max_new_tokens,
+        drop_dominated=drop_dominated,
+        progress=True,
+    )
+    questions = read_questions(data, cast("DataFormat", format), limit=limit)
+    answering = _load(model)
+    scoring = answering if scorer is None else _load(scorer)
+    models = {}
+    embedder = passage_scorer = None
+    if grid.documents or grid.shaped or grid.shaped_notes:
+        from ecs_plugins.embedding import default_embedder
+
+        embedder = default_embedder()
+        models["embedder"] = embedder.name
+    if grid.shaped or grid.shaped_notes:
+        from ecs_plugins.frontier.strategies.shaped import PassageScorer
+
+        passage_scorer = PassageScorer(scoring, embedder=embedder)
+        models["scorer"] = scoring.name
+    answerer = LocalAnswerModel(answering)
+    frontier = measure(
+        questions,
+        default_strategies(
+            answerer,
+            questions=questions,
+            grid=grid,
+            embedder=embedder if grid.documents else None,
+            scorer=passage_scorer,
+            cache_dir=cache or out.with_name(f"{out.stem}.compressions"),
+        ),
+        answerer,
+        config=config,
+        journal=journal or out.with_name(f"{out.stem}.journal.jsonl"),
+        data=data.name,
+        models=models,
+    )
+    save(frontier, out)
+    _print_points(frontier)
+    typer.echo(f"\n{out}\nNext: ecs-plugins report {out}")
+
+
+def route(
+    frontier: Annotated[Path, typer.Option(help="A frontier that calibrate wrote.")],
+    reuse: Annotated[float, typer.Option(help="N: queries that will share the context.")],
+    target_f1: Annotated[
+        float | None,
+        typer.Option("--target-f1", help="The cheapest that reaches it.", show_default=False),
+    ] = None,
+    max_tokens: Annotated[
+        float | None,
+        typer.Option(help="The best F1 within this cost per query.", show_default=False),
+    ] = None,
+    performance_weight: Annotated[
+        float | None,
+        typer.Option(help="The best score at this w, in [0, 1].", show_default=False),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Price list (JSON, per million tokens); costs are then money, not tokens.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Choose by exactly one of target F1, tokens per query, and weight."""
+    from ecs_plugins.frontier.artefact import load
+
+    asked = (target_f1, max_tokens, performance_weight)
+    if sum(value is not None for value in asked) != 1:
+        raise InvalidInputError(
+            "give exactly one of --target-f1, --max-tokens and --performance-weight"
+        )
+    measured = _priced(load(frontier), prices)
+    decision = measured.decide(
+        reuse=reuse, target_f1=target_f1, budget=max_tokens, weight=performance_weight
+    )
+    if as_json:
+        typer.echo(json.dumps(decision.to_dict(), indent=2))
+    else:
+        _print_decision(measured, decision)
+
+
+def report(
+    frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder. Without it, beside the frontier.", show_default=False),
+    ] = None,
+    reuses: Annotated[str, typer.Option(help="The N to compare.")] = "1,10,100",
+    target_f1: Annotated[
+        float | None,
+        typer.Option(
+            "--target-f1",
+            help="Of the figure of cost over reuse. Without it, where reuse saves the most.",
+            show_default=False,
+        ),
+    ] = None,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Price list (JSON, per million tokens); costs are then money, not tokens.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write the paper's figures, a decision map, cost over reuse, and one page with all."""
+    from ecs_plugins.frontier.artefact import load
+    from ecs_plugins.frontier.report import write_report
+
+    folder = out or frontier.with_name(f"{frontier.stem}.report")
+    numbers = _numbers(reuses, "--reuses")
+    measured = _priced(load(frontier), prices)
+    for path in write_report(measured, folder, reuses=numbers, target_f1=target_f1):
+        typer.echo(str(path))
+
+
+def _priced(measured: EfficiencyFrontier, prices: Path | None) -> EfficiencyFrontier:
+    from ecs_plugins.frontier.prices import read_prices
+
+    return measured if prices is None else measured.priced(read_prices(prices))
+
+
+def _load(name: str | None) -> LanguageModel:
+    from ecs_plugins.lm.local import LocalLM
+
+    return LocalLM.bundled() if name is None else LocalLM.from_pretrained(name)
+
+
+def _grid(*lists: str) -> Grid:
+    from ecs_plugins.frontier.strategies.grid import Grid
+
+    names = ("sentences", "documents", "ratios", "shaped", "shaped_notes")
+    values: dict[str, list[float]] = {}
+    for name, text in zip(names, lists, strict=True):
+        option = f"--{name.replace('_', '-')}"
+        values[name] = _numbers(text, option)
+        if name == "ratios":
+            good = all(0 < value < 1 for value in values[name])
+        else:
+            good = all(value >= 1 and value == int(value) for value in values[name])
+        if not good:
+            raise ConfigurationError(
+                f"{option} {text!r}: ratios lie between 0 and 1, depths are whole and positive"
+            )
+    depths = {name: [int(v) for v in values[name]] for name in names if name != "ratios"}
+    return Grid(ratios=values["ratios"], **depths)
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise ConfigurationError(f"{option} takes numbers with commas, got {text!r}") from error
+
+
+def _print_points(frontier: EfficiencyFrontier) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("strategy", "F1", "95 %", "EM", "stage 1", "stage 2", "N=1", "N=10", "N=100"):
+        table.add_column(name, justify="left" if name == "strategy" else "right")
+    for point in sorted(frontier.points, key=lambda p: -p.f1):
+        table.add_row(
+            point.label + ("" if point.routable else " (upper bound)"),
+            f"{point.f1:.3f}",
+            str(frontier.f1_interval(point)).replace("[", r"\["),
+            "" if point.em is None else f"{point.em:.3f}",
+            *(f"{value:,.0f}" for value in (point.stage1, point.stage2)),
+            *(f"{point.effective(reuse):,.0f}" for reuse in (1, 10, 100)),
+        )
+    Console().print(table)
+    for dropped in frontier.dropped:
+        typer.echo(f"{dropped.strategy} {dict(dropped.config)}: {dropped.reason}")
+
+
+def _print_decision(frontier: EfficiencyFrontier, decision: RoutingDecision) -> None:
+    from ecs_plugins.frontier.cost import exchange_rate
+
+    typer.echo(decision.explain())
+    if decision.exchange_rate is None:
+        # What the choice means as a weight: the range of w that would have made it.
+        steps = [s for s in frontier.envelope(decision.reuse) if s.point.key == decision.point.key]
+        for step in steps:
+            rates = [exchange_rate(w) for w in (step.weight_low, step.weight_high)]
+            typer.echo(
+                f"  as weight   w from {step.weight_low:.4f} to {step.weight_high:.4f}: "
+                f"0.01 more F1 is worth {rates[0]:.1%} to {rates[1]:.1%} more cost"
+            )
+        if not steps:
+            typer.echo("  as weight   no w chooses it: it lies below the hull of the frontier")
+    typer.echo("\nwhy not")
+    reasons = decision.why_not()
+    width = max(len(label) for label in reasons)
+    for label, reason in reasons.items():
+        typer.echo(f"  {label:<{width}}  {reason}")

@@ -1,0 +1,283 @@
+"""``ecs-plugins memory``: a memory file from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ecs_plugins.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from ecs_plugins.memory import EntropicMemory, ErasureReceipt, MemoryConfig
+
+app = typer.Typer(
+    name="memory",
+    help="Add to, search, consolidate, explain, erase and check an Entropic Memory file.",
+    no_args_is_help=True,
+)
+
+Db = Annotated[Path, typer.Option("--db", help="The memory file.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Space = Annotated[
+    list[str] | None,
+    typer.Option("--namespace", "-n", help="A label of the namespace; repeat it for more."),
+]
+EmbedderName = Annotated[
+    str | None,
+    typer.Option(
+        "--embedder", help="A sentence-transformers name or directory; the default model without."
+    ),
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="A JSON file of MemoryConfig settings.")
+]
+
+
+@app.command()
+def add(
+    db: Db,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Messages; without any, lines of standard input.")
+    ] = None,
+    namespace: Space = None,
+    role: Annotated[str, typer.Option(help="Who said it.")] = "user",
+    pinned: Annotated[bool, typer.Option("--pinned", help="Never displace it.")] = False,
+    ttl: Annotated[float | None, typer.Option(help="Seconds until it is erased.")] = None,
+    embedder: EmbedderName = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Remember messages; prints their ids."""
+    messages = texts or [line.strip() for line in sys.stdin if line.strip()]
+    with _open(db, embedder, config) as memory:
+        ids = memory.add(
+            list(messages), namespace=_namespace(namespace), role=role, pinned=pinned, ttl=ttl
+        )
+    _print(ids, as_json, ids)
+
+
+@app.command()
+def recall(
+    db: Db,
+    query: Annotated[str, typer.Argument(help="The question.")],
+    namespace: Space = None,
+    k: Annotated[int | None, typer.Option(help="How many at most.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Least cosine.")] = None,
+    embedder: EmbedderName = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """What is remembered about a question, best first."""
+    with _open(db, embedder, config) as memory:
+        found = memory.recall(query, namespace=_namespace(namespace), k=k, threshold=threshold)
+    _print(
+        [each.to_dict() for each in found],
+        as_json,
+        [f"{each.score:.3f}  {each.tier:4}  {each.id}  {each.text}" for each in found]
+        or ["nothing is remembered about that"],
+    )
+
+
+@app.command()
+def sleep(
+    db: Db,
+    namespace: Space = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="In every namespace.")] = False,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Run a sleep phase now."""
+    with _inspect(db, config) as memory:
+        one = None if everywhere else memory.sleep(_namespace(namespace))
+        reports = memory.sleep_all() if everywhere else [one] if one else []
+    _print(
+        [report.to_dict() for report in reports],
+        as_json,
+        [
+            f"sleep {report.id} in {'/'.join(report.namespace)}: "
+            f"hot {report.hot[0]} -> {report.hot[1]}, cold {report.cold[0]} -> {report.cold[1]}, "
+            + (", ".join(f"{n} {kind}" for kind, n in report.counts.items()) or "no decision")
+            for report in reports
+        ]
+        or ["nothing to consolidate"],
+    )
+
+
+@app.command()
+def decisions(
+    db: Db,
+    namespace: Space = None,
+    item: Annotated[str | None, typer.Option(help="Only those about this id.")] = None,
+    limit: Annotated[int | None, typer.Option(help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """Why things were kept, merged, rejected and displaced."""
+    with _inspect(db) as memory:
+        found = memory.decisions(_namespace(namespace), item_id=item, limit=limit)
+    lines = []
+    for each in found:
+        decision = each.decision
+        chance = (
+            ""
+            if decision.probability is None
+            else f"  dF {decision.delta:+.4f}  P {decision.probability:.4f}  "
+            f"draw {decision.draw:.4f}"
+        )
+        lines.append(
+            f"sleep {each.sleep}.{decision.index}  {decision.kind:9}  "
+            f"{decision.candidate_id or '-'}  support {decision.support}{chance}"
+            + (f"  over {decision.target_id}" if decision.target_id else "")
+            + ("  [undone]" if each.undone else "")
+        )
+    _print([asdict(each) for each in found], as_json, lines or ["no decision is recorded"])
+
+
+@app.command()
+def forget(
+    db: Db,
+    item: Annotated[
+        str | None, typer.Argument(help="Id of a message or a memory.", show_default=False)
+    ] = None,
+    namespace: Space = None,
+    below: Annotated[bool, typer.Option("--below", help="And all namespaces below it.")] = False,
+    where: Annotated[
+        str | None, typer.Option("--filter", help="JSON: only messages with such metadata.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Erase one item, or a namespace, or what a filter matches in it; prints the receipt."""
+    if (item is None) == (namespace is None):
+        raise InvalidInputError("name either an id or a --namespace to forget")
+    with _inspect(db) as memory:
+        if item is not None:
+            receipt = memory.delete(item)
+        else:
+            receipt = memory.forget(
+                _namespace(namespace), filter=_parsed(where) if where else None, below=below
+            )
+    _print(receipt.to_dict(), as_json, [_receipt(receipt)])
+
+
+@app.command()
+def export(
+    db: Db,
+    to: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
+    namespace: Space = None,
+    as_json: Json = False,
+) -> None:
+    """Write everything, or a namespace and what is below it, to JSON lines."""
+    with _inspect(db) as memory:
+        lines = memory.export(to, namespace=_namespace(namespace) if namespace else None)
+    _print({"file": str(to), "lines": lines}, as_json, [f"{lines} lines in {to}"])
+
+
+@app.command("import")
+def import_(
+    db: Db,
+    source: Annotated[Path, typer.Argument(help="A JSON lines file that `export` wrote.")],
+    embedder: EmbedderName = None,
+    as_json: Json = False,
+) -> None:
+    """Read an export into namespaces that are empty here: all of it or nothing."""
+    with _open(db, embedder, None) as memory:
+        counts = memory.import_(source)
+    _print(counts, as_json, [f"{count} x {kind}" for kind, count in counts.items()])
+
+
+@app.command()
+def verify(db: Db, as_json: Json = False) -> None:
+    """Check every promise of the file; exit status 1 when one is broken."""
+    with _inspect(db) as memory:
+        found = memory.verify()
+    _print(
+        asdict(found) | {"ok": found.ok},
+        as_json,
+        [*found.problems, *(f"{line} (rebuilt by itself)" for line in found.rebuildable)]
+        or [f"{found.checked} records checked, all right"],
+    )
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def stats(db: Db, as_json: Json = False) -> None:
+    """How full the file is."""
+    with _inspect(db) as memory:
+        found = memory.stats()
+    _print(
+        found.to_dict(),
+        as_json,
+        [
+            f"{found.path}: {found.bytes:,} bytes, embedder {found.embedder['name']} "
+            f"({found.embedder['dimension']})",
+            *(
+                f"{'/'.join(each.namespace)}: {each.messages} messages, {each.hot} hot, "
+                f"{each.cold} cold ({each.pinned} pinned), {each.sleeps} sleep phases, "
+                f"{each.since_sleep} since the last"
+                for each in found.namespaces
+            ),
+        ],
+    )
+
+
+def _open(db: Path, embedder: str | None, config: Path | None) -> EntropicMemory:
+    from ecs_plugins import embedding
+    from ecs_plugins.memory import EntropicMemory
+
+    chosen = (
+        embedding.default_embedder()
+        if embedder is None
+        else embedding.SentenceTransformerEmbedder(embedder)
+    )
+    return EntropicMemory.open(db, embedder=chosen, config=_config(config))
+
+
+def _inspect(db: Path, config: Path | None = None) -> EntropicMemory:
+    from ecs_plugins.memory import EntropicMemory
+
+    return EntropicMemory.inspect(db, config=_config(config))
+
+
+def _config(file: Path | None) -> MemoryConfig | None:
+    from ecs_plugins.memory import MemoryConfig
+
+    return None if file is None else MemoryConfig.from_json(_parsed(file.read_text()))
+
+
+def _parsed(text: str) -> dict[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{text!r} is not a JSON object")
+    return value
+
+
+def _namespace(labels: Sequence[str] | None) -> tuple[str, ...]:
+    from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE
+
+    return tuple(labels) if labels else DEFAULT_NAMESPACE
+
+
+def _receipt(receipt: ErasureReceipt) -> str:
+    return (
+        f"erased {len(receipt.messages)} messages, {receipt.hot_erased} hot items, "
+        f"{len(receipt.memories_erased)} memories; derived anew {receipt.hot_derived} hot items, "
+        f"{len(receipt.memories_derived)} memories; {receipt.decisions} decisions marked"
+        + ("" if receipt.scrubbed else "; run compact later, another process reads an older state")
+    )
+
+
+def _print(value: object, as_json: bool, lines: Sequence[str]) -> None:
+    if as_json:
+        typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    else:
+        for line in lines:
+            typer.echo(line)

@@ -1,0 +1,130 @@
+"""``ecs-plugins shape``: shape the passages of a file or a pipe for one question."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ecs_plugins.cli._passages import PassageFormat, read_passages
+from ecs_plugins.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from ecs_plugins.shaping.config import ShapingConfig
+    from ecs_plugins.shaping.result import ShapedContext
+
+HELP = """Keep the passages that help to answer a question, and say why.
+
+\b
+  printf '%s\\n' 'The ferry leaves at nine.' 'Gulls nest on the roof.' |
+    ecs-plugins shape --query 'When does the boat go?' --passages - --top-k 1
+
+Passages come as JSON lines ({"text": "..."}), or as text with one passage
+per line, or per paragraph where blank lines separate them. With --json the
+result alone goes to standard output:
+
+\b
+  ecs-plugins shape -q 'When does the boat go?' -p notes.jsonl --json |
+    jq .kept
+
+Without --answer the passages are ordered by how likely they make the
+question, and the best --top-k (5 by default) or those within --max-tokens
+stay. With the known answer, those that raise its log-probability by the
+threshold stay.
+"""
+
+
+def shape(
+    query: Annotated[str, typer.Option("--query", "-q", help="The question.", show_default=False)],
+    passages: Annotated[
+        str,
+        typer.Option(
+            "--passages",
+            "-p",
+            metavar="FILE|-",
+            help="A .jsonl or .txt file, or - for standard input.",
+            show_default=False,
+        ),
+    ],
+    answer: Annotated[
+        list[str] | None,
+        typer.Option("--answer", "-a", help="The known answer; repeat it for alternatives."),
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Keep at most so many passages.")] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Nats that a passage must add to be kept.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Token budget of the kept passages.")
+    ] = None,
+    signal: Annotated[
+        str, typer.Option(help="auto, answer_shift, query_likelihood or joint_shift.")
+    ] = "auto",
+    ranker: Annotated[
+        str,
+        typer.Option(
+            help="What chooses the passages worth scoring: hybrid, dense, bm25, tfidf_query, "
+            "tfidf, or none to score all."
+        ),
+    ] = "hybrid",
+    pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="A model's name or directory; the bundled model without it.", show_default=False
+        ),
+    ] = None,
+    form: Annotated[
+        PassageFormat, typer.Option("--format", help="How passages are separated.")
+    ] = PassageFormat.AUTO,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write JSON and nothing else to standard output.")
+    ] = False,
+) -> None:
+    """See `HELP`, which the command line shows."""
+    if not query.strip():
+        raise InvalidInputError("--query is empty; ask a question")
+    if any(not text.strip() for text in answer or ()):
+        raise InvalidInputError("--answer is empty; give an answer or leave the option out")
+    texts = read_passages(passages, form)
+    # What libraries print while they load must not end up between the JSON and its reader.
+    with contextlib.redirect_stdout(sys.stderr):
+        from ecs_plugins.shaping.config import ShapingConfig
+
+        config = ShapingConfig(
+            signal=signal,
+            ranker=None if ranker == "none" else ranker,
+            pool_size=pool_size,
+            threshold=threshold,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            on_error="raise",
+        )
+        shaped = _shape(query, texts, config, answer, model)
+    if as_json:
+        typer.echo(json.dumps(shaped.to_dict(), ensure_ascii=False, allow_nan=False))
+    else:
+        typer.echo(shaped.explain(width=max(80, shutil.get_terminal_size((120, 40)).columns)))
+
+
+def _shape(
+    query: str,
+    texts: list[str],
+    config: ShapingConfig,
+    answers: list[str] | None,
+    model: str | None,
+) -> ShapedContext:
+    from rich.console import Console
+
+    from ecs_plugins.cli import _setup
+    from ecs_plugins.shaping.shaper import ContextShaper
+
+    with Console(stderr=True).status("loading the model") as status:
+        language_model = _setup.load_model(model)
+        scored = len(texts) if config.ranker is None else min(len(texts), config.pool_size)
+        status.update(f"scoring {scored} of {len(texts)} passages")
+        return ContextShaper(language_model, config).shape(query, texts, answer=answers)

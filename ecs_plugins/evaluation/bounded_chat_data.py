@@ -1,0 +1,241 @@
+"""Long chats with questions, turn by turn: the reader of LoCoMo and the cache of embeddings.
+
+LoCoMo (Maharana et al., 2024) marks for every question the turns that hold its answer. Which
+questions an agent has been asked before the chat ends, and which it will be asked, is decided
+here, by the time of their evidence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+from zipfile import BadZipFile
+
+import numpy as np
+
+from ecs_plugins.embedding import Embedder, Vectors
+from ecs_plugins.errors import InvalidInputError, StorageError
+
+Split = Literal["chronological", "interleaved"]
+
+ADVERSARIAL = 5
+"""LoCoMo's category of questions about what was never said: nothing can be remembered for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """One message.
+
+    Attributes:
+        id: Its name in the data set.
+        session: Number of the session that it belongs to, from 0.
+        text: Who said it, and what.
+    """
+
+    id: str
+    session: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatQuestion:
+    """A question about a chat.
+
+    Attributes:
+        text: The question.
+        answer: Its answer.
+        evidence: Positions of the turns that hold the answer, ascending; at least one.
+        category: LoCoMo's: 1 multi-hop, 2 temporal, 3 open domain, 4 single-hop.
+    """
+
+    text: str
+    answer: str
+    evidence: tuple[int, ...]
+    category: int
+
+    @property
+    def known_at(self) -> int:
+        """Position of the turn from which on it can be answered."""
+        return self.evidence[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A conversation with questions, in the order of their evidence."""
+
+    id: str
+    turns: tuple[ChatTurn, ...]
+    questions: tuple[ChatQuestion, ...]
+
+    def split(self, split: Split) -> tuple[tuple[ChatQuestion, ...], tuple[ChatQuestion, ...]]:
+        """Return the questions asked while the chat goes on, and those asked at its end.
+
+        Args:
+            split: ``chronological``: the half whose evidence comes first is asked on the way,
+                so what is asked at the end is about the later part of the chat.
+                ``interleaved``: every other question, so both halves are about all of it.
+        """
+        if split == "interleaved":
+            return self.questions[::2], self.questions[1::2]
+        half = len(self.questions) // 2
+        return self.questions[:half], self.questions[half:]
+
+    def asked_after(self, seen: Iterable[ChatQuestion]) -> dict[int, list[ChatQuestion]]:
+        """Return the turn after which each question is asked: the last one of its session."""
+        last = {turn.session: position for position, turn in enumerate(self.turns)}
+        out: dict[int, list[ChatQuestion]] = {}
+        for question in seen:
+            out.setdefault(last[self.turns[question.known_at].session], []).append(question)
+        return out
+
+
+def read_chats(path: Path, limit: int | None = None) -> list[Chat]:
+    """Read LoCoMo's JSON file.
+
+    Questions without evidence in the chat, and those about what was never said, are left out.
+
+    Args:
+        path: The file.
+        limit: Only so many conversations, in file order.
+
+    Raises:
+        StorageError: It cannot be read.
+        InvalidInputError: It is not LoCoMo's format, or holds no question with evidence.
+    """
+    try:
+        records = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"cannot read {path}: {error}") from error
+    except json.JSONDecodeError as error:
+        raise InvalidInputError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
+    if not isinstance(records, list):
+        raise InvalidInputError(f"{path}: expected a list of conversations, as LoCoMo has it")
+    chats = []
+    for number, record in enumerate(records[:limit]):
+        try:
+            chats.append(_chat(record, number))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInputError(
+                f"{path}, record {number}: not a LoCoMo conversation ({error!r})"
+            ) from error
+    if not any(chat.questions for chat in chats):
+        raise InvalidInputError(f"{path}: no question with evidence among the turns")
+    return chats
+
+
+def _chat(record: Mapping[str, object], number: int) -> Chat:
+    talk = record["conversation"]
+    assert isinstance(talk, dict)
+    names = sorted(
+        (name for name in talk if re.fullmatch(r"session_\d+", name)),
+        key=lambda name: int(name.rpartition("_")[2]),
+    )
+    turns = tuple(
+        ChatTurn(str(turn["dia_id"]), session, f"{turn['speaker']}: {turn['text']}")
+        for session, name in enumerate(names)
+        for turn in talk[name]
+    )
+    position = {turn.id: at for at, turn in enumerate(turns)}
+    questions = []
+    entries = record["qa"]
+    assert isinstance(entries, list)
+    for entry in entries:
+        # Some entries name several turns in one string.
+        named = re.findall(r"D\d+:\d+", " ".join(map(str, entry.get("evidence") or ())))
+        evidence = tuple(sorted({position[name] for name in named if name in position}))
+        if evidence and entry.get("category") != ADVERSARIAL and "answer" in entry:
+            questions.append(
+                ChatQuestion(
+                    str(entry["question"]), str(entry["answer"]), evidence, int(entry["category"])
+                )
+            )
+    questions.sort(key=lambda question: (question.known_at, question.text))
+    return Chat(str(record.get("sample_id", number)), turns, tuple(questions))
+
+
+def beginning(chat: Chat, turns: int) -> Chat:
+    """Return the chat up to a number of turns, with the questions that can be answered by then."""
+    questions = tuple(each for each in chat.questions if each.known_at < turns)
+    return replace(chat, turns=chat.turns[:turns], questions=questions)
+
+
+class CachedEmbedder:
+    """An embedder that looks up what it has embedded before, also in an earlier run.
+
+    Args:
+        inner: Embeds what is not known yet.
+        file: Where the vectors are kept between runs; None keeps them in memory only.
+    """
+
+    def __init__(self, inner: Embedder, file: Path | None = None) -> None:
+        self._inner = inner
+        self._file = file
+        self._known: dict[str, Vectors] = {}
+        if file is not None and file.is_file():
+            self._read(file)
+
+    @property
+    def name(self) -> str:
+        """Of the embedder within."""
+        return self._inner.name
+
+    @property
+    def dimension(self) -> int:
+        """Of the embedder within."""
+        return self._inner.dimension
+
+    def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors, shape ``[len(texts), dimension]``."""
+        keys = [_key("document", text) for text in texts]
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._known}
+        if new:
+            vectors = self._inner.embed_documents(list(new.values()))
+            self._known.update(zip(new, vectors, strict=True))
+        if not keys:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        return np.stack([self._known[key] for key in keys])
+
+    def embed_query(self, text: str) -> Vectors:
+        """A unit vector, shape ``[dimension]``."""
+        key = _key("query", text)
+        if key not in self._known:
+            self._known[key] = self._inner.embed_query(text)
+        return self._known[key]
+
+    def save(self) -> None:
+        """Write what is known to the file."""
+        if self._file is not None and self._known:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            np.savez(
+                self._file,
+                embedder=np.array(self.name),
+                keys=np.array(list(self._known)),
+                vectors=np.stack(list(self._known.values())),
+            )
+
+    def _read(self, file: Path) -> None:
+        try:
+            with np.load(file, allow_pickle=False) as stored:
+                if str(stored["embedder"]) != self.name:
+                    return
+                self._known = dict(zip(stored["keys"].tolist(), stored["vectors"], strict=True))
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            raise StorageError(f"{file} is no cache of embeddings; delete it: {error}") from error
+
+
+def _key(kind: str, text: str) -> str:
+    return kind[0] + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def embed_chats(embedder: CachedEmbedder, chats: Sequence[Chat]) -> None:
+    """Embed every turn and question once, and save the cache."""
+    for chat in chats:
+        embedder.embed_documents([turn.text for turn in chat.turns])
+        for question in chat.questions:
+            embedder.embed_query(question.text)
+    embedder.save()

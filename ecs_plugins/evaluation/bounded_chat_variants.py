@@ -1,0 +1,116 @@
+"""The variants of Entropic Memory that are compared on chat, and how each shares the budget.
+
+Wherever a variant searches both tiers, they hold the budget together: what is not yet consolidated
+takes room from what is. The paper's reading searches only the cold tier, which gets the whole
+budget; its hot tier of 100 comes on top.
+"""
+
+from __future__ import annotations
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.evaluation.bounded_chat_stores import (
+    ChatStore,
+    Entropic,
+    Everything,
+    Room,
+    StoreFactory,
+)
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.memory.closed_loop import answer_utility
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.information import informed_utility
+
+HOT_SHARE = 0.05
+"""Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
+
+BATCHED = 0.25
+"""The same for the variants that call a language model in every sleep phase."""
+
+SENTENCES = 0.9
+"""Merge threshold for MiniLM on chat: at 0.7 three turns in four have a neighbour to merge with."""
+
+
+def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> MemoryConfig:
+    """Return the settings with tiers that hold ``budget`` items together."""
+    hot = min(max(1, round(hot_share * budget)), budget - 1)
+    return config.replace(
+        hot_capacity=hot, cold_capacity=budget - hot, sleep_every=min(config.sleep_every, hot)
+    )
+
+
+class Longest(Everything):
+    """Keeps the longest turns: no memory, but what length alone is worth."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room)
+        self._turns = room.chat.turns
+        self._budget = room.budget
+
+    def add(self, position: int) -> None:
+        """Keep it; if there are too many, drop the shortest."""
+        super().add(position)
+        if len(self._kept) > self._budget:
+            self._kept.remove(min(self._kept, key=lambda at: len(self._turns[at].text)))
+
+
+def variants() -> dict[str, StoreFactory]:
+    """Return the variants that need no language model, by their short names."""
+    return {
+        "default": _default,
+        "sentences": _sentences,
+        "informed": _informed,
+        "paper": _paper,
+    }
+
+
+def model_variants() -> dict[str, StoreFactory]:
+    """Return those that need one, and the same settings without it to compare them with.
+
+    A sleep phase with a model costs seconds, so these sleep when a quarter of the budget is new.
+    """
+    return {
+        "batched": lambda room: Entropic(room, _config(room, BATCHED)),
+        "summaries": _summaries,
+        "ecs": _ecs,
+    }
+
+
+def _default(room: Room) -> ChatStore:
+    return Entropic(room, shared(room.budget, MemoryConfig(seed=room.seed)))
+
+
+def _sentences(room: Room) -> ChatStore:
+    return Entropic(room, _config(room))
+
+
+def _informed(room: Room) -> ChatStore:
+    # Where texts themselves tell what they are worth, nothing need be attested to compete.
+    config = _config(room).replace(min_support=1)
+    return Entropic(room, config, informed_utility(config))
+
+
+def _paper(room: Room) -> ChatStore:
+    return Entropic(room, MemoryConfig.paper(cold_capacity=room.budget, seed=room.seed))
+
+
+def _summaries(room: Room) -> ChatStore:
+    _model(room)
+    return Entropic(room, _config(room, BATCHED).replace(proposal="summary"))
+
+
+def _ecs(room: Room) -> ChatStore:
+    # One answer per sleep phase: each costs a scoring of the whole store.
+    return Entropic(room, _config(room, BATCHED), answer_utility(_model(room), max_queries=1))
+
+
+def _config(room: Room, hot_share: float = HOT_SHARE) -> MemoryConfig:
+    config = MemoryConfig(merge_threshold=SENTENCES, seed=room.seed)
+    return shared(room.budget, config, hot_share)
+
+
+def _model(room: Room) -> LanguageModel:
+    if room.model is None:
+        raise ConfigurationError(
+            "summaries and the ECS utility need a language model: run ecs-plugins model install"
+        )
+    return room.model

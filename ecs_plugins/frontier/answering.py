@@ -1,0 +1,267 @@
+"""The model that answers and compresses: one small protocol, whatever runs behind it.
+
+A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by what they
+can do, so no framework is imported here.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, ModelError
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
+from ecs_plugins.lm.prompts import split_cue
+
+TokenCounter = Callable[[Sequence[str]], Sequence[int]]
+
+ANSWER_PROMPT = (
+    "Answer the question from the context, with as few words as possible: a name, a number, a "
+    "date, yes or no. Give the answer only.\n\n"
+    "Context:\n{context}\n\nQuestion: {question}\nAnswer:"
+)
+"""The context stands first, so that a prompt cache can serve it to the next question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply and the tokens it took."""
+
+    text: str
+    input_tokens: int
+    output_tokens: int
+
+
+@runtime_checkable
+class AnswerModel(Protocol):
+    """What calibration asks of a model. Greedy and deterministic where it can be."""
+
+    @property
+    def name(self) -> str:
+        """A stable identifier, recorded in the artefact."""
+        ...
+
+    def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
+        """Reply to each prompt, in order."""
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text."""
+        ...
+
+
+def answer_prompt(context: str, question: str, template: str = ANSWER_PROMPT) -> str:
+    """Fill the template; braces in context or question are plain text."""
+    head, _, rest = template.partition("{context}")
+    middle, _, tail = rest.partition("{question}")
+    return f"{head}{context}{middle}{question}{tail}"
+
+
+def check_template(template: str) -> str:
+    """Return ``template`` if it has {context} and, behind it, {question}, once each.
+
+    Raises:
+        ConfigurationError: It has not.
+    """
+    counts = (template.count("{context}"), template.count("{question}"))
+    if counts != (1, 1) or template.index("{context}") > template.index("{question}"):
+        raise ConfigurationError(
+            "an answer prompt needs {context} and behind it {question}, once each"
+        )
+    return template
+
+
+class LocalAnswerModel:
+    """A `LanguageModel` that answers, greedily.
+
+    A last line that ends with a colon ("Answer:") opens the model's reply instead of closing
+    the user's turn: small models then answer at once and do not introduce their answer.
+
+    Args:
+        model: A local model.
+    """
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._model.name
+
+    def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
+        """Reply to each prompt within the model's chat layout.
+
+        Raises:
+            InvalidInputError: A prompt and its reply do not fit the model's window.
+        """
+        layout = self._model.layout
+        texts = list(prompts)
+        for length in self._model.count_tokens(texts):
+            if length + max_new_tokens > self._model.max_tokens:
+                raise InvalidInputError(
+                    f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
+                    f"window of {self._model.max_tokens} tokens of {self.name}"
+                )
+        generations = self._model.generate(
+            [_laid_out(text, layout) for text in texts],
+            max_new_tokens=max_new_tokens,
+            temperature=0.0,
+            seed=42,
+        )
+        return [Completion(g.text, g.prompt_tokens, g.completion_tokens) for g in generations]
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text by the model's own tokenizer."""
+        return self._model.count_tokens(texts)
+
+
+def _laid_out(text: str, layout: ChatLayout) -> Segments:
+    said, cue = split_cue(text)
+    head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
+    return (head, Segment(said), tail, Segment(cue)) if cue else (head, Segment(said), tail)
+
+
+class CallableAnswerModel:
+    """Any function from prompt to text, with a token counter.
+
+    Args:
+        reply: ``prompt -> text`` or ``prompt -> (text, input tokens, output tokens)``; where it
+            gives no tokens, they are counted.
+        name: The recorded name.
+        count_tokens: Tokens of each text.
+        workers: How many prompts are answered at a time; for remote models.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[str], str | tuple[str, int | None, int | None]],
+        *,
+        name: str,
+        count_tokens: TokenCounter | None = None,
+        workers: int = 1,
+    ) -> None:
+        self._reply = reply
+        self._name = name
+        self._count = count_tokens
+        self._workers = max(1, workers)
+
+    @property
+    def name(self) -> str:
+        """The label given at construction."""
+        return self._name
+
+    def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
+        """Reply to each prompt; how long a reply may be is up to the function.
+
+        Raises:
+            ModelError: The function failed.
+        """
+        del max_new_tokens
+        # A context of its own for each, so that traces of the calls keep their parent.
+        contexts = [contextvars.copy_context() for _ in prompts]
+        try:
+            with ThreadPoolExecutor(self._workers) as pool:
+                replies = list(pool.map(lambda c, p: c.run(self._reply, p), contexts, prompts))
+        except EcsPluginsError:
+            raise
+        except Exception as error:  # a provider's client raises whatever its authors chose
+            raise ModelError(f"{self.name} could not answer: {error}") from error
+        return [self._counted(*pair) for pair in zip(prompts, replies, strict=True)]
+
+    def _counted(self, prompt: str, reply: str | tuple[str, int | None, int | None]) -> Completion:
+        text, read, written = (reply, None, None) if isinstance(reply, str) else reply
+        if read is None:
+            read = self.count_tokens([prompt])[0]
+        if written is None:
+            written = self.count_tokens([text])[0]
+        return Completion(text, read, written)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text.
+
+        Raises:
+            ConfigurationError: No counter was given.
+        """
+        if self._count is None:
+            raise ConfigurationError(
+                f"{self.name} does not say how many tokens a text has; give "
+                "count_tokens=..., for example that of its tokenizer or of a LocalLM"
+            )
+        return [int(count) for count in self._count(texts)]
+
+
+def as_answer_model(
+    model: object,
+    *,
+    count_tokens: TokenCounter | None = None,
+    name: str | None = None,
+    workers: int = 4,
+) -> AnswerModel:
+    """Make an `AnswerModel` of a local model, a LangChain chat model or a LlamaIndex LLM.
+
+    Args:
+        model: An `AnswerModel` or `LanguageModel`; anything with ``invoke`` (LangChain) or
+            with ``complete`` and ``metadata`` (LlamaIndex).
+        count_tokens: For models that do not report the tokens they used.
+        name: The recorded name; by default the model's own.
+        workers: How many requests to a framework's model run at a time.
+
+    Raises:
+        ConfigurationError: It is none of these.
+    """
+    if isinstance(model, LanguageModel):
+        return LocalAnswerModel(model)
+    if isinstance(model, AnswerModel):
+        return model
+    label = name or _name_of(model)
+    handle: Any = model
+    if callable(getattr(model, "invoke", None)):
+        return CallableAnswerModel(
+            lambda prompt: _from_message(handle.invoke(prompt)),
+            name=label,
+            count_tokens=count_tokens,
+            workers=workers,
+        )
+    if callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
+        return CallableAnswerModel(
+            lambda prompt: _from_response(handle.complete(prompt)),
+            name=label,
+            count_tokens=count_tokens,
+            workers=workers,
+        )
+    raise ConfigurationError(
+        f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, a "
+        "LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
+    )
+
+
+def _name_of(model: Any) -> str:
+    metadata = getattr(model, "metadata", None)
+    for owner, field in ((model, "model_name"), (model, "model"), (metadata, "model_name")):
+        value = getattr(owner, field, None)
+        if isinstance(value, str) and value and value != "unknown":
+            return value
+    return type(model).__name__
+
+
+def _from_message(message: Any) -> tuple[str, int | None, int | None]:
+    """A LangChain message, or the plain text of a completion model."""
+    if isinstance(message, str):
+        return message, None, None
+    text = message.text
+    usage = getattr(message, "usage_metadata", None) or {}
+    return (
+        str(text() if callable(text) and not isinstance(text, str) else text),
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+    )
+
+
+def _from_response(response: Any) -> tuple[str, int | None, int | None]:
+    """A LlamaIndex completion; integrations report usage under one of two names."""
+    usage = getattr(response, "additional_kwargs", None) or {}
+    return str(response.text), usage.get("prompt_tokens"), usage.get("completion_tokens")

@@ -1,0 +1,78 @@
+"""The geometry: upper envelopes of lines and non-dominated sets, exact and in O(n log n).
+
+With ``t = w / (1 - w)`` the score of Eq. 2 orders points as ``t * F1 - ln T`` does: a line in
+t per point, so the best point for every w is the upper envelope of n lines. For a fixed
+quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``, so the best point for every N is
+an envelope, too. No grid is swept and no transition is missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def upper_envelope(
+    slopes: Sequence[float], intercepts: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """Which line is the highest for each t >= 0.
+
+    Of equal lines the first is kept; a line that only touches the envelope in one point is
+    left out, and where several are highest at t = 0, so are all but the steepest.
+
+    Args:
+        slopes: One per line.
+        intercepts: One per line.
+
+    Returns:
+        Indices of the lines from t = 0 on, and where each begins: ``starts[0]`` is 0.0 and
+        the rest rise strictly.
+    """
+    order = sorted(range(len(slopes)), key=lambda i: (slopes[i], -intercepts[i], i))
+    chain: list[int] = []
+    starts: list[float] = []
+    for line in order:
+        if chain and slopes[chain[-1]] == slopes[line]:
+            continue
+        start = 0.0
+        while chain:
+            top = chain[-1]
+            start = (intercepts[top] - intercepts[line]) / (slopes[line] - slopes[top])
+            if start > starts[-1]:
+                break
+            chain.pop()
+            starts.pop()
+        if not chain:
+            start = 0.0
+        if math.isfinite(start):
+            chain.append(line)
+            starts.append(start)
+    return chain, starts
+
+
+def non_dominated(quality: Sequence[float], cost: Sequence[float]) -> list[int]:
+    """Indices of the points that no other beats, by rising cost and rising quality.
+
+    A point is dominated when another is at least as good and at most as expensive and differs
+    in one of the two; of identical points the first is kept.
+    """
+    order = sorted(range(len(quality)), key=lambda i: (cost[i], -quality[i], i))
+    kept: list[int] = []
+    best = -math.inf
+    for index in order:
+        if quality[index] > best:
+            kept.append(index)
+            best = quality[index]
+    return kept
+
+
+def dominated_for_every_reuse(
+    candidate: tuple[float, float, float], other: tuple[float, float, float]
+) -> bool:
+    """Whether ``other`` is at least as good and as cheap as ``candidate`` for all N >= 1.
+
+    Both are ``(f1, stage1, stage2)``. Cost is linear in 1 / N, so its two ends decide: N = 1
+    and N without bound.
+    """
+    f1, one, two = candidate
+    return other[0] >= f1 and other[2] <= two and other[1] + other[2] <= one + two

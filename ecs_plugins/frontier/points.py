@@ -1,0 +1,113 @@
+"""One measured operating point: a strategy in one configuration, its quality and its cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import PriceVector, Usage, effective_tokens
+
+ConfigValue = str | int | float | bool | None
+"""What a configuration may hold: what JSON can say in one word."""
+
+PointKey = tuple[str, str]
+"""(strategy, configuration as canonical JSON): what a point is called in tables and ledgers."""
+
+
+def config_json(config: Mapping[str, ConfigValue]) -> str:
+    """A configuration as canonical JSON, equal for equal configurations."""
+    return json.dumps(dict(config), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyPoint:
+    """A strategy and configuration with its mean quality and cost.
+
+    Attributes:
+        strategy: For example ``"bm25"``.
+        config: For example ``{"depth": 5}``.
+        f1: Mean answer F1 in [0, 1].
+        stage1: Mean cost of preparing a context, >= 0.
+        stage2: Mean cost of a query, > 0.
+        n: Questions measured.
+        f1_se: Standard error of ``f1``; 0.0 when not known.
+        stage1_se: Standard error of ``stage1``.
+        stage2_se: Standard error of ``stage2``.
+        em: Mean exact match, where measured.
+        seconds: Mean wall time of a query.
+        usage: Tokens per stage and role, needed to price the point.
+        routable: False for upper bounds such as the oracle, which are shown and never chosen.
+
+    Raises:
+        InvalidInputError: F1 outside [0, 1] or NaN, a stage that is negative, not finite, or a
+            stage 2 of zero, or no question measured.
+    """
+
+    strategy: str
+    config: Mapping[str, ConfigValue]
+    f1: float
+    stage1: float
+    stage2: float
+    n: int = 1
+    f1_se: float = 0.0
+    stage1_se: float = 0.0
+    stage2_se: float = 0.0
+    em: float | None = None
+    seconds: float = 0.0
+    usage: Usage | None = None
+    routable: bool = True
+    key: PointKey = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.strategy:
+            raise InvalidInputError("a point needs the name of its strategy")
+        try:
+            key = (self.strategy, config_json(self.config))
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"the configuration of {self.strategy!r} cannot be written as JSON: {error}"
+            ) from error
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "config", dict(self.config))
+        if not 0 <= self.f1 <= 1:
+            raise InvalidInputError(
+                f"{self.label}: F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
+            )
+        if not (math.isfinite(self.stage1) and self.stage1 >= 0):
+            raise InvalidInputError(f"{self.label}: stage 1 must be >= 0, got {self.stage1!r}")
+        if not (math.isfinite(self.stage2) and self.stage2 > 0):
+            raise InvalidInputError(
+                f"{self.label}: stage 2 must be positive, got {self.stage2!r}; "
+                "every query reads a prompt, so count its tokens"
+            )
+        if self.n < 1:
+            raise InvalidInputError(f"{self.label}: no question was measured (n = {self.n})")
+
+    @property
+    def label(self) -> str:
+        """``strategy(key=value, ...)``."""
+        inner = ", ".join(f"{name}={value}" for name, value in sorted(self.config.items()))
+        return f"{self.strategy}({inner})" if inner else self.strategy
+
+    def effective(self, reuse: float, *, sunk: bool = False) -> float:
+        """Cost per query at N = ``reuse`` (Eq. 1); ``sunk`` leaves a stage 1 already paid out."""
+        return effective_tokens(0.0 if sunk else self.stage1, self.stage2, reuse)
+
+    def priced(self, prices: PriceVector) -> StrategyPoint:
+        """This point in another unit.
+
+        Standard errors of cost are dropped: they cannot be converted without the samples.
+
+        Raises:
+            InvalidInputError: The point has no `usage` to price.
+        """
+        if self.usage is None:
+            raise InvalidInputError(
+                f"{self.label} has no token usage per model role, so it cannot be priced in "
+                f"{prices.unit}; calibrate it, or give StrategyPoint(usage=...)"
+            )
+        stage1, stage2 = prices.stages(self.usage)
+        return replace(self, stage1=stage1, stage2=stage2, stage1_se=0.0, stage2_se=0.0)

@@ -1,0 +1,151 @@
+"""A deployment with mixed reuse: what routing would have cost, beside always the same strategy.
+
+Arithmetic on measured means, no model is run: each context is asked a given number of times,
+and every policy pays stage 1 when it prepares and stage 2 for every query. The offline optimum
+knows each count beforehand and is the limit of what any router can reach at this target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.online import OnlinePolicy, decide_online
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCost:
+    """What one policy would have cost.
+
+    Attributes:
+        name: For example ``"always full_context"`` or ``"router, deterministic"``.
+        total: Over all queries.
+        per_query: Mean.
+        over_optimum: ``total`` over that of the offline optimum.
+        reaches_target: Whether its F1 reaches the target; a policy that does not may be cheaper
+            than the optimum.
+    """
+
+    name: str
+    total: float
+    per_query: float
+    over_optimum: float
+    reaches_target: bool
+
+
+REUSE_KINDS = ("constant", "geometric", "zipf", "bursty")
+"""How `reuse_counts` can be distributed."""
+
+
+def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42) -> list[int]:
+    """Queries of each of ``contexts`` contexts, made up.
+
+    ``constant``: all alike. ``geometric``: each query is the last with the same probability.
+    ``zipf``: most contexts once, few very often (exponent 1.6, at most 5,000; the mean is what
+    that gives). ``bursty``: nine in ten once or twice, the others about ten times the mean.
+
+    Raises:
+        InvalidInputError: An unknown kind, or a mean or number of contexts below 1.
+    """
+    if kind not in REUSE_KINDS or contexts < 1 or mean < 1:
+        raise InvalidInputError(
+            f"kind must be one of {', '.join(REUSE_KINDS)}, contexts and mean at least 1"
+        )
+    rng = np.random.default_rng(seed)
+    if kind == "constant":
+        drawn = np.full(contexts, round(mean))
+    elif kind == "geometric":
+        drawn = rng.geometric(1 / mean, contexts)
+    elif kind == "zipf":
+        drawn = np.minimum(rng.zipf(1.6, contexts), 5000)
+    else:
+        often = rng.integers(math.ceil(5 * mean), math.ceil(15 * mean) + 1, contexts)
+        drawn = np.where(rng.random(contexts) < 0.9, rng.integers(1, 3, contexts), often)
+    return [int(count) for count in drawn]
+
+
+def simulate_deployment(
+    frontier: EfficiencyFrontier, target_f1: float, counts: Sequence[int], *, seed: int = 42
+) -> tuple[PolicyCost, ...]:
+    """Cost of every policy on contexts that are asked ``counts`` times.
+
+    Fixed policies use the cheapest configuration of their strategy that reaches the target at
+    the mean count, or the best one if none reaches it.
+
+    Args:
+        frontier: What was measured.
+        target_f1: What routers must reach.
+        counts: Queries of each context, >= 1.
+        seed: Of the randomised policy.
+
+    Returns:
+        The offline optimum, the routers, then always each strategy by rising cost.
+
+    Raises:
+        InvalidInputError: No context, or a count < 1.
+        UnreachableTargetError: Nothing reaches the target.
+    """
+    if not counts or min(counts) < 1:
+        raise InvalidInputError("a deployment needs at least one context, each asked at least once")
+    queries = sum(counts)
+    mean = queries / len(counts)
+    tally = Counter(counts)
+    optimum = sum(
+        times * count * frontier.cheapest(target_f1, count).effective
+        for count, times in tally.items()
+    )
+    known = frontier.cheapest(target_f1, mean).point
+    rows = [
+        ("offline optimum", optimum, True),
+        (
+            "router that knows the mean N",
+            len(counts) * known.stage1 + queries * known.stage2,
+            True,
+        ),
+    ]
+    for policy in (OnlinePolicy.DETERMINISTIC, OnlinePolicy.RANDOMISED):
+        total = sum(
+            _online(frontier, target_f1, count, policy, f"context {index}", seed)
+            for index, count in enumerate(counts)
+        )
+        rows.append((f"router, N unknown, {policy}", total, True))
+    fixed = []
+    for strategy in dict.fromkeys(point.strategy for point in frontier.routable):
+        own = [point for point in frontier.routable if point.strategy == strategy]
+        able = [point for point in own if point.f1 >= target_f1]
+        point = min(able, key=lambda p: p.effective(mean)) if able else max(own, key=lambda p: p.f1)
+        total = len(counts) * point.stage1 + queries * point.stage2
+        fixed.append((f"always {point.label}", total, bool(able)))
+    rows += sorted(fixed, key=lambda row: row[1])
+    return tuple(
+        PolicyCost(name, total, total / queries, total / optimum, reaches)
+        for name, total, reaches in rows
+    )
+
+
+def _online(
+    frontier: EfficiencyFrontier,
+    target_f1: float,
+    count: int,
+    policy: OnlinePolicy,
+    context: str,
+    seed: int,
+) -> float:
+    """Cost of one context under an online policy.
+
+    The decision changes at most once, from renting to buying, so it is asked for only twice.
+    """
+    first = decide_online(frontier, target_f1, 1, context_id=context, policy=policy, seed=seed)
+    if first.buy:
+        return first.point.stage1 + count * first.point.stage2
+    rented = min(count, first.rentals)
+    cost = first.rent.stage1 + rented * first.rent.stage2
+    if count > rented:
+        cost += first.owned.stage1 + (count - rented) * first.owned.stage2
+    return cost

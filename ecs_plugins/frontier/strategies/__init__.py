@@ -1,0 +1,1 @@
+"""Context strategies: what is prepared once, and what is sent with each question."""

@@ -1,0 +1,99 @@
+"""What a context strategy is: two stages, each booking the tokens it spends.
+
+Stage 1, `prepare`, sees a context and no question; what it makes is shared by every question
+about that context. Stage 2, `build`, makes the text that the answering model reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from ecs_plugins.frontier.data import Context
+from ecs_plugins.frontier.points import ConfigValue
+from ecs_plugins.tokens import TokenLedger
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What stage 1 made of a context.
+
+    Attributes:
+        context: The context.
+        text: What a compression wrote; empty for strategies that need no stage 1.
+        ledger: Tokens that stage 1 cost when it was made.
+        seconds: Wall time that it took then.
+        reused: Whether it came from a cache, so that its cost is sunk.
+    """
+
+    context: Context
+    text: str = ""
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    seconds: float = 0.0
+    reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltContext:
+    """What stage 2 made for one question.
+
+    Attributes:
+        text: The context to answer from; may be empty.
+        ledger: Tokens that building it cost, such as those of a scoring model.
+        seconds: Wall time of building it.
+        shared: Whether every question about the context gets this same text, which a prompt
+            cache can then serve.
+    """
+
+    text: str
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    seconds: float = 0.0
+    shared: bool = False
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A way to turn a context into what is sent, in one configuration.
+
+    Own strategies need these five members and nothing else.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the strategy, the same for all its configurations."""
+        ...
+
+    @property
+    def config(self) -> Mapping[str, ConfigValue]:
+        """Configuration; with the name, unique in a calibration."""
+        ...
+
+    @property
+    def routable(self) -> bool:
+        """Whether a router may choose it; False for upper bounds."""
+        ...
+
+    def prepare(self, context: Context) -> Prepared:
+        """Stage 1."""
+        ...
+
+    def build(self, prepared: Prepared, question: str) -> BuiltContext:
+        """Stage 2."""
+        ...
+
+
+@runtime_checkable
+class PreparesBatches(Protocol):
+    """A strategy whose stage 1 is faster for many contexts at once."""
+
+    def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
+        """Stage 1 of several contexts, in order."""
+        ...
+
+
+def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepared]:
+    """Stage 1 of several contexts, in a batch where the strategy can."""
+    if isinstance(strategy, PreparesBatches):
+        return strategy.prepare_many(contexts)
+    return [strategy.prepare(context) for context in contexts]

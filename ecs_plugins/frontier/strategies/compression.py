@@ -1,0 +1,205 @@
+"""Memory compression: a model writes a context down once, and every question reads that.
+
+The strategy with a stage 1. What is written is cached on disk under the hash of content, model,
+prompt and configuration, so the second question about a context, today or next month, pays
+nothing for it; the cost that is reported stays what it cost when it was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.answering import AnswerModel
+from ecs_plugins.frontier.artefact import write_atomically
+from ecs_plugins.frontier.data import Context
+from ecs_plugins.frontier.points import ConfigValue
+from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
+from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+COMPRESS_PROMPT = (
+    "Rewrite the documents below as notes of at most {words} words, for someone who will have "
+    "to answer questions about them without seeing them. Keep every name, number, date, place "
+    "and who did what; leave out what repeats or decorates. Write the notes only.\n\n"
+    "{documents}\n\nNotes:"
+)
+_LIMIT_STEP = 32
+_WORDS_PER_TOKEN = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    owner: int
+    text: str
+    tokens: int
+
+
+class MemoryCompression:
+    """LLM-written notes of about ``ratio`` times the tokens of the context.
+
+    Args:
+        model: Writes the notes.
+        ratio: Length of the notes over length of the context, in (0, 1).
+        cache_dir: Where notes are kept; None keeps nothing.
+        chunk_tokens: Contexts longer than this are compressed piece by piece.
+        prompt: With {words} and {documents}.
+        batch_size: Pieces per call of the model.
+
+    Raises:
+        ConfigurationError: An argument is out of range.
+    """
+
+    name = "memory_compression"
+    routable = True
+
+    def __init__(
+        self,
+        model: AnswerModel,
+        ratio: float,
+        *,
+        cache_dir: str | Path | None = None,
+        chunk_tokens: int = 3000,
+        prompt: str = COMPRESS_PROMPT,
+        batch_size: int = 8,
+    ) -> None:
+        if not 0 < ratio < 1:
+            raise ConfigurationError(f"ratio must lie between 0 and 1, got {ratio}")
+        if chunk_tokens < 64 or batch_size < 1:
+            raise ConfigurationError("need chunk_tokens >= 64 and batch_size >= 1")
+        if prompt.count("{words}") != 1 or prompt.count("{documents}") != 1:
+            raise ConfigurationError("a compression prompt needs {words} and {documents} once")
+        self._model = model
+        self._ratio = ratio
+        self._directory = None if cache_dir is None else Path(cache_dir)
+        self._chunk_tokens = chunk_tokens
+        self._prompt = prompt
+        self._batch_size = batch_size
+
+    @property
+    def config(self) -> Mapping[str, ConfigValue]:
+        """``{"ratio": ratio}``."""
+        return {"ratio": self._ratio}
+
+    @property
+    def model(self) -> AnswerModel:
+        """What writes the notes."""
+        return self._model
+
+    def prepare(self, context: Context) -> Prepared:
+        """Stage 1: read the notes from the cache, or write them."""
+        return self.prepare_many([context])[0]
+
+    def build(self, prepared: Prepared, question: str) -> BuiltContext:
+        """The notes, whatever is asked."""
+        del question
+        return BuiltContext(prepared.text, shared=True)
+
+    def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
+        """Stage 1 of several contexts; each distinct one is written once."""
+        ready: dict[str, Prepared] = {}
+        missing: dict[str, Context] = {}
+        for context in contexts:
+            if context.id in ready or context.id in missing:
+                continue
+            known = self._read(context)
+            if known is None:
+                missing[context.id] = context
+            else:
+                ready[context.id] = known
+        for prepared in self._write(list(missing.values())):
+            ready[prepared.context.id] = prepared
+            self._keep(prepared)
+        return [ready[context.id] for context in contexts]
+
+    def _write(self, contexts: Sequence[Context]) -> Iterable[Prepared]:
+        chunks = [
+            _Chunk(owner, *piece)
+            for owner, context in enumerate(contexts)
+            for piece in self._cut(context.text)
+        ]
+        notes: dict[int, list[tuple[int, str]]] = {}
+        ledgers = [TokenLedger() for _ in contexts]
+        seconds = [0.0] * len(contexts)
+        # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
+        order = sorted(range(len(chunks)), key=lambda k: (self._limit(chunks[k].tokens), k))
+        for limit, same in groupby(order, key=lambda k: self._limit(chunks[k].tokens)):
+            indices = list(same)
+            for start in range(0, len(indices), self._batch_size):
+                batch = indices[start : start + self._batch_size]
+                began = time.perf_counter()
+                replies = self._model.complete(
+                    [self._fill(chunks[k]) for k in batch], max_new_tokens=limit
+                )
+                share = (time.perf_counter() - began) / len(batch)
+                for k, reply in zip(batch, replies, strict=True):
+                    owner = chunks[k].owner
+                    notes.setdefault(owner, []).append((k, reply.text.strip()))
+                    book = ledgers[owner].book
+                    book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
+                    book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
+                    seconds[owner] += share
+        for owner, context in enumerate(contexts):
+            text = "\n".join(note for _, note in sorted(notes[owner]))
+            yield Prepared(context, text, ledgers[owner], seconds[owner])
+
+    def _limit(self, tokens: int) -> int:
+        """Most new tokens for a piece: its share, rounded up to a step."""
+        return -(-int(self._ratio * tokens + 1) // _LIMIT_STEP) * _LIMIT_STEP
+
+    def _fill(self, chunk: _Chunk) -> str:
+        words = max(8, int(self._ratio * chunk.tokens * _WORDS_PER_TOKEN))
+        head, _, tail = self._prompt.replace("{words}", str(words)).partition("{documents}")
+        return f"{head}{chunk.text}{tail}"
+
+    def _cut(self, text: str) -> list[tuple[str, int]]:
+        """Pieces of at most about ``chunk_tokens``, cut at sentence ends, with their tokens."""
+        total = self._model.count_tokens([text])[0]
+        if total <= self._chunk_tokens:
+            return [(text, total)]
+        parts = [text[start:end] for start, end in sentence_spans(text)]
+        pieces: list[tuple[str, int]] = []
+        for part, tokens in zip(parts, self._model.count_tokens(parts), strict=True):
+            if pieces and pieces[-1][1] + tokens <= self._chunk_tokens:
+                pieces[-1] = (pieces[-1][0] + part, pieces[-1][1] + tokens)
+            else:
+                pieces.append((part, tokens))
+        return pieces
+
+    # The cache.
+
+    def _path(self, context: Context) -> Path | None:
+        if self._directory is None:
+            return None
+        key = [context.id, self._model.name, self._ratio, self._chunk_tokens, self._prompt]
+        digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
+        return self._directory / digest[:2] / f"{digest}.json"
+
+    def _read(self, context: Context) -> Prepared | None:
+        path = self._path(context)
+        if path is None:
+            return None
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            ledger = TokenLedger.from_dict(data["ledger"])
+            return Prepared(context, str(data["text"]), ledger, float(data["seconds"]), True)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # Not there, or damaged: it is written again.
+            return None
+
+    def _keep(self, prepared: Prepared) -> None:
+        path = self._path(prepared.context)
+        if path is not None:
+            data = {
+                "text": prepared.text,
+                "ledger": prepared.ledger.to_dict(),
+                "seconds": prepared.seconds,
+                "model": self._model.name,
+            }
+            write_atomically(path, json.dumps(data, ensure_ascii=False))

@@ -1,0 +1,216 @@
+"""ECS context shaping inside an agent: results of retriever tools, and on request old turns.
+
+A translation only: tool results and turns become documents, `ECSDocumentCompressor` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
+from langgraph.types import Command
+from typing_extensions import override
+
+from ecs_plugins._async import run_sync
+from ecs_plugins._integration import as_model
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.langchain._messages import last_question, transcript, turns_of
+from ecs_plugins.langchain.compressor import CompressionInput, ECSDocumentCompressor
+from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, join_units, split_passages
+
+NOTHING = "Nothing in this result helps to answer the question."
+"""What a tool's result says when no passage of it was kept."""
+
+_INDEX = "ecs_unit"
+
+ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+ToolResult = ToolMessage | Command[Any]
+
+
+class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Shapes what an agent reads: a tool's documents, and turns that have become too many.
+
+    ```python
+    agent = create_agent(model, [search_docs], middleware=[ECSContextMiddleware()])
+    ```
+
+    A tool result is shaped once, when the tool returns: documents of its artifact (as
+    ``create_retriever_tool(..., response_format="content_and_artifact")`` hands them out), else,
+    for tools that are named, its text cut into units. The message keeps its id and its call.
+
+    With ``history_tokens``, each call of the model sees older turns only as far as they help with
+    the user's latest message. It is a view: the state is not changed. A turn is kept or left out
+    whole, from a user's message to the next, so no tool call is parted from its result; system
+    messages and the last ``recent_turns`` turns always stay.
+
+    Args:
+        compressor: Decides what helps; by default one on the bundled model, of 5 passages.
+        tools: Names of the tools whose results are shaped; None: all that return documents.
+        query_argument: Argument of a tool call that holds its question; where a call has none,
+            the user's latest message is the question.
+        history_tokens: Tokens that turns may have in sum before old ones are judged; None: all
+            turns are sent. Counted by the tokenizer of the model that judges.
+        recent_turns: Turns that are always sent, the present one included.
+
+    Raises:
+        ConfigurationError: ``history_tokens`` or ``recent_turns`` is not positive.
+    """
+
+    def __init__(
+        self,
+        compressor: ECSDocumentCompressor | None = None,
+        *,
+        tools: Sequence[str] | None = None,
+        query_argument: str = "query",
+        history_tokens: int | None = None,
+        recent_turns: int = 2,
+    ) -> None:
+        super().__init__()
+        if history_tokens is not None and history_tokens < 1:
+            raise ConfigurationError(f"history_tokens is {history_tokens}; it must be positive")
+        if recent_turns < 1:
+            raise ConfigurationError(f"recent_turns is {recent_turns}; it must be at least 1")
+        if isinstance(tools, str):
+            raise ConfigurationError(f"tools is a list of names; write [{tools!r}]")
+        self._compressor = compressor or ECSDocumentCompressor()
+        self._named = None if tools is None else frozenset(tools)
+        self._query_argument = query_argument
+        self._history_tokens = history_tokens
+        self._recent_turns = recent_turns
+
+    @override
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolResult]
+    ) -> ToolResult:
+        """Run the tool and shape its result."""
+        return self._shape_result(request, handler(request))
+
+    @override
+    async def awrap_tool_call(
+        self,
+        request: ToolCallRequest,
+        handler: Callable[[ToolCallRequest], Awaitable[ToolResult]],
+    ) -> ToolResult:
+        """Run the tool and shape its result, with the model off the event loop."""
+        return await run_sync(self._shape_result, request, await handler(request))
+
+    @override
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResult:
+        """Call the model with a view of the turns that fit."""
+        return handler(self._shape_history(request))
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResult:
+        """`wrap_model_call` with the judging model off the event loop."""
+        if self._history_tokens is None:
+            return await handler(request)
+        return await handler(await run_sync(self._shape_history, request))
+
+    # Results of tools
+
+    def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
+        name = request.tool_call["name"]
+        named = self._named is not None and name in self._named
+        if not isinstance(result, ToolMessage) or result.status == "error":
+            return result
+        if self._named is not None and not named:
+            return result
+        query = self._question(request)
+        documents = _documents(result.artifact)
+        if not query:
+            return result
+        if documents:
+            kept = self._compress(documents, query)
+            text = "\n\n".join(document.page_content for document in kept)
+            return result.model_copy(update={"content": text or NOTHING, "artifact": kept})
+        if named and isinstance(result.content, str) and result.content.strip():
+            return result.model_copy(update={"content": self._shape_text(result.content, query)})
+        return result
+
+    def _question(self, request: ToolCallRequest) -> str:
+        asked = request.tool_call["args"].get(self._query_argument)
+        if isinstance(asked, str) and asked.strip():
+            return asked
+        state = request.state
+        messages = state.get("messages", []) if isinstance(state, dict) else []
+        index = last_question(messages)
+        return "" if index is None else str(messages[index].text)
+
+    def _shape_text(self, text: str, query: str) -> str:
+        count = as_model(self._compressor.model).count_tokens
+        units = split_passages([text], count, UNIT_TOKENS)
+        if len(units) < 2:
+            return text
+        kept = self._kept_indices([unit.text for unit in units], query)
+        chosen: list[Unit] = [units[index] for index in kept]
+        return join_units(chosen, [text]).get(0, NOTHING)
+
+    # Turns
+
+    def _shape_history(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        question = last_question(request.messages)
+        if self._history_tokens is None or question is None:
+            return request
+        query = str(request.messages[question].text)
+        turns = turns_of(request.messages)
+        old = [turn for turn in turns[: -self._recent_turns] if not _has_system(turn)]
+        if not old or not query.strip():
+            return request
+        texts = [transcript(turn) for turn in turns]
+        lengths = as_model(self._compressor.model).count_tokens(texts)
+        if sum(lengths) <= self._history_tokens:
+            return request
+        judged = [index for index, turn in enumerate(turns) if any(turn is each for each in old)]
+        room = self._history_tokens - sum(lengths) + sum(lengths[index] for index in judged)
+        kept: set[int] = set()
+        if room > 0:
+            found = self._kept_indices([texts[index] for index in judged], query, room)
+            kept = {judged[index] for index in found}
+        view: list[AnyMessage] = []
+        for index, turn in enumerate(turns):
+            if index in kept or index not in judged:
+                view += turn
+        return request.override(messages=view)
+
+    # Both
+
+    def _compress(self, documents: Sequence[Document], query: str) -> list[Document]:
+        return self._compressor.invoke(CompressionInput(documents=documents, query=query))
+
+    def _kept_indices(
+        self, texts: Sequence[str], query: str, max_tokens: int | None = None
+    ) -> list[int]:
+        """Indices of the texts that help, in order. A blank text is left out."""
+        compressor = self._compressor
+        if max_tokens is not None:
+            limit = min(max_tokens, compressor.max_tokens or max_tokens)
+            compressor = compressor.model_copy(update={"max_tokens": limit})
+        documents = [
+            Document(page_content=text, metadata={_INDEX: index})
+            for index, text in enumerate(texts)
+            if text.strip()
+        ]
+        kept = compressor.invoke(CompressionInput(documents=documents, query=query))
+        return [int(document.metadata[_INDEX]) for document in kept]
+
+
+def _documents(artifact: object) -> list[Document]:
+    if not isinstance(artifact, list | tuple):
+        return []
+    documents = [each for each in artifact if isinstance(each, Document)]
+    return documents if len(documents) == len(artifact) else []
+
+
+def _has_system(turn: Sequence[AnyMessage]) -> bool:
+    return any(isinstance(message, SystemMessage) for message in turn)

@@ -1,0 +1,141 @@
+"""Entropic Memory as a LangChain chat message history.
+
+The adapter for a deprecated interface (`BaseChatMessageHistory`, to be removed from LangChain
+2.0): new code gives its agent `EntropicMemoryMiddleware`, or a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    message_to_dict,
+    messages_from_dict,
+)
+from typing_extensions import override
+
+from ecs_plugins._async import run_sync
+from ecs_plugins._conversation import Entry, Session
+from ecs_plugins._recollection import RecallOptions, said
+from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.items import StoredItem
+from ecs_plugins.memory.records import ErasureReceipt, Recollection
+
+
+class EntropicChatMessageHistory(BaseChatMessageHistory):
+    """The messages of one session, all of them and in order, and a memory made of them.
+
+    ```python
+    chain = RunnableWithMessageHistory(
+        prompt | model,
+        lambda session_id: EntropicChatMessageHistory(memory, ("u1",), session_id),
+        input_messages_key="input", history_messages_key="history",
+    )
+    ```
+
+    ``messages`` is the full log of the session, verbatim, tool calls included. `recall` asks the
+    memory, which holds what was said in every session of the namespace by the user and by the
+    assistant, within its bounds.
+
+    Args:
+        memory: The open memory; stays the caller's to close.
+        namespace: Whose memory.
+        session_id: Which conversation.
+        recall: What `recall` gives by default.
+
+    Raises:
+        InvalidInputError: The namespace or the session id cannot be one.
+    """
+
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        namespace: Sequence[str],
+        session_id: str,
+        *,
+        recall: RecallOptions | None = None,
+    ) -> None:
+        super().__init__()
+        self._session = Session(memory, namespace, session_id)
+        self._options = recall or RecallOptions()
+
+    @property
+    @override
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
+        """The log of the session, oldest message first."""
+        return messages_from_dict([_dictionary(item) for item in self._session.entries()])
+
+    @override
+    async def aget_messages(self) -> list[BaseMessage]:
+        """`messages` with the database off the event loop."""
+        return await run_sync(lambda: self.messages)
+
+    @override
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Log messages, and remember what the user and the assistant said in them."""
+        self._session.append([_entry(message) for message in messages])
+
+    @override
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """`add_messages` with the embedder and the database off the event loop."""
+        await run_sync(self.add_messages, messages)
+
+    @override
+    def clear(self) -> None:
+        """Erase the session: its log, its messages, and what is remembered of them alone."""
+        self.erase()
+
+    @override
+    async def aclear(self) -> None:
+        """`clear` off the event loop."""
+        await run_sync(self.erase)
+
+    def erase(self) -> ErasureReceipt:
+        """`clear`, with a receipt."""
+        return self._session.clear()
+
+    def recall(self, query: str, *, k: int | None = None) -> list[Recollection]:
+        """What is remembered about a question, in every session of the namespace, best first.
+
+        Raises:
+            InvalidInputError: A blank query, or ``k`` out of range.
+        """
+        return self._session.memory.recall(
+            query,
+            namespace=self._session.namespace,
+            also=self._options.also,
+            k=self._options.k if k is None else k,
+            threshold=self._options.threshold,
+            filter=self._options.filter,
+        )
+
+    async def arecall(self, query: str, *, k: int | None = None) -> list[Recollection]:
+        """`recall` with the embedder and the database off the event loop."""
+        return await run_sync(self.recall, query, k=k)
+
+
+def _entry(message: BaseMessage) -> Entry:
+    dumped = message_to_dict(message)
+    data: dict[str, Any] = dict(dumped["data"])
+    content = data.pop("content")
+    role, text = "other", None
+    if isinstance(message, HumanMessage):
+        role, text = "user", said(str(message.text))
+    elif isinstance(message, AIMessage) and not message.tool_calls:
+        role, text = "assistant", said(str(message.text))
+    return Entry(
+        value={"type": dumped["type"], "content": content, "data": data},
+        text=text or "",
+        role=role,
+        text_key="content" if text is not None and content == text else None,
+    )
+
+
+def _dictionary(item: StoredItem) -> dict[str, Any]:
+    value = item.value
+    return {"type": value["type"], "data": {**value["data"], "content": value["content"]}}

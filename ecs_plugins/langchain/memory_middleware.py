@@ -1,0 +1,271 @@
+"""Entropic Memory inside an agent: recall before the model is called, remember after the answer.
+
+A translation only: messages become questions and turns, `ecs_plugins.memory` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, NotRequired
+
+from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
+from langchain_core.language_models import BaseChatModel, BaseLanguageModel
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.config import get_config
+from langgraph.runtime import Runtime
+from langgraph.types import Command
+from typing_extensions import override
+
+from ecs_plugins._async import run_sync
+from ecs_plugins._recollection import (
+    Recalled,
+    RecallOptions,
+    TokenCounter,
+    approximate_tokens,
+    check_template,
+    fill_namespace,
+    recall,
+    said,
+)
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.langchain._messages import last_question, with_note
+from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.messages import NewMessage
+from ecs_plugins.memory.namespaces import Namespace
+
+ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
+
+NamespaceSource = Sequence[str] | Callable[[Runtime[Any]], Sequence[str]]
+"""Labels, of which ``"{user_id}"`` is filled from the run, or a function of the runtime."""
+
+_LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
+
+
+class EntropicMemoryState(AgentState[Any]):
+    """What the middleware keeps in an agent's state between its hooks; ids only, no text."""
+
+    ecs_recalled: NotRequired[Annotated[list[str], PrivateStateAttr]]
+    ecs_remembered: NotRequired[Annotated[str, PrivateStateAttr]]
+
+
+class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
+    """Gives an agent a long-term memory of its conversations with each user.
+
+    ```python
+    memory = EntropicMemory.open("agent.db")
+    agent = create_agent(
+        model, tools, context_schema=Context,
+        middleware=[EntropicMemoryMiddleware(memory, namespace=("memories", "{user_id}"))],
+    )
+    agent.invoke({"messages": [...]}, context=Context(user_id="u1"))
+    ```
+
+    Before each call of the model, what is remembered about the user's latest message is put
+    before that message, between marks and as data. It is a view: the state is not changed. After
+    the answer, what the user and the assistant said is remembered, without recalled notes, tool
+    calls and tool results, and the memory is told the answer (`EntropicMemory.observe`).
+
+    Args:
+        memory: The open memory; stays the caller's to close.
+        namespace: Whose memory a run uses: labels, of which ``"{user_id}"`` is filled from
+            ``runtime.context`` or from the run's ``configurable``, or a function of the runtime.
+        recall: What is recalled.
+        remember: Roles whose turns are remembered: ``user``, ``assistant``, both or none.
+        count_tokens: Tokens of a text; by default by the tokenizer of the agent's model, or an
+            upper estimate where the model has none of its own.
+
+    Raises:
+        ConfigurationError: The namespace is no template, or a role is unknown. In a run: nobody
+            says whose memory it is; the model is not called then.
+    """
+
+    state_schema = EntropicMemoryState
+
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        *,
+        namespace: NamespaceSource,
+        recall: RecallOptions | None = None,
+        remember: Sequence[str] = ("user", "assistant"),
+        count_tokens: TokenCounter | None = None,
+    ) -> None:
+        super().__init__()
+        self.memory = memory
+        self._namespace = namespace if callable(namespace) else check_template(namespace)
+        self._options = recall or RecallOptions()
+        self._roles = _checked_roles(remember)
+        self._count_tokens = count_tokens
+
+    @override
+    def before_agent(
+        self, state: EntropicMemoryState, runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        """Refuse a run that does not say whose memory it uses."""
+        self._namespace_of(runtime)
+        return None
+
+    @override
+    async def abefore_agent(
+        self, state: EntropicMemoryState, runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        """Refuse a run that does not say whose memory it uses."""
+        return await run_sync(self.before_agent, state, runtime)
+
+    @override
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
+    ) -> ModelResult:
+        """Call the model with what is remembered about the user's latest message."""
+        view, recalled = self._view(request)
+        return _with_ids(handler(view), recalled)
+
+    @override
+    async def awrap_model_call(
+        self,
+        request: ModelRequest[Any],
+        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
+    ) -> ModelResult:
+        """`wrap_model_call` with the embedder and the database off the event loop."""
+        view, recalled = await run_sync(self._view, request)
+        return _with_ids(await handler(view), recalled)
+
+    @override
+    def after_agent(
+        self, state: EntropicMemoryState, runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        """Remember the turns of this run."""
+        messages = state["messages"]
+        namespace = self._namespace_of(runtime)
+        fresh = _fresh(messages, state.get("ecs_remembered"))
+        turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
+        self._observe(messages, state.get("ecs_recalled") or [], namespace)
+        new = self._not_saved(turns, namespace)
+        if new:
+            self.memory.add(new, namespace=namespace)
+        last = messages[-1].id if messages else None
+        return {"ecs_recalled": [], **({"ecs_remembered": last} if last else {})}
+
+    @override
+    async def aafter_agent(
+        self, state: EntropicMemoryState, runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        """`after_agent` with the embedder and the database off the event loop."""
+        return await run_sync(self.after_agent, state, runtime)
+
+    def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
+        if callable(self._namespace):
+            assert runtime is not None
+            return fill_namespace(check_template(self._namespace(runtime)))
+        context = None if runtime is None else runtime.context
+        return fill_namespace(self._namespace, context, _configurable())
+
+    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Recalled]:
+        namespace = self._namespace_of(request.runtime)
+        index = last_question(request.messages)
+        if index is None:
+            return request, Recalled()
+        question = request.messages[index]
+        assert isinstance(question, HumanMessage)
+        visible = {text for message in request.messages if (text := said(str(message.text)))}
+        recalled = recall(
+            self.memory,
+            str(question.text),
+            namespace,
+            self._options,
+            self._count_tokens or token_counter(request.model),
+            # A question is asked once, however often tools make the agent come back to it.
+            record=index == len(request.messages) - 1,
+            visible=visible,
+        )
+        if not recalled.text:
+            return request, recalled
+        messages: list[AnyMessage] = list(request.messages)
+        messages[index] = with_note(question, recalled.text)
+        return request.override(messages=messages), recalled
+
+    def _turn(self, message: AnyMessage, runtime: Runtime[Any]) -> NewMessage | None:
+        role = _role(message)
+        text = said(str(message.text)) if role in self._roles else None
+        if text is None or role is None:
+            return None
+        metadata = {"role": role, "message_id": message.id or ""}
+        thread = None if runtime.execution_info is None else runtime.execution_info.thread_id
+        if thread:
+            metadata["thread_id"] = thread
+        return NewMessage(text=text, role=role, metadata=metadata)
+
+    def _not_saved(self, turns: Sequence[NewMessage], namespace: Namespace) -> list[NewMessage]:
+        """Leave out what a run that was resumed or repeated has saved before."""
+        log = self.memory.messages(namespace, limit=_LOOK_BACK) if turns else []
+        saved = {message.metadata.get("message_id") for message in log} - {None, ""}
+        return [turn for turn in turns if turn.metadata["message_id"] not in saved]
+
+    def _observe(
+        self, messages: Sequence[AnyMessage], recalled: Sequence[str], namespace: Namespace
+    ) -> None:
+        index = last_question(messages)
+        if index is None or not recalled:
+            return
+        question = said(str(messages[index].text))
+        answer = said(str(messages[-1].text)) if _role(messages[-1]) == "assistant" else None
+        if question and answer:
+            self.memory.observe(question, answer, recalled, namespace=namespace)
+
+
+def token_counter(model: BaseChatModel) -> TokenCounter:
+    """Tokens by a model's own tokenizer, or an upper estimate if it has none.
+
+    LangChain's own default would download the tokenizer of another model.
+    """
+    kind = type(model)
+    own = (
+        kind.get_num_tokens is not BaseLanguageModel.get_num_tokens
+        or kind.get_token_ids is not BaseLanguageModel.get_token_ids
+        or model.custom_get_token_ids is not None
+    )
+    return model.get_num_tokens if own else approximate_tokens
+
+
+def _with_ids(result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
+    if not recalled.recollections:
+        return result
+    ids = [each.id for each in recalled.recollections]
+    return ExtendedModelResponse(
+        model_response=result, command=Command(update={"ecs_recalled": ids})
+    )
+
+
+def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
+    if isinstance(roles, str) or not set(roles) <= {"user", "assistant"}:
+        raise ConfigurationError(
+            f"remember is a list of 'user' and 'assistant', got {roles!r}; what tools return is "
+            "not remembered, because anybody may have written it"
+        )
+    return frozenset(roles)
+
+
+def _role(message: AnyMessage) -> str | None:
+    if isinstance(message, HumanMessage):
+        return "user"
+    if isinstance(message, AIMessage) and not message.tool_calls:
+        return "assistant"
+    return None
+
+
+def _fresh(messages: Sequence[AnyMessage], remembered: str | None) -> Sequence[AnyMessage]:
+    """What was said since the run before: after the last message remembered, if it is there."""
+    if remembered is not None:
+        for index in range(len(messages) - 1, -1, -1):
+            if messages[index].id == remembered:
+                return messages[index + 1 :]
+    start = last_question(messages)
+    return [] if start is None else messages[start:]
+
+
+def _configurable() -> dict[str, Any]:
+    try:
+        return dict(get_config().get("configurable") or {})
+    except RuntimeError:  # outside of a run
+        return {}

@@ -1,0 +1,99 @@
+"""Entropic Memory as a LangChain retriever: recollections as documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from pydantic import ConfigDict, Field, field_validator
+from typing_extensions import override
+
+from ecs_plugins._async import run_sync
+from ecs_plugins._recollection import RecallOptions, texts_behind
+from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.namespaces import checked
+from ecs_plugins.memory.records import Recollection
+
+_DEFAULTS = RecallOptions()
+
+
+class EntropicMemoryRetriever(BaseRetriever):
+    """What a user's memory holds about a question, as documents, best first.
+
+    ```python
+    retriever = EntropicMemoryRetriever(memory=memory, namespace=("memories", "u1"), k=5)
+    retriever.invoke("Where does Ada live?", k=3)
+    ```
+
+    Its text is what was said in the messages behind it, word for word: the first of them and the
+    latest ones. It is data from earlier conversations: show it to a model as such. Its metadata
+    hold ``relevance_score`` (the cosine), ``tier``, ``support``, ``provenance`` (ids of the
+    messages behind it), ``namespace``, ``why``, and under ``memory`` what those messages agree on.
+
+    Attributes:
+        memory: The open memory; stays the caller's to close.
+        namespace: Whose memory.
+        k: How many documents at most; may be given per call.
+        threshold: Least cosine.
+        filter: Metadata that a recollection must have.
+        tiers: ``both``, ``hot`` or ``cold``; None is the memory's own setting.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    memory: EntropicMemory = Field(exclude=True, repr=False)
+    namespace: tuple[str, ...]
+    k: int = Field(default=_DEFAULTS.k, ge=1)
+    threshold: float = Field(default=_DEFAULTS.threshold, ge=-1, le=1)
+    filter: dict[str, Any] | None = None
+    tiers: str | None = None
+
+    @field_validator("namespace")
+    @classmethod
+    def _check_namespace(cls, namespace: tuple[str, ...]) -> tuple[str, ...]:
+        return checked(namespace)
+
+    @override
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        return self._recalled(query, k)
+
+    @override
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        return await run_sync(self._recalled, query, k)
+
+    def _recalled(self, query: str, k: int | None) -> list[Document]:
+        found = self.memory.recall(
+            query,
+            namespace=self.namespace,
+            k=self.k if k is None else k,
+            threshold=self.threshold,
+            filter=self.filter,
+            tiers=self.tiers,
+        )
+        return [_document(each, texts_behind(self.memory, each)) for each in found]
+
+
+def _document(found: Recollection, texts: Sequence[str]) -> Document:
+    return Document(
+        page_content="\n".join(texts),
+        id=found.id,
+        metadata={
+            "relevance_score": found.score,
+            "tier": found.tier,
+            "support": found.support,
+            "provenance": list(found.provenance),
+            "namespace": list(found.namespace),
+            "memory": dict(found.metadata),
+            "why": found.why,
+        },
+    )

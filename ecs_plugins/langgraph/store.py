@@ -1,0 +1,279 @@
+"""Entropic Memory as a LangGraph store.
+
+A translation only: operations become reads and writes of a memory file. Items that are put by
+key stay verbatim until they are deleted or expire; messages that are put below
+``messages_under`` become a conversation, which hot tier, sleep phases and cold tier consolidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+    TTLConfig,
+    get_text_at_path,
+    validate_op_namespace,
+)
+from typing_extensions import override
+
+from ecs_plugins._async import run_sync
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.langgraph.conversations import StoredConversations
+from ecs_plugins.langgraph.filters import checked, matches
+from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.items import Items, ItemView, NewItem, StoredItem
+from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.namespaces import checked as checked_namespace
+from ecs_plugins.memory.records import ErasureReceipt
+
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReceipt:
+    """What `EntropicStore.forget` erased.
+
+    Attributes:
+        items: How many items, those of messages included.
+        memory: What went from the message log and both tiers.
+    """
+
+    items: int
+    memory: ErasureReceipt
+
+
+class EntropicStore(BaseStore):
+    """A LangGraph store in an Entropic Memory file. Thread-safe, sync and async.
+
+    ```python
+    memory = EntropicMemory.open("agent.db")
+    agent = create_agent(model, tools, store=EntropicStore(memory))
+    ```
+
+    ``batch`` and ``abatch`` are its one core; everything else comes from `BaseStore`. Reads of a
+    batch see the state before it, the last put of a key wins, and all its writes of plain items
+    are one transaction. Returned values are copies. ``created_at`` survives an overwrite.
+
+    Args:
+        memory: The open memory; stays the caller's to close.
+        fields: Paths of a value that it is found by, where ``put`` does not say; ``$`` is all.
+        ttl: LangGraph's settings for times to live, in minutes. Expired items are never returned;
+            every write, and `sweep_ttl`, erases them.
+        messages_under: What is put into namespaces below this one is a message, a mapping with
+            ``content`` (or ``text``) and optionally ``role``. None: there are no messages.
+        threshold: Least cosine of a recollection found by a search below ``messages_under``.
+    """
+
+    supports_ttl = True
+
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        *,
+        fields: Sequence[str] = ("$",),
+        ttl: TTLConfig | None = None,
+        messages_under: Sequence[str] | None = None,
+        threshold: float = 0.25,
+    ) -> None:
+        if isinstance(fields, str):
+            raise InvalidInputError(f"fields is a list of paths; write [{fields!r}]")
+        self.memory = memory
+        self.ttl_config = ttl
+        self._fields = tuple(fields)
+        self._items = Items(memory)
+        self._messages = (
+            None
+            if messages_under is None
+            else StoredConversations(memory, checked_namespace(messages_under), threshold)
+        )
+
+    @override
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations: the reads on the state before the batch, then the writes.
+
+        Raises:
+            InvalidNamespaceError: A label is empty, no string, or holds a period.
+            InvalidInputError: A value is no JSON object, or an argument is out of range.
+            ModelError: The embedder failed; nothing was written.
+        """
+        ops = list(ops)
+        for op in ops:
+            _check(op)
+        puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
+        plain = [op for op in puts.values() if not self._is_message(op.namespace)]
+        items = [self._new_item(op) for op in plain if op.value is not None]
+        entries = [op for op in puts.values() if self._is_message(op.namespace)]
+        if self._messages is not None:
+            self._messages.check(entries)
+        results, touched = self._read(ops)
+        deletes = [(op.namespace, op.key) for op in plain if op.value is None]
+        if items or deletes or touched:
+            self._items.write(items, deletes=deletes, touched=touched)
+        if self._messages is not None:
+            self._messages.write(entries)
+        return results
+
+    @override
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """`batch` with the embedder and the database off the event loop."""
+        return await run_sync(self.batch, list(ops))
+
+    def sweep_ttl(self) -> int:
+        """Erase what has expired; returns how many items. Every write does it too."""
+        self.memory.purge()
+        return self._items.sweep()
+
+    def forget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
+        """Erase everything in a namespace and below it, items, messages and memories.
+
+        Raises:
+            InvalidInputError: The namespace is empty or has a bad label.
+        """
+        prefix = checked_namespace(namespace_prefix)
+        with self._items.view() as view:
+            count = len(view.find(prefix))
+        receipt = self.memory.forget(prefix, below=True)
+        self._items.forget(prefix)
+        return StoreReceipt(count, receipt)
+
+    async def aforget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
+        """`forget` off the event loop."""
+        return await run_sync(self.forget, namespace_prefix)
+
+    def _is_message(self, namespace: Namespace) -> bool:
+        return self._messages is not None and self._messages.covers(namespace)
+
+    def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[int]]:
+        """The results of all operations, and the rows whose time to live a read refreshes."""
+        searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
+        vectors = {op.query: self._items.embed_query(op.query) for op in searches if op.query}
+        recalled = {} if self._messages is None else self._messages.recall(searches)
+        results: list[Result] = []
+        touched: list[int] = []
+        with self._items.view(search=bool(searches)) as view:
+            for op in ops:
+                if isinstance(op, GetOp):
+                    found = view.get(op.namespace, op.key)
+                    if found is not None and op.refresh_ttl and found.ttl is not None:
+                        touched.append(found.row)
+                    results.append(self._got(op, found))
+                elif isinstance(op, SearchOp):
+                    pairs = self._search(view, op, vectors)
+                    if op.refresh_ttl:
+                        touched += [item.row for item, _ in pairs if item.ttl is not None]
+                    hits = [search_item(item, score) for item, score in pairs]
+                    if id(op) in recalled:
+                        hits = _merged(hits, recalled[id(op)])
+                    results.append(hits[op.offset : op.offset + op.limit])
+                elif isinstance(op, ListNamespacesOp):
+                    results.append(self._namespaces(view, op))
+                else:
+                    results.append(None)
+        return results, touched
+
+    def _got(self, op: GetOp, found: StoredItem | None) -> Item | None:
+        if found is not None:
+            return Item(**_fields(found))
+        if self._messages is not None and self._messages.covers(op.namespace):
+            return self._messages.get(op.namespace, op.key)
+        return None
+
+    def _search(
+        self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
+    ) -> list[tuple[StoredItem, float | None]]:
+        """The first ``offset + limit`` items; with a query, without those of conversations."""
+        test = partial(matches, condition=op.filter) if op.filter else None
+        stop = op.offset + op.limit
+        if not op.query:
+            found = view.find(op.namespace_prefix, condition=test, limit=stop)
+            return [(item, None) for item in found]
+        limit = stop if self._messages is None else None
+        nearest = view.nearest(op.namespace_prefix, vectors[op.query], condition=test, limit=limit)
+        return [pair for pair in nearest if not self._is_message(pair[0].namespace)][:stop]
+
+    def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
+        found = set(view.namespaces())
+        if self._messages is not None:
+            found |= set(self._messages.namespaces())
+        for condition in op.match_conditions or ():
+            found = {namespace for namespace in found if _is_match(condition, namespace)}
+        if op.max_depth is not None:
+            found = {namespace[: op.max_depth] for namespace in found}
+        return sorted(found)[op.offset : op.offset + op.limit]
+
+    def _new_item(self, op: PutOp) -> NewItem:
+        assert op.value is not None
+        value = dict(op.value)
+        NewItem(op.namespace, op.key, value)  # refused before its texts are looked for
+        paths = self._fields if op.index is None else (op.index or ())
+        texts: dict[str, str] = {}
+        for path in paths:
+            found = get_text_at_path(value, path)
+            several = len(found) > 1
+            texts |= {f"{path}.{n}" if several else path: text for n, text in enumerate(found)}
+        ttl = None if op.ttl is None else op.ttl * _MINUTE
+        return NewItem(op.namespace, op.key, value, texts, ttl)
+
+
+def _check(op: Op) -> None:
+    """Refuse what cannot be run before anything is."""
+    if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
+        raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
+    validate_op_namespace(op)
+    if isinstance(op, PutOp):
+        checked_namespace(op.namespace)
+        if op.value is not None and not isinstance(op.value, Mapping):
+            raise InvalidInputError(f"a value is a mapping, got {op.value!r:.80}")
+    elif isinstance(op, SearchOp | ListNamespacesOp) and (op.limit < 0 or op.offset < 0):
+        raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
+    if isinstance(op, SearchOp) and op.filter:
+        checked(op.filter)
+
+
+def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
+    path = condition.path
+    if len(namespace) < len(path):
+        return False
+    if condition.match_type == "prefix":
+        part = namespace[: len(path)]
+    elif condition.match_type == "suffix":
+        part = namespace[len(namespace) - len(path) :]
+    else:
+        raise InvalidInputError(f"match_type is 'prefix' or 'suffix', got {condition.match_type!r}")
+    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
+
+
+def _fields(item: StoredItem) -> dict[str, Any]:
+    return {
+        "value": item.value,
+        "key": item.key,
+        "namespace": item.namespace,
+        "created_at": datetime.fromtimestamp(item.created, UTC),
+        "updated_at": datetime.fromtimestamp(item.updated, UTC),
+    }
+
+
+def search_item(item: StoredItem, score: float | None) -> SearchItem:
+    """An item as a search result."""
+    return SearchItem(**_fields(item), score=score)
+
+
+def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchItem]:
+    """Both lists by score; what has no score comes last."""
+    scored = [hit for hit in hits if hit.score is not None]
+    scored = sorted([*scored, *recalled], key=lambda hit: -(hit.score or 0.0))
+    return [*scored, *(hit for hit in hits if hit.score is None)]

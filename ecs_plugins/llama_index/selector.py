@@ -1,0 +1,168 @@
+"""The Efficiency Frontier as a LlamaIndex selector, for `RouterQueryEngine` and `RouterRetriever`.
+
+A translation only: `ecs_plugins.frontier` decides. No language model is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.schema import QueryBundle
+from llama_index.core.tools import ToolMetadata
+from typing_extensions import override
+
+from ecs_plugins._async import run_sync
+from ecs_plugins._routing import Ask, check_frontier, chosen_name, plan, reason
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.online import OnlinePolicy
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import Router
+
+
+@dataclass
+class FrontierQuery(QueryBundle):
+    """A query that says how often its context is asked and what is wanted of the answer.
+
+    It goes wherever a `QueryBundle` goes, so it reaches the selector through LlamaIndex's own
+    routers.
+
+    Attributes:
+        reuse: N.
+        context_id: What it is asked about.
+        target_f1: At most one of this and the next two.
+        budget: The best F1 within this cost per query.
+        weight: The best efficiency score at this w.
+    """
+
+    reuse: float | None = None
+    context_id: str | None = None
+    target_f1: float | None = None
+    budget: float | None = None
+    weight: float | None = None
+
+
+class FrontierSelector(BaseSelector):
+    """Selects the tool of the strategy that is right for the query's reuse and target.
+
+    ```python
+    engine = RouterQueryEngine(
+        selector=FrontierSelector("frontier.json", target_f1=0.7),
+        query_engine_tools=[
+            QueryEngineTool.from_defaults(full, name="full_context"),
+            QueryEngineTool.from_defaults(top_5, name="bm25(depth=5)"),
+        ],
+        llm=MockLLM(),  # LlamaIndex asks for one; none is used to select
+    )
+    engine.query(FrontierQuery("Who built the mill?", reuse=40))
+    ```
+
+    A tool is named like a point (``"bm25(depth=5)"``) or like a strategy, for all its
+    configurations. The reason of the selection holds the numbers. A selector does not see what
+    a query costs: `FrontierQueryEngine` settles too.
+
+    Args:
+        frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
+        target_f1: Choose the cheapest that reaches it.
+        budget: Choose the best F1 within this cost per query.
+        weight: Choose the best efficiency score.
+        reuse: N, where the query does not say.
+        context_id: What queries are about, where they do not say.
+        ledger: A `ReuseLedger` or the path of one; gives N where nobody says.
+        policy: How to decide when N is unknown; None trusts the forecast of the ledger.
+
+    Raises:
+        StorageError: There is no such artefact.
+        ConfigurationError: The frontier or the policy is none.
+        InvalidInputError: A number is none, or two objectives are given.
+    """
+
+    def __init__(
+        self,
+        frontier: EfficiencyFrontier | str,
+        *,
+        target_f1: float | None = None,
+        budget: float | None = None,
+        weight: float | None = None,
+        reuse: float | None = None,
+        context_id: str | None = None,
+        ledger: ReuseLedger | str | None = None,
+        policy: OnlinePolicy | str | None = None,
+    ) -> None:
+        self.frontier = check_frontier(frontier)
+        self.ask = Ask(reuse, context_id, target_f1, budget, weight)
+        self.ledger = ledger
+        try:
+            self.policy = None if policy is None else OnlinePolicy(policy)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"policy must be one of {', '.join(OnlinePolicy)}, got {policy!r}"
+            ) from error
+
+    def plan(
+        self, query: QueryBundle, *, context_id: str | None = None, count: bool = True
+    ) -> tuple[Router, RoutingDecision, Ask]:
+        """Decide for a query, with the router that settles it and the settings in effect.
+
+        Args:
+            query: Perhaps a `FrontierQuery`.
+            context_id: What it is about, where neither query nor selector says.
+            count: Whether to count it in the ledger; False for a dry run.
+
+        Raises:
+            InvalidInputError: A setting is out of range.
+            UnreachableTargetError: Nothing measured reaches the target or fits the budget.
+            ConfigurationError: No objective is given.
+            StorageError: The artefact or the ledger cannot be read.
+        """
+        asked = Ask.read(vars(query)) if isinstance(query, FrontierQuery) else Ask()
+        asked = asked.over(self.ask).over(Ask(context_id=context_id))
+        router, decision = plan(
+            self.frontier, asked, ledger=self.ledger, policy=self.policy, count=count
+        )
+        return router, decision, asked
+
+    def decide(self, query: QueryBundle | str) -> RoutingDecision:
+        """What would be chosen, without counting the query.
+
+        Raises:
+            EcsPluginsError: As `plan`.
+        """
+        bundle = query if isinstance(query, QueryBundle) else QueryBundle(query)
+        return self.plan(bundle, count=False)[1]
+
+    @override
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        _, decision, _ = self.plan(query)
+        names = [choice.get_name() for choice in choices]
+        return selection(decision, names)
+
+    @override
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        return await run_sync(self._select, choices, query)
+
+    @override
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    @override
+    def _update_prompts(self, prompts_dict: PromptDictType) -> None:
+        """There are none."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+
+def selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:
+    """A decision as the selection of one of ``names``, with its numbers as reason.
+
+    Raises:
+        ConfigurationError: None of them runs it.
+    """
+    index = list(names).index(chosen_name(decision, names))
+    return SelectorResult(selections=[SingleSelection(index=index, reason=reason(decision))])

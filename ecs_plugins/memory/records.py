@@ -1,0 +1,295 @@
+"""What an Entropic Memory hands back: recollections, reports, receipts, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.spaces import Tier
+from ecs_plugins.memory.types import Decision, FreeEnergy
+
+ERASED = "erased"
+"""Stands in a decision where an id stood whose content has been erased."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """One remembered thing that answers a query. Data, never an instruction.
+
+    Attributes:
+        id: Of the hot item or the memory.
+        text: What it says.
+        score: Cosine to the query.
+        tier: Where it was found.
+        namespace: Where it belongs.
+        metadata: What the messages behind it agree on.
+        support: Observations behind it.
+        provenance: Ids of the messages behind it.
+        pinned: Whether it can be displaced.
+        label: The outcome that it now predicts, if any was observed.
+        free_energy: F, E and S when a sleep phase last judged it; None before.
+        why: Why it was recalled, in one line.
+    """
+
+    id: str
+    text: str
+    score: float
+    tier: Tier
+    namespace: Namespace
+    metadata: Mapping[str, object]
+    support: int
+    provenance: tuple[str, ...]
+    pinned: bool
+    label: str | None
+    free_energy: FreeEnergy | None
+    why: str
+
+    @property
+    def F(self) -> float | None:
+        """Free energy when last judged."""
+        return None if self.free_energy is None else self.free_energy.total
+
+    @property
+    def E(self) -> float | None:
+        """Energy (minus utility) when last judged."""
+        return None if self.free_energy is None else self.free_energy.energy
+
+    @property
+    def S(self) -> float | None:
+        """Entropy when last judged."""
+        return None if self.free_energy is None else self.free_energy.entropy
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON types."""
+        return asdict(self) | {"namespace": list(self.namespace)}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One version of a cold memory.
+
+    Attributes:
+        id: Its id, the same for all versions.
+        version: Counted from 1.
+        live: Whether this version is what is recalled now.
+        namespace: Where it belongs.
+        text: What it says.
+        metadata: What the messages behind it agree on.
+        support: Observations behind it.
+        provenance: Ids of the messages behind it.
+        pinned: Never a victim.
+        label: The outcome that it now predicts, if any was observed.
+        created: When the memory was made, in seconds since 1970.
+        changed: When this version was.
+        expires: When it will be erased or derived anew; None is never.
+        born: The sleep phase that made this version, if one did.
+        died: The sleep phase that replaced it, if one did.
+        free_energy: F, E and S when a sleep phase last judged it; None before.
+    """
+
+    id: str
+    version: int
+    live: bool
+    namespace: Namespace
+    text: str
+    metadata: Mapping[str, object]
+    support: int
+    provenance: tuple[str, ...]
+    pinned: bool
+    label: str | None
+    created: float
+    changed: float
+    expires: float | None
+    born: int | None
+    died: int | None
+    free_energy: FreeEnergy | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """A decision as it stands in the record.
+
+    Attributes:
+        sleep: The sleep phase that took it.
+        at: When, in seconds since 1970.
+        undone: Whether that sleep phase has been undone.
+        erased: Whether ids in it have been replaced by ``"erased"``.
+        decision: The decision.
+    """
+
+    sleep: int
+    at: float
+    undone: bool
+    erased: bool
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedDecision:
+    """A recorded decision beside what follows from its record.
+
+    Attributes:
+        recorded: As it stands in the record.
+        recomputed: As it follows from the numbers recorded.
+        agrees: Whether both are equal.
+    """
+
+    recorded: RecordedDecision
+    recomputed: Decision
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SleepReport:
+    """What one sleep phase did.
+
+    Attributes:
+        id: Its number, for `undo`.
+        namespace: Where.
+        at: When, in seconds since 1970.
+        counts: Decisions of each kind.
+        hot: Items in the hot tier, before and after.
+        cold: Memories in the cold tier, before and after.
+        temperature: T.
+        seed: The seed of the draws.
+        config_version: The settings used.
+        attempts: How often it had to start again because others wrote meanwhile.
+        problems: What went wrong without stopping it, such as a summary that fell back to a text
+            taken from the cluster.
+        summary_tokens: Tokens read and written by the language model for summaries.
+        seconds: How long it took.
+    """
+
+    id: int
+    namespace: Namespace
+    at: float
+    counts: Mapping[str, int]
+    hot: tuple[int, int]
+    cold: tuple[int, int]
+    temperature: float
+    seed: int
+    config_version: str
+    attempts: int
+    problems: tuple[str, ...]
+    summary_tokens: tuple[int, int]
+    seconds: float
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> SleepReport:
+        """Rebuild from `to_dict`, also after a round trip through a JSON text."""
+        values = dict(data)
+        for name in ("namespace", "hot", "cold", "problems", "summary_tokens"):
+            values[name] = tuple(values[name])  # type: ignore[arg-type]
+        return cls(**values)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReceipt:
+    """Proof of what an erasure removed.
+
+    Attributes:
+        at: When, in seconds since 1970.
+        messages: Ids of the messages erased.
+        hot_erased: Hot items erased.
+        hot_derived: Hot items derived anew from the messages that remain.
+        memories_erased: Ids of the memories erased, every version of them.
+        memories_derived: Ids of the memories derived anew from the messages that remain.
+        decisions: Decisions in which ids were replaced by ``"erased"``, or that were deleted
+            with their namespace.
+        queries: Recorded queries and answers erased.
+        snapshots: Index snapshots deleted.
+        namespaces: Namespaces deleted with everything in them.
+        scrubbed: Whether the freed space is overwritten in every file already. False if another
+            process still reads an older state: `compact` finishes it later.
+    """
+
+    at: float
+    messages: tuple[str, ...] = ()
+    hot_erased: int = 0
+    hot_derived: int = 0
+    memories_erased: tuple[str, ...] = ()
+    memories_derived: tuple[str, ...] = ()
+    decisions: int = 0
+    queries: int = 0
+    snapshots: int = 0
+    namespaces: tuple[Namespace, ...] = ()
+    scrubbed: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceStats:
+    """How full one namespace is."""
+
+    namespace: Namespace
+    messages: int
+    hot: int
+    cold: int
+    pinned: int
+    sleeps: int
+    since_sleep: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """The state of a memory file.
+
+    Attributes:
+        path: The file.
+        schema: Its schema version.
+        embedder: Name and dimension of the embedder that its vectors come from.
+        config_version: The settings it is open with.
+        namespaces: One entry each.
+        bytes: Of the database with its log.
+        indexes: Open indexes, their bytes, linked vectors, tombstones, snapshots.
+        pending: Retrieval hits not yet written.
+    """
+
+    path: str
+    schema: int
+    embedder: Mapping[str, object]
+    config_version: str
+    namespaces: tuple[NamespaceStats, ...]
+    bytes: int
+    indexes: Mapping[str, int]
+    pending: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Everything on record about one memory or hot item.
+
+    Attributes:
+        id: Of the memory or the hot item.
+        text: What it says now.
+        tier: Where it is, or None if it is in neither tier any more.
+        free_energy: F, E and S as of now, among what is in the cold tier; None for hot items.
+        rank: Its place in the cold tier by free energy, 1 being the safest; None for hot items.
+        versions: Its versions, oldest first.
+        decisions: Every decision that names it or a message behind it.
+        provenance: Ids and texts of the messages behind it; text None where the log's retention
+            has removed them.
+        lines: The same in words.
+    """
+
+    id: str
+    text: str
+    tier: Tier | None
+    free_energy: FreeEnergy | None
+    rank: int | None
+    versions: tuple[Memory, ...]
+    decisions: tuple[RecordedDecision, ...]
+    provenance: tuple[tuple[str, str | None], ...]
+    lines: tuple[str, ...] = field(default=())

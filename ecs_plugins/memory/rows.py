@@ -1,0 +1,63 @@
+"""What both tiers store in a row besides a vector: metadata, expiry, evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from ecs_plugins.memory.types import Evidence, Vector
+
+Metadata = Mapping[str, object]
+
+_FEW = 16
+
+NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+
+
+@lru_cache(maxsize=16384)
+def evidence_of(text: str) -> Evidence:
+    """The evidence behind its JSON."""
+    return Evidence.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def metadata_of(text: str) -> Metadata:
+    """The metadata behind its JSON; shared, so not to be changed."""
+    data: dict[str, object] = json.loads(text)
+    return data
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def dump(data: object) -> str:
+    """Compact JSON."""
+    return _encode(data)
+
+
+def dump_evidence(evidence: Evidence) -> str:
+    """The JSON of ``evidence.to_json()``, without the deep copies on the way."""
+    return _encode({name: getattr(evidence, name) for name in Evidence.__slots__})
+
+
+def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]:
+    """A condition that a column is one of some numbers, and its parameters.
+
+    A few are written out, which SQLite looks up faster; many travel as one JSON array.
+    """
+    if len(numbers) <= _FEW:
+        return f"{column} IN ({','.join('?' * len(numbers))})", tuple(numbers)
+    return f"{column} IN (SELECT value FROM json_each(?))", (dump(list(numbers)),)
+
+
+def shared(left: Metadata, right: Metadata) -> dict[str, object]:
+    """What two sets of metadata agree on: the metadata of an item that merges both."""
+    return {key: value for key, value in left.items() if key in right and right[key] == value}
+
+
+def earliest(*times: float | None) -> float | None:
+    """The first of several expiries; None is never."""
+    return min((time for time in times if time is not None), default=None)

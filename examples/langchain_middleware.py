@@ -1,0 +1,90 @@
+"""LangChain: an agent whose retriever tool hands it only the passages that help.
+
+    pip install "ecs-plugins[agents,offline]"
+    ecs-plugins model install
+    python examples/langchain_middleware.py
+
+Runs offline, on one model for everything: it judges the passages and it answers.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from langchain.agents import create_agent
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import create_retriever_tool
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from ecs_plugins.embedding import default_embedder
+from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor, LocalChatModel
+
+DATA = Path(__file__).parent / "data" / "documents.json"
+QUESTION = "In which year did the sea break through the dam?"
+
+
+class OfflineEmbeddings(Embeddings):
+    """The offline embedder in LangChain's shape."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """One vector per text."""
+        return default_embedder().embed_documents(texts).tolist()
+
+    def embed_query(self, text: str) -> list[float]:
+        """One vector."""
+        return default_embedder().embed_query(text).tolist()
+
+
+class SearchThenAnswer(LocalChatModel):
+    """Stands in for a chat model that calls tools: searches once, then answers for itself."""
+
+    def bind_tools(self, *_: Any, **__: Any) -> "SearchThenAnswer":
+        """It knows its one tool by name."""
+        return self
+
+    def _generate(self, messages: list, *args: Any, **kwargs: Any) -> ChatResult:
+        if isinstance(messages[-1], HumanMessage):
+            call = {"name": "search", "args": {"query": messages[-1].text}, "id": "call-1"}
+            return ChatResult(
+                generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))]
+            )
+        return super()._generate(messages, *args, **kwargs)
+
+
+def main() -> None:
+    """Ask one question with and without the middleware."""
+    documents = [
+        Document(page_content=entry["text"], id=entry["id"])
+        for entry in json.loads(DATA.read_text(encoding="utf-8"))["documents"]
+    ]
+    store = InMemoryVectorStore(OfflineEmbeddings())
+    store.add_documents(documents)
+    search = create_retriever_tool(
+        store.as_retriever(search_kwargs={"k": 8}),
+        "search",
+        "Search the archive.",
+        response_format="content_and_artifact",
+    )
+    shaping = ECSContextMiddleware(ECSDocumentCompressor(top_k=2))
+    print(f"Question: {QUESTION}\n")
+    for name, middleware in (("everything", []), ("shaped", [shaping])):
+        model = SearchThenAnswer(max_tokens=40)
+        agent = create_agent(model, [search], middleware=middleware)
+        messages = agent.invoke({"messages": [HumanMessage(QUESTION)]})["messages"]
+        (result,) = (message for message in messages if isinstance(message, ToolMessage))
+        tokens = model.get_num_tokens(result.text)
+        print(f"{name}: the model reads {len(result.artifact)} passages, {tokens} tokens")
+        for document in result.artifact:
+            ecs = document.metadata.get("ecs")
+            note = (
+                f"  utility {ecs['utility']:+.3f}, retrieved {ecs['original_rank']}" if ecs else ""
+            )
+            print(f"  {document.id}{note}")
+        print(f"  it answers: {messages[-1].text}\n")
+
+
+if __name__ == "__main__":
+    main()

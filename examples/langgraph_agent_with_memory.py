@@ -1,0 +1,82 @@
+"""LangGraph: an agent that remembers its users over threads and restarts.
+
+    pip install "ecs-plugins[agents,offline]"
+    ecs-plugins model install
+    python examples/langgraph_agent_with_memory.py
+
+Runs offline. The bundled model is small: watch what it gets to read rather than how well it
+answers, and give the agent your own chat model in its place.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from langchain.agents import create_agent
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+
+from ecs_plugins.langchain import EntropicMemoryMiddleware, LocalChatModel
+from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.memory import EntropicMemory
+
+
+@dataclass
+class Context:
+    """Who is talking; whose memory it is follows from it."""
+
+    user_id: str
+
+
+class ShowPrompt(BaseCallbackHandler):
+    """Prints what the model reads of the latest turn."""
+
+    def on_chat_model_start(self, _: dict, messages: list, **__: object) -> None:
+        """One call of the model."""
+        print(f"  the model reads: {messages[0][-1].text!r}")
+
+
+def build(memory: EntropicMemory) -> object:
+    """The agent on an open memory file."""
+    return create_agent(
+        LocalChatModel(max_tokens=30),
+        system_prompt="You are a helpful assistant. Answer in one short sentence.",
+        middleware=[EntropicMemoryMiddleware(memory, namespace=("memories", "{user_id}"))],
+        context_schema=Context,
+        checkpointer=InMemorySaver(),
+        store=EntropicStore(memory),
+    )
+
+
+def ask(agent: object, user: str, thread: str, text: str) -> None:
+    """One turn."""
+    print(f"{user} ({thread}): {text}")
+    result = agent.invoke(
+        {"messages": [HumanMessage(text)]},
+        {"configurable": {"thread_id": thread}, "callbacks": [ShowPrompt()]},
+        context=Context(user),
+    )
+    print(f"  it answers: {result['messages'][-1].text}\n")
+
+
+def main() -> None:
+    """Say something, restart, ask for it in another thread, forget it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "agent.db"
+        with EntropicMemory.open(path) as memory:
+            agent = build(memory)
+            ask(agent, "ada", "monday", "My sister Quilla keeps bees in Tarrow.")
+            ask(agent, "adam", "monday", "My sister Nell sails.")
+        print("--- the process ends, another one begins ---\n")
+        with EntropicMemory.open(path) as memory:
+            agent = build(memory)
+            ask(agent, "ada", "friday", "Where does my sister keep her bees?")
+            ask(agent, "adam", "friday", "Where does my sister keep her bees?")
+            receipt = memory.forget(("memories", "ada"))
+            print(f"ada is forgotten: {receipt.namespaces}, scrubbed: {receipt.scrubbed}")
+            ask(agent, "ada", "sunday", "Where does my sister keep her bees?")
+
+
+if __name__ == "__main__":
+    main()

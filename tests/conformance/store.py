@@ -1,0 +1,232 @@
+"""What users of a LangGraph store rely on, as tests; see README.md in this folder."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
+
+NS = ("notes", "u1")
+
+
+def keys(items) -> list[str]:
+    return [item.key for item in items]
+
+
+class StoreConformance:
+    """Subclass it, and fill in the fixture ``store`` with an empty store."""
+
+    supports_ttl = True
+    keeps_created_at = True
+    returns_copies = True
+
+    @pytest.fixture
+    def store(self):
+        raise NotImplementedError("fill in an empty store")
+
+    def test_what_was_put_is_got_verbatim(self, store):
+        value = {
+            "text": "Ünïcode ✓",
+            "n": 1,
+            "f": 0.5,
+            "none": None,
+            "deep": {"list": [1, "a", {}]},
+        }
+        store.put(NS, "k", value)
+        item = store.get(NS, "k")
+        assert (item.value, item.key, item.namespace) == (value, "k", NS)
+        assert item.created_at.tzinfo is not None
+        assert store.get(NS, "other") is None
+        assert store.get(("notes",), "k") is None
+
+    def test_the_last_put_of_a_key_wins_and_keeps_its_creation(self, store):
+        store.put(NS, "k", {"v": 1})
+        first = store.get(NS, "k").created_at
+        time.sleep(0.01)
+        store.put(NS, "k", {"v": 2})
+        item = store.get(NS, "k")
+        assert item.value == {"v": 2}
+        assert item.updated_at > first
+        if self.keeps_created_at:
+            assert item.created_at == first
+
+    def test_a_batch_reads_the_state_before_it_and_its_last_put_wins(self, store):
+        store.put(NS, "k", {"v": 0})
+        got, none, found, again = store.batch(
+            [GetOp(NS, "k"), PutOp(NS, "k", {"v": 1}), SearchOp(NS), GetOp(NS, "k")]
+        )
+        assert got.value == {"v": 0}
+        assert none is None
+        assert [item.value for item in found] == [{"v": 0}]
+        assert again.value == {"v": 0}
+        store.batch([PutOp(NS, "k", {"v": 5}), PutOp(NS, "k", {"v": 6}), PutOp(NS, "x", {"v": 1})])
+        assert store.get(NS, "k").value == {"v": 6}
+        store.batch([PutOp(NS, "k", {"v": 7}), PutOp(NS, "k", None)])
+        assert store.get(NS, "k") is None
+
+    def test_a_deleted_item_is_gone_everywhere(self, store):
+        store.put(NS, "k", {"text": "a heron on the weir"})
+        store.put(NS, "other", {"text": "a kettle"})
+        store.delete(NS, "k")
+        store.delete(NS, "never")
+        assert store.get(NS, "k") is None
+        assert keys(store.search(NS)) == ["other"]
+        assert keys(store.search(NS, query="heron")) == ["other"]
+
+    def test_returned_values_are_copies(self, store):
+        if not self.returns_copies:
+            pytest.skip("declared not to")
+        value = {"list": [1]}
+        store.put(NS, "k", value)
+        value["list"].append(2)
+        store.get(NS, "k").value["list"].append(3)
+        store.search(NS)[0].value["list"].append(4)
+        assert store.get(NS, "k").value == {"list": [1]}
+
+    def test_a_namespace_is_matched_label_by_label(self, store):
+        for namespace in (("t", "acme"), ("t", "acme-corp"), ("t", "acme", "eu"), ("t2", "acme")):
+            store.put(namespace, "k", {"at": list(namespace)})
+        found = {item.namespace for item in store.search(("t", "acme"))}
+        assert found == {("t", "acme"), ("t", "acme", "eu")}
+        assert {i.namespace for i in store.search(("t",))} == found | {("t", "acme-corp")}
+        assert len(store.search(())) == 4
+        assert store.search(("t", "acm")) == []
+
+    @pytest.mark.parametrize("label", ["%", "_", "a,b", 'q"', "[", "\\", "*", "A'--", "ä", "🙂"])
+    def test_no_label_is_a_pattern(self, store, label):
+        store.put(("t", label), "k", {"own": True})
+        store.put(("t", "x"), "k", {"own": False})
+        assert [item.value for item in store.search(("t", label))] == [{"own": True}]
+        assert store.get(("t", label), "k").value == {"own": True}
+
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            ({"n": 2}, {"b"}),
+            ({"n": {"$eq": 2}}, {"b"}),
+            ({"n": {"$ne": 2}}, {"a", "c", "d"}),
+            ({"n": {"$gt": 1, "$lt": 3}}, {"b"}),
+            ({"n": {"$gte": 2}}, {"b", "c", "d"}),
+            ({"n": {"$lte": 2}}, {"a", "b"}),
+            ({"meta": {"lang": "de"}}, {"c"}),
+            ({"tags": ["x", "y"]}, {"d"}),
+            ({"n": 2, "meta": {"lang": "de"}}, set()),
+            ({"absent": {"$eq": 1}}, set()),
+            ({}, {"a", "b", "c", "d"}),
+        ],
+    )
+    def test_every_filter_operator(self, store, condition, expected):
+        store.put(NS, "a", {"n": 1, "meta": {"lang": "en"}, "tags": []})
+        store.put(NS, "b", {"n": 2, "meta": {"lang": "en"}, "tags": ["x"]})
+        store.put(NS, "c", {"n": 3, "meta": {"lang": "de"}, "tags": ["y", "x"]})
+        store.put(NS, "d", {"n": 4.5, "meta": {}, "tags": ["x", "y"]})
+        assert set(keys(store.search(NS, filter=condition))) == expected
+
+    def test_an_unknown_operator_is_refused(self, store):
+        store.put(NS, "a", {"n": 1})
+        with pytest.raises(ValueError, match=r"\$near"):
+            store.search(NS, filter={"n": {"$near": 1}})
+
+    @pytest.mark.parametrize("query", [None, "item"])
+    def test_pages_partition_the_results(self, store, query):
+        for n in range(7):
+            store.put(NS, f"k{n}", {"text": f"item number {n}"})
+        whole = keys(store.search(NS, query=query, limit=10))
+        pages = [
+            keys(store.search(NS, query=query, limit=3, offset=offset)) for offset in (0, 3, 6, 9)
+        ]
+        assert [key for page in pages for key in page] == whole
+        assert [len(page) for page in pages] == [3, 3, 1, 0]
+        assert sorted(whole) == [f"k{n}" for n in range(7)]
+
+    def test_a_search_finds_what_is_like_the_query_first(self, store):
+        store.put(NS, "boat", {"text": "the ferry to the island"})
+        store.put(NS, "food", {"text": "grilled sardines and lemon"})
+        found = store.search(NS, query="sardines with lemon")
+        assert keys(found) == ["food", "boat"]
+        assert found[0].score > found[1].score
+        assert isinstance(found[0].score, float)
+
+    def test_an_item_is_found_by_the_fields_that_put_names(self, store):
+        store.put(NS, "a", {"title": "sardines", "body": "ferry"}, index=["title"])
+        store.put(NS, "b", {"title": "ferry", "body": "sardines"}, index=["title"])
+        store.put(NS, "c", {"title": "sardines"}, index=False)
+        found = store.search(NS, query="sardines")
+        assert keys(found) == ["a", "b", "c"]
+        assert found[2].score is None
+
+    def test_the_best_of_several_fields_counts(self, store):
+        store.put(NS, "both", {"a": "unrelated words", "b": ["x", "sardines"]}, index=["a", "b[*]"])
+        store.put(NS, "one", {"a": "sardines and a lot of other things"}, index=["a"])
+        assert keys(store.search(NS, query="sardines")) == ["both", "one"]
+
+    def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(self, store):
+        spaces = [("a", "b", "c"), ("a", "b", "d"), ("a", "x", "c"), ("z",)]
+        for namespace in spaces:
+            store.put(namespace, "k", {})
+        assert store.list_namespaces() == sorted(spaces)
+        assert store.list_namespaces(prefix=("a", "b")) == spaces[:2]
+        assert store.list_namespaces(suffix=("c",)) == [spaces[0], spaces[2]]
+        assert store.list_namespaces(prefix=("a", "*", "c")) == [spaces[0], spaces[2]]
+        assert store.list_namespaces(max_depth=2) == [("a", "b"), ("a", "x"), ("z",)]
+        assert store.list_namespaces(limit=2, offset=1) == spaces[1:3]
+        both = (MatchCondition("prefix", ("a",)), MatchCondition("suffix", ("d",)))
+        assert store.batch([ListNamespacesOp(both)]) == [[spaces[1]]]
+
+    @pytest.mark.parametrize("namespace", [(), ("a.b",), ("",), ("a", 1), ("langgraph", "x")])
+    def test_a_bad_namespace_is_refused(self, store, namespace):
+        with pytest.raises(InvalidNamespaceError):
+            store.put(namespace, "k", {})
+
+    def test_an_item_expires_unless_it_is_read(self, store):
+        if not self.supports_ttl:
+            pytest.skip("declared not to")
+        store.put(NS, "k", {"text": "short"}, ttl=0.02)
+        store.put(NS, "kept", {"text": "long"}, ttl=None)
+        time.sleep(0.7)
+        assert store.get(NS, "k", refresh_ttl=True) is not None
+        time.sleep(0.7)
+        assert store.get(NS, "k", refresh_ttl=False) is not None
+        time.sleep(0.7)
+        assert store.get(NS, "k") is None
+        assert keys(store.search(NS)) == ["kept"]
+        assert keys(store.search(NS, query="short")) == ["kept"]
+
+    def test_threads_do_not_disturb_each_other(self, store):
+        errors: list[BaseException] = []
+
+        def work(user: int) -> None:
+            try:
+                mine = ("users", f"u{user}")
+                for n in range(5):
+                    store.put(mine, f"k{n}", {"text": f"note {n} of user {user}", "user": user})
+                    found = store.search(mine, query="note", limit=10)
+                    assert {item.value["user"] for item in found} == {user}
+                assert len(store.search(mine, limit=10)) == 5
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(user,)) for user in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+
+    async def test_the_async_methods_do_the_same(self, store):
+        await store.aput(NS, "k", {"text": "a heron"})
+        await asyncio.gather(*(store.aput(NS, f"k{n}", {"text": f"note {n}"}) for n in range(4)))
+        assert (await store.aget(NS, "k")).value == {"text": "a heron"}
+        assert len(await store.asearch(NS, limit=10)) == 5
+        assert keys(await store.asearch(NS, query="heron", limit=1)) == ["k"]
+        assert await store.alist_namespaces() == [NS]
+        await store.adelete(NS, "k")
+        assert await store.aget(NS, "k") is None

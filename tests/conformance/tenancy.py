@@ -1,0 +1,103 @@
+"""What users of a memory for several people rely on, as tests; see README.md in this folder."""
+
+import threading
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+
+class Place(Protocol):
+    """Something that remembers for several users."""
+
+    def remember(self, user: str, text: str) -> None:
+        """Take in what a user says."""
+
+    def recall(self, user: str, question: str) -> str:
+        """All text that a question of a user brings up."""
+
+    def forget_user(self, user: str) -> None:
+        """Erase everything of a user."""
+
+    def forget_text(self, user: str, text: str) -> None:
+        """Erase one thing that a user said."""
+
+    def files(self) -> list[Path]:
+        """Where it is stored; empty if it is not."""
+
+
+RELATED = [
+    ("u1", "u10"),
+    ("acme", "acme-corp"),
+    ("ann", "Ann"),
+    ("a%", "a_"),
+    ('q"', "q"),
+    ("x,y", "x"),
+]
+"""Ids that a careless prefix, pattern or folding would confuse."""
+
+
+def secret(user: str) -> str:
+    word = "".join(f"{byte:02x}" for byte in user.encode())
+    return f"My locker code is code{word}z."
+
+
+QUESTION = "What is my locker code?"
+
+
+class TenancyConformance:
+    """Subclass it, and fill in the fixture ``place``."""
+
+    @pytest.fixture
+    def place(self) -> Place:
+        raise NotImplementedError("fill in an empty place")
+
+    @pytest.mark.parametrize(("one", "other"), RELATED)
+    def test_users_with_related_ids_never_see_each_other(self, place, one, other):
+        place.remember(one, secret(one))
+        assert secret(one) not in place.recall(other, QUESTION)
+        place.remember(other, secret(other))
+        for user, stranger in ((one, other), (other, one)):
+            found = place.recall(user, QUESTION)
+            assert secret(user) in found
+            assert secret(stranger) not in found
+
+    def test_users_at_once_never_see_each_other(self, place):
+        users = [f"u{'1' * n}" for n in range(1, 6)]
+        problems: list[object] = []
+
+        def live(user: str) -> None:
+            try:
+                place.remember(user, secret(user))
+                for _ in range(2):
+                    found = place.recall(user, QUESTION)
+                    seen = [each for each in users if secret(each) in found]
+                    if seen != [user]:
+                        problems.append((user, seen))
+            except BaseException as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=live, args=(user,)) for user in users]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not problems, [repr(each) for each in problems]
+
+    @pytest.mark.parametrize(("one", "other"), RELATED[:2])
+    def test_forgetting_one_user_leaves_the_other(self, place, one, other):
+        for user in (one, other):
+            place.remember(user, secret(user))
+        place.forget_user(one)
+        assert secret(one) not in place.recall(one, QUESTION)
+        assert secret(other) in place.recall(other, QUESTION)
+
+    def test_what_is_forgotten_is_gone_everywhere(self, place):
+        place.remember("u1", secret("u1"))
+        place.remember("u1", "The ferry was late.")
+        place.remember("u2", secret("u2"))
+        place.forget_text("u1", secret("u1"))
+        assert secret("u1") not in place.recall("u1", QUESTION)
+        assert secret("u2") in place.recall("u2", QUESTION)
+        for file in place.files():
+            assert secret("u1").encode() not in file.read_bytes(), file

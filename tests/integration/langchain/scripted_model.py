@@ -1,0 +1,57 @@
+"""A chat model that answers from a script and remembers every prompt it received."""
+
+import json
+import threading
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from pydantic import ConfigDict, Field
+
+
+class ScriptedModel(BaseChatModel):
+    """Replies are texts, messages or functions of the prompt; the last one is repeated."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    replies: list[Any] = Field(default_factory=lambda: ["Noted."])
+    prompts: list[list[BaseMessage]] = Field(default_factory=list)
+    threads: set[int] = Field(default_factory=set)
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools, **kwargs):
+        return self
+
+    def get_num_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    @property
+    def prompt(self) -> str:
+        """All of the last prompt."""
+        return "\n".join(str(message.text) for message in self.prompts[-1])
+
+    def _reply(self, messages) -> AIMessage:
+        reply = self.replies[min(len(self.prompts), len(self.replies) - 1)]
+        self.prompts.append(list(messages))
+        self.threads.add(threading.get_ident())
+        if callable(reply):
+            reply = reply(messages)
+        if isinstance(reply, str):
+            return AIMessage(reply)
+        return reply.model_copy(update={"id": None})
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=self._reply(messages))])
+
+    def _stream(self, messages, stop=None, run_manager=None, **kwargs):
+        reply = self._reply(messages)
+        calls = [
+            {"name": call["name"], "args": json.dumps(call["args"]), "id": call["id"], "index": n}
+            for n, call in enumerate(reply.tool_calls)
+        ]
+        chunk = AIMessageChunk(content=reply.content, tool_call_chunks=calls)
+        yield ChatGenerationChunk(message=chunk)

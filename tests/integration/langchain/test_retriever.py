@@ -1,0 +1,89 @@
+import threading
+
+import pytest
+from langchain_core.tools import create_retriever_tool
+from langchain_tests.integration_tests import RetrieversIntegrationTests
+from pydantic import ValidationError
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.langchain import EntropicMemoryRetriever
+from ecs_plugins.memory import EntropicMemory
+
+USER = ("memories", "u1")
+
+
+@pytest.fixture(scope="module")
+def memory():
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as opened:
+        for n in range(6):
+            opened.add(f"bees number{n} place{n}", namespace=USER, metadata={"n": n})
+        opened.add("bees of somebody else", namespace=("memories", "u10"))
+        yield opened
+
+
+class TestStandard(RetrieversIntegrationTests):
+    @pytest.fixture(autouse=True)
+    def _memory(self, memory):
+        self._opened = memory
+
+    @property
+    def retriever_constructor(self):
+        return EntropicMemoryRetriever
+
+    @property
+    def retriever_constructor_params(self):
+        return {"memory": self._opened, "namespace": USER}
+
+    @property
+    def retriever_query_example(self):
+        return "bees"
+
+
+def test_a_document_tells_where_it_comes_from(memory):
+    retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
+    (document,) = retriever.invoke("bees number3 place3", k=1)
+    assert document.page_content == "bees number3 place3"
+    assert document.metadata["memory"] == {"n": 3}
+    assert document.metadata["namespace"] == list(USER)
+    assert document.metadata["tier"] == "hot"
+    assert isinstance(document.metadata["relevance_score"], float)
+    assert memory.get(document.metadata["provenance"][0]).text == document.page_content
+
+
+def test_filter_threshold_and_namespace_limit_what_is_found(memory):
+    def found(**fields):
+        retriever = EntropicMemoryRetriever(memory=memory, namespace=USER, **fields)
+        return [document.metadata["memory"].get("n") for document in retriever.invoke("bees")]
+
+    assert sorted(found()) == list(range(6))
+    assert found(filter={"n": {"$gte": 5}}) == [5]
+    assert found(threshold=0.99) == []
+    assert found(tiers="cold") == []
+
+
+def test_it_works_as_a_tool(memory):
+    retriever = EntropicMemoryRetriever(memory=memory, namespace=USER, k=2)
+    tool = create_retriever_tool(retriever, "remember", "Recall.")
+    assert tool.invoke({"query": "bees number1"}).startswith("bees number1 place1")
+
+
+async def test_it_runs_off_the_event_loop(memory, monkeypatch):
+    threads = set()
+    real = memory.recall
+
+    def watched(*args, **kwargs):
+        threads.add(threading.get_ident())
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(memory, "recall", watched)
+    retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
+    assert len(await retriever.ainvoke("bees")) == 6
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def test_bad_fields_are_refused(memory):
+    for fields in ({"namespace": ()}, {"namespace": ("",)}, {"k": 0}, {"threshold": 2}, {"x": 1}):
+        with pytest.raises((ValidationError, InvalidInputError)):
+            EntropicMemoryRetriever(**{"memory": memory, "namespace": USER, **fields})

@@ -1,0 +1,298 @@
+import threading
+
+import pytest
+from langgraph.store.base import (
+    GetOp,
+    InvalidNamespaceError,
+    ListNamespacesOp,
+    MatchCondition,
+    PutOp,
+    SearchOp,
+)
+from langgraph.store.memory import InMemoryStore
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from tests.conformance.store import NS, StoreConformance, keys
+
+MESSAGES = ("chats",)
+CHAT = ("chats", "u1")
+
+
+def embed(texts) -> list[list[float]]:
+    return FakeEmbedder().embed_documents(list(texts)).tolist()
+
+
+class WatchedEmbedder:
+    """Counts calls and remembers their threads; fails when told to."""
+
+    name, dimension = "watched", 384
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+        self.broken = False
+
+    def embed_documents(self, texts):
+        self.threads.add(threading.get_ident())
+        if self.broken:
+            raise RuntimeError("no memory left")
+        return FakeEmbedder().embed_documents(texts)
+
+    def embed_query(self, text):
+        self.threads.add(threading.get_ident())
+        return FakeEmbedder().embed_query(text)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def store(memory):
+    return EntropicStore(memory, messages_under=MESSAGES)
+
+
+class TestConformance(StoreConformance):
+    @pytest.fixture
+    def store(self, memory):
+        return EntropicStore(memory, messages_under=MESSAGES)
+
+
+class TestTheSuiteAsksNoMoreThanTheReference(StoreConformance):
+    supports_ttl = keeps_created_at = returns_copies = False
+
+    @pytest.fixture
+    def store(self):
+        return InMemoryStore(index={"dims": 384, "embed": embed})
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        GetOp(("a.b",), "k"),
+        PutOp(("a", ""), "k", {}),
+        SearchOp(("a", 1)),
+        ListNamespacesOp((MatchCondition("prefix", ("a.b",)),)),
+    ],
+)
+def test_a_raw_batch_checks_labels_before_anything_is_written(store, op):
+    with pytest.raises(InvalidNamespaceError):
+        store.batch([PutOp(NS, "k", {"v": 1}), op])
+    assert store.get(NS, "k") is None
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        PutOp(NS, "bad", {"v": float("nan")}),
+        PutOp(NS, "bad", {"v": object()}),
+        PutOp(NS, "bad", ["no mapping"]),
+        PutOp(NS, "bad", {}, ttl=-1),
+        PutOp(CHAT, "bad", {"role": "user"}),
+        SearchOp(NS, limit=-1),
+        "no operation",
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(store, op):
+    with pytest.raises(InvalidInputError):
+        store.batch([PutOp(NS, "k", {"v": 1}), PutOp(CHAT, "k", {"content": "hello"}), op])
+    assert store.search(()) == []
+
+
+def test_a_failing_embedder_leaves_everything_as_it_was(tmp_path):
+    embedder = WatchedEmbedder()
+    with EntropicMemory.open(tmp_path / "m.db", embedder=embedder) as memory:
+        store = EntropicStore(memory)
+        store.put(NS, "k", {"text": "before"})
+        embedder.broken = True
+        with pytest.raises(ModelError):
+            store.batch([PutOp(NS, "k", {"text": "after"}), PutOp(NS, "x", {"text": "new"})])
+        assert store.get(NS, "k").value == {"text": "before"}
+        assert store.get(NS, "x") is None
+
+
+def test_an_overwrite_forgets_what_the_old_value_was_found_by(store):
+    store.put(NS, "a", {"text": "sardines"})
+    store.put(NS, "a", {"text": "ferry"}, index=False)
+    assert store.search(NS, query="sardines")[0].score is None
+
+
+def test_a_time_to_live_by_default_and_a_sweep(memory):
+    store = EntropicStore(memory, ttl={"default_ttl": 0.001, "refresh_on_read": False})
+    store.put(NS, "k", {"text": "short"})
+    assert store.get(NS, "k") is not None
+    threading.Event().wait(0.08)
+    assert store.get(NS, "k") is None
+    assert store.list_namespaces() == []
+    assert store.sweep_ttl() == 1
+    assert store.sweep_ttl() == 0
+
+
+def test_everything_survives_a_restart(tmp_path):
+    path = tmp_path / "m.db"
+    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
+        store = EntropicStore(memory, messages_under=MESSAGES)
+        store.put(NS, "k", {"text": "a heron on the weir"})
+        store.put(CHAT, "m", {"role": "user", "content": "I keep bees."})
+        created = store.get(NS, "k").created_at
+    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
+        store = EntropicStore(memory, messages_under=MESSAGES)
+        assert store.get(NS, "k").created_at == created
+        assert keys(store.search(NS, query="heron")) == ["k"]
+        assert store.get(CHAT, "m").value == {"role": "user", "content": "I keep bees."}
+
+
+def test_items_are_found_after_a_reembedding(memory):
+    store = EntropicStore(memory)
+    store.put(NS, "a", {"text": "sardines"})
+    store.put(NS, "b", {"text": "a ferry"})
+    memory.reembed(FakeEmbedder(64))
+    assert keys(store.search(NS, query="sardines")) == ["a", "b"]
+
+
+def test_deleted_content_is_in_no_file_any_more(memory, tmp_path):
+    store = EntropicStore(memory, messages_under=MESSAGES)
+    store.put(NS, "k", {"text": "xylographer in Quidenham"})
+    store.put(CHAT, "m", {"content": "xylographer in Quidenham"})
+    memory.sleep(CHAT)
+    store.delete(NS, "k")
+    store.delete(CHAT, "m")
+    for file in tmp_path.iterdir():
+        assert b"xylographer" not in file.read_bytes(), file
+
+
+def test_forgetting_a_namespace_leaves_its_neighbours(store):
+    for user in ("acme", "acme-corp"):
+        store.put(("notes", user), "k", {"text": user})
+        store.put(("chats", user), "m", {"content": f"I work at {user}."})
+    assert store.forget(("notes", "acme")).items == 1
+    receipt = store.forget(("chats", "acme"))
+    assert (receipt.items, receipt.memory.namespaces) == (1, (("chats", "acme"),))
+    assert {item.namespace[1] for item in store.search(())} == {"acme-corp"}
+    assert [i.namespace[1] for i in store.search(("chats",), query="work")] == ["acme-corp"]
+
+
+async def test_embedder_and_database_run_off_the_event_loop(tmp_path, monkeypatch):
+    embedder = WatchedEmbedder()
+    with EntropicMemory.open(tmp_path / "m.db", embedder=embedder) as memory:
+        store = EntropicStore(memory, messages_under=MESSAGES)
+        embedder.threads.clear()
+        database, threads = memory._core.database, set()
+        for name in ("read", "write"):
+            real = getattr(database, name)
+
+            def watched(real=real):
+                threads.add(threading.get_ident())
+                return real()
+
+            monkeypatch.setattr(database, name, watched)
+        await store.aput(NS, "k", {"text": "a heron"})
+        await store.aput(CHAT, "m", {"content": "I keep bees."})
+        assert len(await store.asearch((), query="bees")) == 2
+        await store.aforget(NS)
+        assert threads
+        assert embedder.threads
+        assert threading.get_ident() not in threads | embedder.threads
+
+
+class TestMessages:
+    def test_a_message_is_got_verbatim_and_recalled(self, store):
+        value = {"role": "user", "content": "I keep bees on the roof.", "lang": "en"}
+        store.put(CHAT, "m1", value)
+        store.put(CHAT, "m2", {"content": "The ferry was late."})
+        assert store.get(CHAT, "m1").value == value
+        (found,) = store.search(CHAT, query="who will keep bees?", limit=1)
+        assert (found.key, found.value, found.namespace) == ("m1", value, CHAT)
+        assert found.score > 0.25
+        assert keys(store.search(CHAT)) == ["m1", "m2"]
+
+    def test_repeats_are_merged_in_memory_and_stay_apart_by_key(self, store, memory):
+        for n in range(3):
+            store.put(CHAT, f"m{n}", {"role": "user", "content": "I keep bees on the roof."})
+        assert keys(store.search(CHAT)) == ["m0", "m1", "m2"]
+        (found,) = store.search(CHAT, query="keep bees")
+        assert found.value["content"] == "I keep bees on the roof."
+        assert found.value["role"] == "user"
+        assert store.get(CHAT, found.key).value["content"] == found.value["content"]
+        assert memory.recall("keep bees", namespace=CHAT, threshold=0.3)[0].support == 3
+
+    def test_messages_go_through_sleep_phases_and_are_still_got_by_key(self, tmp_path):
+        config = MemoryConfig(hot_capacity=6, cold_capacity=8, sleep_every=5)
+        with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
+            store = EntropicStore(memory, messages_under=MESSAGES)
+            for n in range(40):
+                store.put(CHAT, f"m{n}", {"content": f"word{n} other{n} thing{n}"})
+            (stats,) = memory.stats().namespaces
+            assert stats.sleeps >= 7
+            assert stats.hot <= 6
+            assert stats.cold <= 8
+            assert store.get(CHAT, "m0").value == {"content": "word0 other0 thing0"}
+            assert len(store.search(CHAT, limit=100)) == 40
+            assert len(store.search(CHAT, query="word39 other39", limit=100)) <= 14
+
+    def test_deleting_a_message_deletes_it_from_every_tier(self, store, memory):
+        store.put(CHAT, "m", {"content": "My safe word is heliotrope."})
+        store.put(CHAT, "n", {"content": "The ferry was late."})
+        memory.sleep(CHAT)
+        store.delete(CHAT, "m")
+        assert store.get(CHAT, "m") is None
+        assert [m.text for m in memory.messages(CHAT)] == ["The ferry was late."]
+        assert all(
+            "heliotrope" not in i.value["content"] for i in store.search(CHAT, query="safe word")
+        )
+
+    def test_what_a_search_found_can_be_deleted_by_its_key(self, store, memory):
+        for n in range(2):
+            store.put(CHAT, f"m{n}", {"content": "I keep bees on the roof."})
+        (found,) = store.search(CHAT, query="keep bees")
+        store.delete(CHAT, found.key)
+        if store.search(CHAT):
+            store.delete(CHAT, store.search(CHAT)[0].key)
+        assert store.search(CHAT, query="keep bees") == []
+
+    def test_erasing_a_message_in_the_memory_erases_its_item(self, store, memory):
+        store.put(CHAT, "m", {"content": "I keep bees."})
+        memory.delete(memory.messages(CHAT)[0].id)
+        assert store.get(CHAT, "m") is None
+
+    def test_a_changed_message_replaces_the_old_one_and_an_unchanged_one_is_no_repeat(
+        self, store, memory
+    ):
+        store.put(CHAT, "m", {"content": "I keep bees."})
+        store.put(CHAT, "m", {"content": "I keep bees."})
+        assert len(memory.messages(CHAT)) == 1
+        store.put(CHAT, "m", {"content": "I keep wasps."})
+        assert [m.text for m in memory.messages(CHAT)] == ["I keep wasps."]
+
+    def test_a_filter_is_applied_to_recollections(self, store):
+        store.put(CHAT, "m1", {"content": "I keep bees.", "lang": "en"})
+        store.put(CHAT, "m2", {"content": "Ich halte keep Bienen auf dem Dach.", "lang": "de"})
+        found = store.search(CHAT, query="keep bees", filter={"lang": "de"})
+        assert [item.value.get("lang") for item in found] == ["de"]
+
+    def test_a_search_above_finds_items_and_recollections_by_score(self, store):
+        store.put(("notes",), "n", {"text": "bees"})
+        store.put(CHAT, "m", {"content": "keep bees"})
+        store.put(("notes",), "u", {"text": "unrelated"})
+        found = store.search((), query="keep bees")
+        assert keys(found)[0] == "m"
+        assert set(keys(found)) == {"m", "n", "u"}
+
+    def test_messages_that_came_another_way_are_found_too(self, store, memory):
+        memory.add("I keep bees.", namespace=CHAT)
+        (found,) = store.search(CHAT, query="keep bees")
+        assert found.value["content"] == "I keep bees."
+        assert store.get(CHAT, found.key).value["content"] == "I keep bees."
+        assert CHAT in store.list_namespaces()
+        store.delete(CHAT, found.key)
+        assert memory.messages(CHAT) == []
+
+    def test_another_namespaces_memory_is_not_reached_by_its_id(self, store, memory):
+        (name,) = memory.add("I keep bees.", namespace=("chats", "u2"))
+        assert store.get(CHAT, name) is None
+        store.delete(CHAT, name)
+        assert len(memory.messages(("chats", "u2"))) == 1

@@ -1,0 +1,82 @@
+"""Sixteen users on one store at once, sleep phases on.
+
+Runs for two seconds by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
+prints the latencies that docs/memory_integrations.md reports.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
+
+USERS = 16
+SECONDS = float(os.environ.get("ECS_PLUGINS_SOAK_SECONDS", "2"))
+WORDS = [f"word{n}" for n in range(500)]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+
+
+def test_sixteen_users_at_once_see_no_error_and_nothing_of_each_other(tmp_path):
+    config = MemoryConfig(hot_capacity=40, cold_capacity=60, sleep_every=10)
+    problems: list[str] = []
+    latencies: dict[str, list[float]] = {name: [] for name in ("message", "recall", "put", "get")}
+
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder(), config=config) as memory:
+        store = EntropicStore(memory, messages_under=("chats",))
+        store.put(("warm", "up"), "k", {"text": "up"})
+        before = threading.active_count(), open_files()
+        end = time.monotonic() + SECONDS
+
+        def timed(name, call, *arguments, **options):
+            start = time.perf_counter()
+            result = call(*arguments, **options)
+            latencies[name].append(time.perf_counter() - start)
+            return result
+
+        def live(user: int) -> None:
+            mine, notes = ("chats", f"u{user}"), ("notes", f"u{user}")
+            random, n = np.random.default_rng(user), 0
+            try:
+                while n < 12 or time.monotonic() < end:
+                    words = " ".join(random.choice(WORDS, 6))
+                    said = {"role": "user", "content": f"user{user}x says {words}"}
+                    timed("message", store.put, mine, f"m{n}", said)
+                    found = timed("recall", store.search, mine, query=words, limit=5)
+                    timed("put", store.put, notes, f"k{n % 20}", {"text": words, "n": n})
+                    item = timed("get", store.get, notes, f"k{n % 20}")
+                    strangers = [i for i in found if f"user{user}x" not in i.value["content"]]
+                    if strangers or item.value["n"] != n:
+                        problems.append(f"{user}: {strangers} {item}")
+                    n += 1
+            except BaseException as error:
+                problems.append(f"{user}: {error!r}")
+
+        threads = [threading.Thread(target=live, args=(user,)) for user in range(USERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not problems, problems[:3]
+
+        stats = memory.stats(("chats",)).namespaces
+        assert len(stats) == USERS
+        assert all(space.hot <= 40 and space.cold <= 60 for space in stats)
+        assert all(space.sleeps for space in stats)
+        assert memory.verify().ok
+        assert threading.active_count() <= before[0] + 1
+        assert open_files() <= before[1] + 3 * USERS
+        messages = sum(space.messages for space in stats)
+    for name, seconds in latencies.items():
+        p50, p99 = np.percentile(np.array(seconds) * 1000, [50, 99])
+        sys.stdout.write(f"{name}: {len(seconds)} calls, p50 {p50:.1f} ms, p99 {p99:.1f} ms\n")
+    sleeps = sum(space.sleeps for space in stats)
+    sys.stdout.write(f"{messages} messages, {sleeps} sleep phases\n")

@@ -1,0 +1,283 @@
+import json
+import pickle
+import threading
+
+import pytest
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.chat_engine import SimpleChatEngine
+from llama_index.core.workflow import Context
+from recording_llm import Recorder, call
+
+from ecs_plugins import _open_memories
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.llama_index import EntropicChatMemory
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
+
+USER = ("u1",)
+FACT = "My sister Quilla keeps bees in Tarrow."
+QUESTION = "Where does my sister Quilla keep her bees?"
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
+        yield opened
+
+
+def chat(memory, session="s1", user=USER, **fields) -> EntropicChatMemory:
+    fields = {"count_tokens": lambda text: len(text.split()), **fields}
+    return EntropicChatMemory.from_defaults(memory, namespace=user, session_id=session, **fields)
+
+
+def say(text, role="user") -> ChatMessage:
+    return ChatMessage(role=role, content=text)
+
+
+def texts(messages) -> list[str]:
+    return [str(message.content) for message in messages]
+
+
+def read(path: str) -> str:
+    """Read a page."""
+    return f"{path} says nothing"
+
+
+def agent(recorder, **options) -> FunctionAgent:
+    return FunctionAgent(
+        name="helper", description="helps", llm=recorder.llm, tools=[read],
+        system_prompt="Be terse.", streaming=False, **options,
+    )  # fmt: skip
+
+
+def test_messages_of_every_kind_come_back_as_they_were(memory):
+    messages = [
+        say("Be terse.", "system"),
+        say("Hello"),
+        call("read", path="a"),
+        ChatMessage(role="tool", content="r", additional_kwargs={"tool_call_id": "c1"}),
+        ChatMessage(role="user", blocks=[TextBlock(text="see"), ImageBlock(url="http://x/y")]),
+        say("  padded \n", "assistant"),
+        say(""),
+    ]
+    log = chat(memory)
+    log.put_messages(messages)
+    assert log.get_all() == messages
+    assert [m.text for m in memory.messages(USER)] == ["Hello", "see", "padded"]
+
+
+def test_an_earlier_session_is_recalled_before_the_question(memory):
+    chat(memory, "s1").put(say(FACT))
+    log = chat(memory, "s2")
+    log.put(say(QUESTION))
+    (message,) = log.get()
+    assert message.role == "user"
+    assert FACT in message.content
+    assert message.content.endswith(QUESTION)
+    assert texts(log.get_all()) == [QUESTION]
+    assert log.recall(QUESTION, k=1)[0].text == QUESTION
+
+
+def test_an_input_is_asked_for_instead_of_the_last_message(memory):
+    chat(memory, "s1").put(say(FACT))
+    log = chat(memory, "s2")
+    log.put(say("Something else entirely"))
+    assert FACT not in log.get()[-1].content
+    assert FACT in log.get(QUESTION)[-1].content
+    assert chat(memory, "s3").get() == []
+    assert FACT in chat(memory, "s3").get(QUESTION)[-1].content
+
+
+def test_what_is_in_view_is_not_recalled(memory):
+    log = chat(memory)
+    log.put_messages([say(FACT), say("Lovely.", "assistant"), say(QUESTION)])
+    assert texts(log.get()) == [FACT, "Lovely.", QUESTION]
+
+
+def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
+    log = chat(memory, token_limit=40)
+    log.put_messages(
+        [say(FACT), call("read", path="a"), say("nothing", "tool"), say("Ah.", "assistant")]
+    )
+    for n in range(5):
+        log.put_messages([say(f"word{n} " * 5), say(f"answer{n} " * 5, "assistant")])
+    log.put(say(QUESTION))
+    view = log.get()
+    assert view[0].role == "user"
+    assert 3 < len(view) < 14
+    assert "tool" not in {message.role for message in view}
+    assert FACT in view[-1].content
+    assert len(log.get_all()) == 15
+
+
+def test_the_latest_turn_stays_however_long_it_is(memory):
+    log = chat(memory, token_limit=3)
+    log.put_messages([say("a b c d e f"), say("g h i j k l", "assistant")])
+    assert len(log.get()) == 2
+
+
+def test_setting_a_history_keeps_what_is_remembered(memory):
+    log = chat(memory)
+    log.put_messages([say(FACT), say("Lovely.", "assistant")])
+    log.set([say(FACT), say("Hm.", "assistant"), say("Go on.")])
+    assert texts(log.get_all()) == [FACT, "Hm.", "Go on."]
+    assert [m.text for m in memory.messages(USER)] == [FACT, "Lovely.", "Hm.", "Go on."]
+
+
+def test_a_reset_erases_the_session_and_leaves_the_others(memory):
+    first, second = chat(memory, "s1"), chat(memory, "s2")
+    first.put(say("My safe word is heliotrope."))
+    second.put(say(FACT))
+    assert len(first.erase().messages) == 1
+    assert first.get_all() == []
+    assert texts(second.get_all()) == [FACT]
+    assert [m.text for m in memory.messages(USER)] == [FACT]
+    second.reset()
+    assert memory.messages(USER) == []
+
+
+def test_it_serialises_by_path(memory):
+    log = chat(memory)
+    log.put(say(FACT))
+    for copy in (
+        EntropicChatMemory.from_dict(json.loads(json.dumps(log.to_dict()))),
+        EntropicChatMemory.from_json(log.to_json()),
+        pickle.loads(pickle.dumps(EntropicChatMemory.from_dict(log.to_dict()))),
+        log.model_copy(deep=True),
+    ):
+        assert texts(copy.get_all()) == [FACT]
+        assert copy.memory is memory
+
+
+def test_another_process_opens_the_file_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.entropic.default_embedder", FakeEmbedder)
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as memory:
+        log = chat(memory)
+        log.put(say(FACT))
+        written = log.to_dict()
+    back = EntropicChatMemory.from_dict(written)
+    assert texts(back.get_all()) == [FACT]
+    assert FACT in back.get(QUESTION)[0].content
+    assert back.memory is EntropicChatMemory.from_dict(written).memory
+    _open_memories._close()
+
+
+def test_a_memory_without_a_file_is_refused():
+    with (
+        EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as memory,
+        pytest.raises(ConfigurationError, match="path"),
+    ):
+        chat(memory)
+
+
+def test_a_namespace_is_mandatory(memory):
+    with pytest.raises((InvalidInputError, ValueError), match="labels"):
+        EntropicChatMemory.from_defaults(memory)
+
+
+def test_an_empty_memory_is_true(memory):
+    # Agents replace a memory that is false by one of their own.
+    assert chat(memory)
+    assert not hasattr(chat(memory), "__len__")
+
+
+async def test_a_function_agent_uses_it_over_several_runs(memory):
+    recorder = Recorder("Lovely.", call("read", path="a"), "In Tarrow.", "Yes.")
+    log = chat(memory)
+    await agent(recorder).run(FACT, memory=log)
+    await agent(recorder).run(QUESTION, memory=log)
+    assert texts(log.get_all())[0] == FACT
+    assert [m.role.value for m in log.get_all()] == [
+        "user", "assistant", "user", "assistant", "tool", "assistant",
+    ]  # fmt: skip
+    await agent(recorder).run(QUESTION, memory=chat(memory, "s2"))
+    assert FACT in recorder.prompt
+    assert "recalled_notes" not in "".join(m.text for m in memory.messages(USER))
+    system = next(message for message in recorder.prompts[-1] if message.role == "system")
+    assert system.content == "Be terse."
+
+
+async def test_it_survives_a_context_that_is_written_down(memory):
+    recorder = Recorder("Lovely.", "In Tarrow.")
+    helper = agent(recorder)
+    context = Context(helper)
+    await helper.run(FACT, ctx=context, memory=chat(memory))
+    written = json.loads(json.dumps(context.to_dict()))
+    restored = Context.from_dict(helper, written)
+    await helper.run(QUESTION, ctx=restored)
+    back = await restored.store.get("memory")
+    assert isinstance(back, EntropicChatMemory)
+    assert texts(back.get_all()) == [FACT, "Lovely.", QUESTION, "In Tarrow."]
+    assert FACT in recorder.prompt
+
+
+async def test_an_agent_workflow_uses_it(memory):
+    recorder = Recorder("Lovely.", "In Tarrow.")
+    workflow = AgentWorkflow(agents=[agent(recorder)], root_agent="helper")
+    await workflow.run(FACT, memory=chat(memory, "s1"))
+    await workflow.run(QUESTION, memory=chat(memory, "s2"))
+    assert FACT in recorder.prompt
+    assert texts(chat(memory, "s2").get_all()) == [QUESTION, "In Tarrow."]
+
+
+async def test_a_question_counts_once_however_often_the_agent_looks(memory):
+    chat(memory, "s0").put(say(FACT))
+    recorder = Recorder(call("read", path="a"), "In Tarrow.")
+    await agent(recorder).run(QUESTION, memory=chat(memory))
+    memory.sleep(USER)
+    with memory._core.database.read() as connection:
+        assert connection.execute("SELECT count(*) FROM queries").fetchone() == (1,)
+
+
+async def test_a_streaming_agent_uses_it(memory):
+    recorder = Recorder("Lovely.")
+    log = chat(memory)
+    helper = FunctionAgent(name="h", llm=recorder.llm, tools=[read], streaming=True)
+    handler = helper.run(FACT, memory=log)
+    _ = [event async for event in handler.stream_events()]
+    await handler
+    assert texts(log.get_all()) == [FACT, "Lovely."]
+
+
+def test_a_chat_engine_uses_it(memory):
+    recorder = Recorder("Lovely.", "In Tarrow.")
+    engine = SimpleChatEngine.from_defaults(llm=recorder.llm, memory=chat(memory))
+    engine.chat(FACT)
+    engine.reset()
+    assert memory.messages(USER) == []
+
+
+def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
+    config = MemoryConfig(cold_capacity=500)
+    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
+        chat(memory, "old").put(say(FACT))
+        log = chat(memory)
+        log.put_messages([say(f"turn{n} topic{n} thing{n}") for n in range(300)])
+    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
+        log = chat(memory, token_limit=60)
+        log.put(say(QUESTION))
+        assert FACT in log.get()[-1].content
+        assert len(log.get()) < 30
+
+
+async def test_async_methods_run_off_the_event_loop(memory, monkeypatch):
+    threads = set()
+    for name in ("read", "write"):
+        real = getattr(memory._core.database, name)
+
+        def watched(real=real):
+            threads.add(threading.get_ident())
+            return real()
+
+        monkeypatch.setattr(memory._core.database, name, watched)
+    log = chat(memory)
+    await log.aput(say(FACT))
+    await log.aput_messages([say("Lovely.", "assistant")])
+    await log.aset([say(FACT), say("Hm.", "assistant")])
+    assert texts(await log.aget_all()) == [FACT, "Hm."]
+    assert FACT in (await log.aget(QUESTION))[0].content
+    await log.areset()
+    assert await log.aget_all() == []
+    assert threads
+    assert threading.get_ident() not in threads

@@ -1,0 +1,175 @@
+import asyncio
+import threading
+
+import pytest
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.memory import Memory
+from recording_llm import Recorder, call
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.llama_index import EntropicMemoryBlock
+from ecs_plugins.memory import EntropicMemory
+
+USER = ("memories", "u1")
+FACT = "My sister Quilla keeps bees in Tarrow."
+QUESTION = "Where does my sister Quilla keep her bees?"
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
+        yield opened
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+def block(memory, **fields) -> EntropicMemoryBlock:
+    fields = {"namespace": USER, "count_tokens": lambda text: len(words(text)), **fields}
+    return EntropicMemoryBlock(memory=memory, **fields)
+
+
+def short_term(memory, session="s1", **fields) -> Memory:
+    return Memory.from_defaults(
+        session_id=session, token_limit=400, chat_history_token_ratio=0.1, token_flush_size=20,
+        tokenizer_fn=words, insert_method="user", memory_blocks=[block(memory, **fields)],
+    )  # fmt: skip
+
+
+def say(text, role="user", **kwargs) -> ChatMessage:
+    return ChatMessage(role=role, content=text, additional_kwargs=kwargs)
+
+
+async def test_what_leaves_the_short_term_is_remembered_and_recalled(memory):
+    chat = short_term(memory)
+    await chat.aput(say(FACT))
+    for n in range(6):
+        await chat.aput(say(f"word{n} " * 8, "user" if n % 2 else "assistant"))
+    assert FACT in [message.text for message in memory.messages(USER)]
+    await chat.aput(say(QUESTION))
+    view = await chat.aget()
+    assert FACT in str(view[-1].content)
+    assert {str(message.role.value) for message in view} <= {"user", "assistant"}
+    assert FACT not in "".join(str(m.content) for m in view[:-1])
+
+
+async def test_without_a_question_nothing_is_recalled(memory):
+    memory.add(FACT, namespace=USER)
+    assert await block(memory).aget() == ""
+    assert await block(memory).aget([]) == ""
+    assert await block(memory).aget([say("ok", "assistant")]) == ""
+    assert await block(memory).aget([say("")]) == ""
+    assert FACT in await block(memory).aget([say(QUESTION), say("hm", "assistant")])
+
+
+async def test_what_the_short_term_shows_is_not_recalled(memory):
+    memory.add([FACT, "The bees of Quilla are calm."], namespace=USER)
+    content = await block(memory).aget([say(FACT), say(QUESTION)])
+    assert FACT not in content
+    assert "calm" in content
+
+
+async def test_only_user_and_assistant_are_remembered(memory):
+    await block(memory).aput(
+        [
+            say("sys", "system"),
+            say(FACT),
+            call("f", x=1),
+            say("result", "tool"),
+            say("Ah.", "assistant"),
+        ]
+    )
+    assert [message.text for message in memory.messages(USER)] == [FACT, "Ah."]
+
+
+async def test_recalled_text_is_never_remembered_again(memory):
+    memory.add(FACT, namespace=USER)
+    note = await block(memory).aget([say(QUESTION)])
+    await block(memory).aput([say(f"{note}\n\n{QUESTION}"), say(note, "assistant")])
+    assert [message.text for message in memory.messages(USER)] == [FACT, QUESTION]
+
+
+async def test_truncation_keeps_the_best(memory):
+    memory.add([FACT, "Quilla has a red bicycle.", "sister of mine"], namespace=USER)
+    memory_block = block(memory, threshold=0.05)
+    content = await memory_block.aget([say(QUESTION)])
+    assert content.count("\n- ") == 3
+    size = len(words(content))
+    shorter = await memory_block.atruncate(content, 1)
+    assert shorter.count("\n- ") == 2
+    assert len(words(shorter)) < size
+    assert FACT in shorter
+    assert shorter.endswith("</recalled_notes>")
+    best = await memory_block.atruncate(content, size - 38)
+    assert best is not None
+    assert FACT in best
+    assert "bicycle" not in best
+    assert await memory_block.atruncate(content, size) is None
+    assert await memory_block.atruncate(content, 0) == content
+
+
+async def test_a_memory_under_pressure_truncates_the_block_and_not_the_question(memory):
+    memory.add([f"bees fact{n} " + f"w{n} " * 30 for n in range(6)], namespace=USER)
+    chat = Memory.from_defaults(
+        session_id="s", token_limit=150, tokenizer_fn=words, insert_method="user",
+        memory_blocks=[block(memory, threshold=0.0)],
+    )  # fmt: skip
+    await chat.aput(say("bees"))
+    (message,) = await chat.aget()
+    assert "recalled_notes" in str(message.content)
+    assert len(words(str(message.content))) <= 170
+    assert "bees" in message.blocks[-1].text
+
+
+async def test_one_block_serves_several_sessions_at_once(memory):
+    shared = block(memory, namespace=("memories", "{session_id}"))
+
+    async def talk(session: str) -> str:
+        await shared.aput([say(f"My code is {session}x.")], session_id=session)
+        return await shared.aget([say("What is my code?")], session_id=session)
+
+    sessions = [f"s{n}" for n in range(8)]
+    contents = await asyncio.gather(*(talk(session) for session in sessions))
+    for session, content in zip(sessions, contents, strict=True):
+        assert [other for other in sessions if f"{other}x." in content] == [session]
+    with pytest.raises(ConfigurationError, match="session_id"):
+        await shared.aget([say("What is my code?")])
+
+
+async def test_users_do_not_see_each_other(memory):
+    await block(memory).aput([say(FACT)])
+    other = block(memory, namespace=("memories", "u10"))
+    assert await other.aget([say(QUESTION)]) == ""
+
+
+async def test_an_agent_reads_what_an_earlier_session_said(memory):
+    memory.add(FACT, namespace=USER)
+    recorder = Recorder("In Tarrow.")
+    agent = FunctionAgent(name="h", llm=recorder.llm, system_prompt="Terse.", streaming=False)
+    await agent.run(QUESTION, memory=short_term(memory, "s2"))
+    assert FACT in recorder.prompt
+    assert recorder.prompts[-1][0].content == "Terse."
+
+
+async def test_it_runs_off_the_event_loop(memory, monkeypatch):
+    threads = set()
+    real = memory._core.database.read
+
+    def watched():
+        threads.add(threading.get_ident())
+        return real()
+
+    monkeypatch.setattr(memory._core.database, "read", watched)
+    await block(memory).aput([say(FACT)])
+    assert FACT in await block(memory).aget([say(QUESTION)])
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def test_a_namespace_is_mandatory(memory):
+    for namespace in ((), ("",), ("x-{session_id}",)):
+        with pytest.raises(ValueError, match="namespace"):
+            block(memory, namespace=namespace)

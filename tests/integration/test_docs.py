@@ -1,0 +1,39 @@
+"""The Python of the README and of the docs runs, from top to bottom of each page.
+
+What a reader has and the page does not show (a vector store, an index) stands in a comment:
+
+    <!-- setup
+    code
+    -->
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+CODE = re.compile(r"^<!-- setup\n(.*?)^-->|^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def code_of(page: Path) -> list[tuple[int, str]]:
+    """Line number and text of every block, in order."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, block.start()) + 1, block[1] or block[2])
+        for block in CODE.finditer(text)
+    ]
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("bundled_lm")
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name
+)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for line, code in code_of(page):
+        # Padded so that a traceback names the line of the page.
+        exec(compile("\n" * line + code, str(page), "exec"), names)

@@ -1,0 +1,78 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ecs_plugins import embedding
+from ecs_plugins.cli import app
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import InvalidInputError
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs a memory command on the test's file; returns what it printed."""
+    monkeypatch.setattr(embedding, "default_embedder", lambda: FakeEmbedder(32))
+
+    def run_(command: str, *arguments: str, stdin: str = "", file: str = "m.db"):
+        path = str(tmp_path / file)
+        result = CliRunner().invoke(app, ["memory", command, "--db", path, *arguments], input=stdin)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout) if "--json" in arguments else result.stdout
+
+    return run_
+
+
+def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
+    ids = run("add", "the boat is blue", "the boat is blue", "--json")
+    assert len(ids) == 2
+    assert "the boat is blue" in run("recall", "the boat is blue")
+    assert run("sleep", "--json")[0]["counts"] == {"insert": 1}
+    found = run("recall", "the boat is blue", "--json")[0]
+    assert (found["tier"], found["support"]) == ("cold", 2)
+    assert run("decisions", "--json")[0]["decision"]["kind"] == "insert"
+    assert "insert" in run("decisions", "--item", found["id"])
+    assert "2 messages, 0 hot, 1 cold" in run("stats")
+    assert run("verify", "--json")["ok"]
+    out = str(tmp_path / "out.jsonl")
+    run("export", out)
+    assert run("import", out, "--json", file="copy.db")["memory"] == 1
+    assert run("forget", found["id"], "--json")["memories_erased"] == [found["id"]]
+    assert "erased 2 messages" in run("forget", "-n", "default")
+
+
+def test_messages_can_come_by_standard_input(run):
+    run("add", "-n", "a", "-n", "b", "--pinned", stdin="one thing\n\nanother matter\n")
+    stats = run("stats", "--json")["namespaces"]
+    assert [(s["namespace"], s["pinned"]) for s in stats] == [(["a", "b"], 2)]
+
+
+def test_forgetting_needs_to_be_told_what(run):
+    run("add", "something")
+    with pytest.raises(InvalidInputError, match="name either"):
+        run("forget")
+    assert run("forget", "-n", "default", "--filter", '{"a": 1}', "--json")["messages"] == []
+    with pytest.raises(InvalidInputError, match="not JSON"):
+        run("forget", "-n", "default", "--filter", "{")
+
+
+def test_settings_come_from_a_file(run, tmp_path):
+    settings = tmp_path / "config.json"
+    settings.write_text('{"sleep_every": 2}')
+    run("add", "the boat is blue", "the boat is blue", "--config", str(settings))
+    assert run("stats", "--json")["namespaces"][0]["sleeps"] == 1
+
+
+def test_a_damaged_file_is_reported_by_its_exit_status(run, tmp_path):
+    import sqlite3
+
+    run("add", "the boat is blue")
+    connection = sqlite3.connect(tmp_path / "m.db")
+    connection.execute("UPDATE messages SET text = 'the boat is red'")
+    connection.commit()
+    connection.close()
+    result = CliRunner().invoke(app, ["memory", "verify", "--db", str(tmp_path / "m.db")])
+    assert result.exit_code == 1
+    assert "does not match its checksum" in result.stdout

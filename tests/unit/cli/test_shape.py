@@ -1,0 +1,159 @@
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ecs_plugins import cli
+from ecs_plugins.cli import _setup
+from ecs_plugins.lm.fake import FakeLanguageModel
+
+FERRY = "The ferry leaves at nine."
+GULLS = "Gulls nest on the roof."
+QUESTION = "When does the ferry leave?"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line with a fake model: (exit status, stdout, stderr)."""
+
+    def run(*arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ecs-plugins", "shape", *arguments])
+        monkeypatch.setattr(_setup, "load_model", lambda name: FakeLanguageModel())
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        out = capsys.readouterr()
+        return int(caught.value.code or 0), out.out, out.err
+
+    return run
+
+
+def write(path: Path, content: str | bytes) -> str:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def shaped(run, source: str, *more: str, stdin: bytes | None = None) -> dict:
+    command = ("-q", QUESTION, "-p", source, "--ranker", "none", "--json", *more)
+    status, out, err = run(*command, stdin=stdin)
+    assert status == 0, err
+    return json.loads(out)
+
+
+def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path) -> None:
+    lines = "\n".join(json.dumps({"text": text}) for text in (GULLS, FERRY))
+    result = shaped(run, write(tmp_path / "notes.jsonl", lines), "--top-k", "1")
+    assert result["kept"] == [1]
+    assert [passage["index"] for passage in result["passages"]] == [0, 1]
+    assert result["passages"][1]["verdict"] == "helps"
+    assert result["passages"][1]["utility"] > result["passages"][0]["utility"]
+    assert result["tokens"]["after"] < result["tokens"]["before"]
+
+
+def test_standard_input_is_read_as_lines(run) -> None:
+    result = shaped(run, "-", stdin=f"{GULLS}\n{FERRY}\n".encode())
+    assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
+
+
+def test_standard_input_that_starts_with_a_brace_is_read_as_json_lines(run) -> None:
+    result = shaped(run, "-", stdin=json.dumps({"page_content": FERRY}).encode())
+    assert [passage["text"] for passage in result["passages"]] == [FERRY]
+
+
+def test_blank_lines_separate_paragraphs(run, tmp_path) -> None:
+    path = write(tmp_path / "notes.txt", f"One.\nTwo.\n\n \n{FERRY}\n")
+    assert [p["text"] for p in shaped(run, path)["passages"]] == ["One.\nTwo.", FERRY]
+    lines = shaped(run, path, "--format", "lines")["passages"]
+    assert [passage["text"] for passage in lines] == ["One.", "Two.", FERRY]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_no_text(run, tmp_path) -> None:
+    path = write(tmp_path / "notes.txt", b"\xef\xbb\xbf" + f"{GULLS}\r\n{FERRY}\r\n".encode())
+    assert [p["text"] for p in shaped(run, path)["passages"]] == [GULLS, FERRY]
+
+
+def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:
+    path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
+    assert shaped(run, path)["signal"] == "query_likelihood"
+    result = shaped(run, path, "--answer", "at nine", "--answer", "9:00")
+    assert result["signal"] == "answer_shift"
+    assert result["kept"] == [1]
+
+
+def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> None:
+    path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
+    assert shaped(run, path, "--threshold", "99")["kept"] == []
+    assert shaped(run, path, "--max-tokens", "7")["tokens"]["after"] <= 7
+
+
+def test_the_table_shows_the_passages(run, tmp_path) -> None:
+    path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
+    status, out, _ = run("-q", QUESTION, "-p", path, "--ranker", "none", "--top-k", "1")
+    assert status == 0
+    assert FERRY in out
+    assert "1 of 2 passages kept" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", "", "holds no passages"),
+        ("a.txt", " \n\n", "holds no passages"),
+        ("a.txt", b"good\nb\xe9d\n", "line 2: not UTF-8"),
+        ("a.jsonl", '{"text": "x"}\n' * 16 + "{oops}\n", "line 17: not JSON"),
+        ("a.jsonl", '{"text": "x"}\n\n{"title": "x"}', 'line 3: the record has no "text"'),
+        ("a.jsonl", '{"text": 5}', 'line 1: the record has no "text"'),
+        ("a.jsonl", '["x"]', "line 1: a record must be an object"),
+        ("a.jsonl", '{"text": "\\ud800"}', "line 1: the text holds half of a surrogate pair"),
+        ("a.jsonl", "[" * 100_000, "line 1: not JSON"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_a_failure(run, tmp_path, name, content, said) -> None:
+    status, out, err = run("-q", QUESTION, "-p", write(tmp_path / name, content))
+    assert (status, out) == (1, "")
+    assert said in err
+    assert str(tmp_path / name) in err
+    assert err.count("\n") == 1
+
+
+def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) -> None:
+    for source, said in ((str(tmp_path / "no.txt"), "does not exist"), (str(tmp_path), "read")):
+        status, out, err = run("-q", QUESTION, "-p", source)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert said in err
+    status, _, err = run("-q", QUESTION, "-p", "-", stdin=b"")
+    assert status == 1
+    assert "standard input holds no passages" in err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--query", " "),
+        ("--query", QUESTION, "--answer", ""),
+        ("--query", QUESTION, "--top-k", "0"),
+        ("--query", QUESTION, "--signal", "joint_shift"),
+        ("--query", QUESTION, "--signal", "nonsense"),
+        ("--query", QUESTION, "--ranker", "nonsense"),
+    ],
+)
+def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) -> None:
+    path = write(tmp_path / "notes.txt", FERRY)
+    status, out, err = run("--passages", path, *options)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+
+
+def test_help_gives_an_example_and_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['ecs-plugins', 'shape', '--help']\n"
+        "from ecs_plugins.cli import main\n"
+        "try: main()\n"
+        "finally: print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ecs-plugins shape --query" in out.stdout
+    assert out.stdout.rstrip().endswith("[]")

@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.provenance import Dropped, Provenance
+from ecs_plugins.tokens import Role, Stage
+
+
+def point(strategy, f1, stage1, stage2, routable=True, **config):
+    return StrategyPoint(strategy, config, f1, stage1, stage2, routable=routable)
+
+
+# Two quality levels, chosen so that the crossovers can be worked out by hand.
+def hand_points():
+    return [
+        point("full", 0.84, 0, 1308),
+        point("tfidf", 0.78, 0, 566, depth=10),
+        point("tfidf", 0.60, 0, 200, depth=2),
+        point("memory", 0.81, 1500, 409, ratio=0.3),
+        point("memory", 0.70, 1500, 700, ratio=0.9),
+        point("oracle", 0.95, 0, 300, routable=False),
+    ]
+
+
+@pytest.fixture
+def frontier():
+    return EfficiencyFrontier(hand_points())
+
+
+def sample_measurements(questions=400, seed=0, spread=1.0):
+    """Paired rows with hidden means; difficulty is shared between strategies."""
+    rng = np.random.default_rng(seed)
+    hidden = {
+        ("full", "{}"): (0.70, 0.0, 1300.0),
+        ("tfidf", '{"depth":4}'): (0.62, 0.0, 500.0),
+        ("memory", '{"ratio":0.25}'): (0.66, 1500.0, 400.0),
+        ("oracle", "{}"): (0.80, 0.0, 300.0),
+    }
+    arms = (
+        Arm("full", {}),
+        Arm("tfidf", {"depth": 4}),
+        Arm("memory", {"ratio": 0.25}),
+        Arm("oracle", {}, routable=False),
+    )
+    difficulty = rng.normal(0, 0.15 * spread, questions)
+    f1, one, two = [], [], []
+    for arm in arms:
+        mean, stage1, stage2 = hidden[arm.key]
+        f1.append(np.clip(mean + difficulty + rng.normal(0, 0.03 * spread, questions), 0, 1))
+        one.append(np.maximum(0, stage1 + (stage1 > 0) * rng.normal(0, 50 * spread, questions)))
+        two.append(np.maximum(50, stage2 + rng.normal(0, 20 * spread, questions)))
+    measured = Measurements(
+        arms,
+        tuple(f"q{i}" for i in range(questions)),
+        tuple(f"c{i // 2}" for i in range(questions)),
+        np.array(f1),
+        (np.array(f1) > 0.7).astype(float),
+        {
+            (Stage.PREPARE, Role.COMPRESS_INPUT): np.array(one),
+            (Stage.QUERY, Role.ANSWER_INPUT): np.array(two),
+        },
+        query_seconds=np.array(two) / 1000,
+    )
+    return measured, hidden
+
+
+@pytest.fixture(scope="session")
+def measured_frontier():
+    rows, _ = sample_measurements()
+    return EfficiencyFrontier.from_measurements(
+        rows,
+        provenance=Provenance(
+            models={"answer": "fake"},
+            data="made up",
+            data_hash="ab" * 32,
+            questions=400,
+            created="2026-11-21T00:00:00+00:00",
+            package_version="0.1.0",
+            settings={"max_new_tokens": 16},
+        ),
+        dropped=[Dropped("bm25", {"depth": 1}, 50, "dominated by tfidf(depth=4)")],
+    )

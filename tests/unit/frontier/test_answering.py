@@ -1,0 +1,131 @@
+import contextvars
+from types import SimpleNamespace
+
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.frontier.answering import (
+    AnswerModel,
+    CallableAnswerModel,
+    LocalAnswerModel,
+    answer_prompt,
+    as_answer_model,
+)
+from ecs_plugins.lm.base import ChatLayout
+from ecs_plugins.lm.fake import FakeLanguageModel
+
+
+def words(texts):
+    return [len(text.split()) for text in texts]
+
+
+def test_a_language_model_answers_within_its_layout():
+    model = FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
+    (reply,) = as_answer_model(model).complete(["Who?"], max_new_tokens=5)
+    assert reply.text == "Ann"
+    assert model.prompts == ["<user>Who?<bot>"]
+    assert (reply.input_tokens, reply.output_tokens) == (8, 1)
+
+
+def test_a_last_line_with_a_colon_opens_the_reply():
+    model = FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
+    LocalAnswerModel(model).complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
+    assert model.prompts == ["<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
+
+
+def test_a_prompt_beyond_the_window_is_refused():
+    model = LocalAnswerModel(FakeLanguageModel(max_tokens=10))
+    with pytest.raises(InvalidInputError, match="window of 10 tokens"):
+        model.complete(["word " * 8], max_new_tokens=5)
+
+
+def test_a_langchain_chat_model_reports_its_own_tokens():
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+
+    usage = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
+    chat = GenericFakeChatModel(messages=iter([AIMessage("Ann", usage_metadata=usage)]))
+    (reply,) = as_answer_model(chat, name="chat").complete(["Who?"], max_new_tokens=5)
+    assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Ann", 7, 2)
+
+
+def test_a_langchain_chat_model_without_usage_needs_a_counter():
+    from langchain_core.language_models.fake_chat_models import FakeListChatModel
+
+    chat = FakeListChatModel(responses=["Ann Lee"])
+    with pytest.raises(ConfigurationError, match="count_tokens"):
+        as_answer_model(chat).complete(["Who is it?"], max_new_tokens=5)
+    (reply,) = as_answer_model(chat, count_tokens=words).complete(["Who is it?"], max_new_tokens=5)
+    assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Ann Lee", 3, 2)
+
+
+def test_a_llama_index_llm_answers():
+    from llama_index.core.llms import MockLLM
+
+    model = as_answer_model(MockLLM(), count_tokens=words)
+    (reply,) = model.complete(["echo this prompt"], max_new_tokens=5)
+    assert reply.text == "echo this prompt"
+    assert reply.input_tokens == 3
+
+
+def test_usage_of_a_llama_index_response_is_used():
+    response = SimpleNamespace(
+        text="Ann", additional_kwargs={"prompt_tokens": 11, "completion_tokens": 1}
+    )
+    model = SimpleNamespace(
+        complete=lambda prompt: response, metadata=SimpleNamespace(model_name="mock-1")
+    )
+    answering = as_answer_model(model)
+    assert answering.name == "mock-1"
+    assert answering.complete(["Who?"], max_new_tokens=5)[0].input_tokens == 11
+
+
+def test_prompts_are_answered_in_order_by_several_workers():
+    model = CallableAnswerModel(str.upper, name="upper", count_tokens=words, workers=4)
+    prompts = [f"prompt {k}" for k in range(20)]
+    replies = model.complete(prompts, max_new_tokens=5)
+    assert [reply.text for reply in replies] == [prompt.upper() for prompt in prompts]
+
+
+def test_a_failing_model_is_a_model_error():
+    def fail(prompt):
+        raise RuntimeError("rate limit")
+
+    with pytest.raises(ModelError, match="rate limit"):
+        CallableAnswerModel(fail, name="x").complete(["a"], max_new_tokens=1)
+
+
+def test_what_cannot_answer_is_refused():
+    with pytest.raises(ConfigurationError, match="int cannot answer"):
+        as_answer_model(3)
+
+
+def test_an_answer_model_passes_through():
+    model = CallableAnswerModel(str.upper, name="x", count_tokens=words)
+    assert isinstance(model, AnswerModel)
+    assert as_answer_model(model) is model
+
+
+def test_braces_in_context_and_question_are_plain_text():
+    prompt = answer_prompt("a {question}", "what is {context}?")
+    assert "a {question}" in prompt
+    assert "Question: what is {context}?" in prompt
+
+
+def test_a_function_runs_in_the_callers_context():
+    asked_by = contextvars.ContextVar("asked_by", default="nobody")
+    model = CallableAnswerModel(lambda _: asked_by.get(), name="x", count_tokens=words, workers=2)
+    asked_by.set("ann")
+    assert [c.text for c in model.complete(["a", "b"], max_new_tokens=1)] == ["ann", "ann"]
+
+
+def test_any_failure_of_a_providers_client_is_a_model_error():
+    class QuotaError(Exception):
+        pass
+
+    def refuse(_):
+        raise QuotaError("quota exceeded")
+
+    model = CallableAnswerModel(refuse, name="remote", count_tokens=words)
+    with pytest.raises(ModelError, match="remote could not answer: quota exceeded"):
+        model.complete(["a"], max_new_tokens=1)

@@ -1,0 +1,170 @@
+import math
+
+import numpy as np
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.bootstrap import Bootstrap, Interval
+from ecs_plugins.frontier.cost import reuse_crossover, weight_crossover
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.tokens import Role, Stage
+
+from .conftest import hand_points, sample_measurements
+
+
+def hidden_triples(hidden):
+    return {key[0]: values for key, values in hidden.items()}
+
+
+def test_round_trip_recovers_the_crossovers_of_hidden_parameters():
+    rows, hidden = sample_measurements(questions=2000, spread=0.5)
+    true = hidden_triples(hidden)
+    frontier = EfficiencyFrontier.from_measurements(rows)
+    full, tfidf = frontier.get("full"), frontier.get("tfidf", depth=4)
+    memory = frontier.get("memory", ratio=0.25)
+    in_weight = weight_crossover(true["full"][0], 1300, true["tfidf"][0], 500)
+    assert frontier.weight_crossover(full, tfidf, 1) == pytest.approx(in_weight, abs=0.005)
+    assert in_weight in frontier.bootstrap.weight_crossover(
+        frontier.row(full), frontier.row(tfidf), 1
+    )
+    in_reuse = reuse_crossover(true["memory"], true["tfidf"])
+    assert frontier.reuse_crossover(memory, tfidf) == pytest.approx(in_reuse, rel=0.02)
+    assert in_reuse in frontier.bootstrap.reuse_crossover(frontier.row(memory), frontier.row(tfidf))
+
+
+def test_round_trip_is_exact_without_noise():
+    rows, hidden = sample_measurements(questions=20, spread=0.0)
+    true = hidden_triples(hidden)
+    frontier = EfficiencyFrontier.from_measurements(rows)
+    memory = frontier.get("memory", ratio=0.25)
+    for other in (frontier.get("full"), frontier.get("tfidf", depth=4)):
+        crossing = frontier.reuse_crossover(memory, other, weight=0.9)
+        known = reuse_crossover(true["memory"], true[other.strategy], 0.9)
+        assert crossing == pytest.approx(known)
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say():
+    hits = 0
+    for seed in range(60):
+        rows, hidden = sample_measurements(questions=80, seed=seed)
+        interval = Bootstrap(rows, replicates=300).f1_interval(1)
+        hits += hidden_triples(hidden)["tfidf"][0] in interval
+    assert 50 <= hits <= 60
+
+
+def test_pairing_makes_differences_sharper_than_the_points():
+    rows, _ = sample_measurements()
+    bootstrap = Bootstrap(rows)
+    point = bootstrap.f1_interval(0)
+    difference = bootstrap.f1_difference(0, 1)
+    assert difference.high - difference.low < (point.high - point.low) / 2
+    assert 0.0 not in difference
+
+
+def test_bootstrap_means_equal_a_plain_loop():
+    rows, _ = sample_measurements(questions=30)
+    bootstrap = Bootstrap(rows, replicates=5, seed=3)
+    rng = np.random.default_rng(3)
+    for replicate, counts in enumerate(rng.multinomial(30, np.full(30, 1 / 30), size=5)):
+        drawn = np.repeat(np.arange(30), counts)
+        assert bootstrap.f1[0, replicate] == pytest.approx(rows.f1[0, drawn].mean(), rel=1e-6)
+
+
+def test_drawing_contexts_keeps_their_questions_together():
+    rows, _ = sample_measurements(questions=40)
+    grouped = Measurements(
+        rows.arms,
+        rows.questions,
+        ("same",) * 40,
+        rows.f1,
+        rows.em,
+        rows.tokens,
+    )
+    interval = Bootstrap(grouped, replicates=20, by="context").f1_interval(0)
+    assert interval.low == pytest.approx(interval.high)
+    assert Bootstrap(rows, replicates=20, by="context").f1.std() > 0
+
+
+def test_the_same_seed_gives_the_same_intervals():
+    rows, _ = sample_measurements(questions=30)
+    assert Bootstrap(rows, seed=1).f1_interval(0) == Bootstrap(rows, seed=1).f1_interval(0)
+    assert Bootstrap(rows, seed=1).f1_interval(0) != Bootstrap(rows, seed=2).f1_interval(0)
+
+
+def test_a_crossover_that_does_not_exist_has_share_zero():
+    rows, _ = sample_measurements()
+    interval = Bootstrap(rows).reuse_crossover(2, 0)
+    assert interval.share == pytest.approx(1.0)
+    nowhere = Bootstrap(rows).weight_crossover(3, 0, 1)
+    assert nowhere.share == 0
+    assert math.isnan(nowhere.low)
+
+
+def test_transitions_carry_intervals_that_hold_the_estimate(measured_frontier):
+    for transition in measured_frontier.transitions(10, intervals=True):
+        assert transition.weight in transition.interval
+
+
+def tied_frontier(gap):
+    rng = np.random.default_rng(0)
+    base = rng.uniform(0.2, 0.9, 200)
+    noise = rng.normal(0, 0.05, 200)
+    dear = np.clip(base + gap + noise - noise.mean(), 0, 1)
+    f1 = np.stack([base, dear, base - 0.1])
+    tokens = np.stack([np.full(200, 400.0), np.full(200, 900.0), np.full(200, 800.0)])
+    rows = Measurements(
+        (Arm("cheap", {}), Arm("dear", {}), Arm("worse", {})),
+        tuple(map(str, range(200))),
+        tuple(map(str, range(200))),
+        f1,
+        np.zeros_like(f1),
+        {(Stage.QUERY, Role.ANSWER_INPUT): tokens},
+    )
+    return EfficiencyFrontier.from_measurements(rows)
+
+
+def test_a_cheaper_point_that_is_not_measurably_worse_is_declared_a_tie():
+    frontier = tied_frontier(gap=0.004)
+    target = frontier.get("cheap").f1 + 1e-9
+    decision = frontier.cheapest(target, 1)
+    assert decision.strategy == "dear"
+    assert [point.strategy for point in decision.ties()] == ["cheap"]
+    assert "not measurably different" in decision.explain()
+
+
+def test_a_measurable_difference_is_no_tie():
+    frontier = tied_frontier(gap=0.1)
+    decision = frontier.cheapest(frontier.get("dear").f1, 1)
+    assert decision.ties() == ()
+
+
+def test_ties_at_a_weight_compare_scores():
+    frontier = tied_frontier(gap=0.004)
+    assert frontier.best(1.0, 1).ties() != ()
+    assert frontier.best(0.5, 1).ties() == ()
+
+
+def test_points_alone_have_normal_intervals_and_no_bootstrap():
+    frontier = EfficiencyFrontier(hand_points())
+    assert frontier.cheapest(0.7, 1).f1_interval == Interval(0.78, 0.78, 0.95)
+    assert frontier.cheapest(0.7, 1).ties() == ()
+    with pytest.raises(InvalidInputError, match="means only"):
+        _ = frontier.bootstrap
+
+
+@pytest.mark.parametrize("arguments", [{"replicates": 1}, {"level": 1.0}, {"by": "day"}])
+def test_impossible_bootstrap_settings_are_refused(arguments):
+    rows, _ = sample_measurements(questions=4)
+    with pytest.raises(ConfigurationError):
+        Bootstrap(rows, **arguments)
+
+
+def test_measurements_with_nan_or_wrong_shape_are_refused():
+    good = dict(questions=("a",), contexts=("c",), em=np.zeros((1, 1)), tokens={})
+    with pytest.raises(InvalidInputError, match="f1"):
+        Measurements((Arm("x", {}),), f1=np.array([[math.nan]]), **good)
+    with pytest.raises(InvalidInputError, match="shape"):
+        Measurements((Arm("x", {}),), f1=np.zeros((2, 1)), **good)
+    with pytest.raises(InvalidInputError, match="at least one"):
+        Measurements((), f1=np.zeros((0, 1)), **good)

@@ -1,0 +1,137 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ecs_plugins.cli import app
+from ecs_plugins.cli import frontier as commands
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.artefact import load, save
+from ecs_plugins.lm.fake import FakeLanguageModel
+
+runner = CliRunner()
+
+
+def run(*arguments):
+    return runner.invoke(app, list(map(str, arguments)), catch_exceptions=True)
+
+
+@pytest.fixture
+def artefact(tmp_path, measured_frontier):
+    return save(measured_frontier, tmp_path / "frontier.json")
+
+
+def test_route_prints_the_choice_the_numbers_and_why_not(artefact):
+    done = run("route", "--frontier", artefact, "--reuse", 40, "--target-f1", 0.65)
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith("memory(ratio=0.25)")
+    assert "more F1 is worth" in done.output
+    assert "measured as an upper bound" in done.output
+
+
+def test_route_as_json_is_the_decision(artefact):
+    done = run(
+        "route", "--frontier", artefact, "--reuse", 40, "--performance-weight", 0.93, "--json"
+    )
+    decision = load(artefact).best(0.93, 40)
+    assert json.loads(done.output) == decision.to_dict()
+
+
+def test_route_within_a_budget(artefact):
+    done = run("route", "--frontier", artefact, "--reuse", 1, "--max-tokens", 600)
+    assert done.output.startswith("tfidf(depth=4)")
+
+
+def test_route_needs_exactly_one_objective(artefact):
+    assert isinstance(
+        run("route", "--frontier", artefact, "--reuse", 4).exception, InvalidInputError
+    )
+
+
+def test_report_writes_beside_the_frontier(artefact):
+    done = run("report", artefact, "--reuses", "1,50")
+    assert done.exit_code == 0, done.output
+    assert (artefact.parent / "frontier.report" / "frontier.html").exists()
+
+
+def test_report_refuses_a_list_that_is_no_list(artefact):
+    assert isinstance(run("report", artefact, "--reuses", "1;2").exception, ConfigurationError)
+
+
+@pytest.fixture
+def questions(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [
+        {
+            "question": f"What colour is door {k}?",
+            "answer": ["red", "blue"][k % 2],
+            "documents": [f"Door {n} is {['red', 'blue'][n % 2]}. Nothing else." for n in range(6)],
+            "supporting": [k],
+        }
+        for k in range(6)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def answer(prompt):
+    context, _, question = prompt.partition("\n\nQuestion: ")
+    door = question.split("?")[0].removeprefix("What colour is ").capitalize()
+    return context.partition(f"{door} is ")[2].partition(".")[0] or "unknown"
+
+
+def test_calibrate_then_route(tmp_path, questions, monkeypatch):
+    model = FakeLanguageModel(replies=answer)
+    monkeypatch.setattr(commands, "_load", lambda name: model)
+    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    out = tmp_path / "f.json"
+    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1,2"]
+    arguments += ["--documents", "1", "--ratios", "0.3", "--shaped", "1", "--shaped-notes", ""]
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output
+    frontier = load(out)
+    assert frontier.provenance.models["scorer"] == "fake"
+    assert frontier.get("tfidf_query", depth=1).f1 == 1.0
+    routed = run("route", "--frontier", out, "--reuse", 1, "--target-f1", 1.0)
+    assert "F1 1.000" in routed.output
+    # Again: everything is in the journal, so no model is asked.
+    before = len(model.prompts)
+    assert run(*arguments).exit_code == 0
+    assert len(model.prompts) == before
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ["--ratios", "1.5"],
+        ["--sentences", "0"],
+        ["--documents", "1.5"],
+        ["--shaped", "x"],
+        ["--format", "csv"],
+        ["--batch-size", "0"],
+    ],
+)
+def test_calibrate_refuses_bad_settings_before_a_model_is_loaded(
+    tmp_path, questions, monkeypatch, bad
+):
+    monkeypatch.setattr(commands, "_load", lambda name: pytest.fail("a model was loaded"))
+    done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json", *bad)
+    assert isinstance(done.exception, ConfigurationError)
+
+
+def test_calibrate_names_the_bad_line(tmp_path, questions, monkeypatch):
+    monkeypatch.setattr(commands, "_load", lambda name: pytest.fail("a model was loaded"))
+    questions.write_text(questions.read_text() + '\n{"question": "?"}')
+    done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json")
+    assert "data.jsonl:7" in str(done.exception)
+
+
+def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"unit": "USD", "answer": {"input": 2, "output": 8}}')
+    arguments = ["route", "--frontier", artefact, "--reuse", 1, "--target-f1", 0.6]
+    routed = json.loads(run(*arguments, "--prices", prices, "--json").output)
+    tokens = json.loads(run(*arguments, "--json").output)
+    assert routed["unit"] == "USD"
+    assert routed["effective"] == pytest.approx(2e-6 * tokens["effective"])

@@ -1,0 +1,176 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.cost import (
+    ModelPrice,
+    PriceVector,
+    Usage,
+    effective_tokens,
+    efficiency_score,
+    exchange_rate,
+    reuse_crossover,
+    weight_crossover,
+    weight_for_exchange,
+)
+from ecs_plugins.tokens import Role, Stage
+
+f1s = st.floats(0, 1)
+costs = st.floats(1, 1e6)
+
+
+def test_equation_one_amortises_stage_one():
+    assert effective_tokens(1000, 300, 1) == 1300
+    assert effective_tokens(1000, 300, 100) == 310
+    assert effective_tokens(1000, 300, math.inf) == 300
+
+
+def test_equation_two_uses_the_natural_logarithm():
+    assert efficiency_score(0.8, math.e**5, 0.5) == pytest.approx(0.4 - 2.5)
+    assert efficiency_score(0.8, 500, 1.0) == 0.8
+
+
+@pytest.mark.parametrize("reuse", [0, 0.99, -1, math.nan])
+def test_reuse_below_one_is_refused(reuse):
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        effective_tokens(1, 1, reuse)
+
+
+@pytest.mark.parametrize("weight", [-0.01, 1.01, math.nan])
+def test_weight_outside_the_unit_interval_is_refused(weight):
+    with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
+        efficiency_score(0.5, 10, weight)
+
+
+def test_zero_tokens_are_refused():
+    with pytest.raises(InvalidInputError, match="ln 0"):
+        effective_tokens(0, 0, 3)
+    with pytest.raises(InvalidInputError, match="positive"):
+        efficiency_score(0.5, 0, 0.5)
+
+
+@pytest.mark.parametrize("bad", [(-1, 5), (5, -1), (math.inf, 1), (1, math.nan)])
+def test_negative_or_infinite_tokens_are_refused(bad):
+    with pytest.raises(InvalidInputError):
+        effective_tokens(*bad, 1)
+
+
+@pytest.mark.parametrize("f1", [-0.1, 1.1, 78, math.nan])
+def test_f1_outside_the_unit_interval_is_refused(f1):
+    with pytest.raises(InvalidInputError, match="F1"):
+        efficiency_score(f1, 10, 0.5)
+
+
+def test_exchange_rate_of_the_design_document():
+    assert exchange_rate(0.7, gain=0.10) == pytest.approx(0.26, abs=0.005)
+    assert exchange_rate(0.0) == 0.0
+    assert exchange_rate(1.0) == math.inf
+
+
+@given(st.floats(0, 0.99))
+def test_weight_for_exchange_inverts_exchange_rate(weight):
+    assert weight_for_exchange(exchange_rate(weight)) == pytest.approx(weight, abs=1e-9)
+
+
+@given(f1s, costs, f1s, costs)
+def test_scores_are_equal_at_the_weight_crossover(f1_a, cost_a, f1_b, cost_b):
+    weight = weight_crossover(f1_a, cost_a, f1_b, cost_b)
+    if weight is None or abs(f1_a - f1_b) < 1e-6:
+        return
+    difference = efficiency_score(f1_a, cost_a, weight) - efficiency_score(f1_b, cost_b, weight)
+    assert abs(difference) < 1e-9
+
+
+def test_there_is_no_weight_crossover_where_one_dominates():
+    assert weight_crossover(0.8, 100, 0.7, 200) is None
+    assert weight_crossover(0.7, 100, 0.7, 200) is None
+
+
+@given(
+    st.tuples(f1s, st.floats(0, 1e5), costs),
+    st.tuples(f1s, st.floats(0, 1e5), costs),
+    st.floats(0, 0.9),
+)
+def test_scores_are_equal_at_the_reuse_crossover(a, b, weight):
+    reuse = reuse_crossover(a, b, weight)
+    if reuse is None or reuse > 1e7:
+        return
+    scores = [
+        efficiency_score(f1, effective_tokens(one, two, reuse), weight) for f1, one, two in (a, b)
+    ]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
+
+
+def test_costs_are_equal_at_the_reuse_crossover_of_equal_quality():
+    # 900 / N + 400 = 560 at N = 5.625.
+    assert reuse_crossover((0.78, 0, 560), (0.79, 900, 400)) == pytest.approx(5.625)
+    assert reuse_crossover((0.78, 0, 300), (0.79, 900, 400)) is None
+
+
+def test_reuse_crossover_does_not_overflow_near_weight_one():
+    assert reuse_crossover((0.9, 0, 560), (0.1, 900, 400), 0.99999) is None
+    assert reuse_crossover((0.9, 0, 560), (0.1, 900, 400), 1.0) is None
+
+
+USAGE = Usage(
+    {
+        (Stage.PREPARE, Role.COMPRESS_INPUT): 1000.0,
+        (Stage.PREPARE, Role.COMPRESS_OUTPUT): 200.0,
+        (Stage.QUERY, Role.ANSWER_INPUT): 300.0,
+        (Stage.QUERY, Role.ANSWER_OUTPUT): 10.0,
+        (Stage.QUERY, Role.SCORER): 500.0,
+    },
+    shared_input=250.0,
+    prepare_seconds=4.0,
+    query_seconds=0.5,
+)
+
+
+def test_by_default_every_token_costs_one_token():
+    assert PriceVector().stages(USAGE) == (1200.0, 810.0)
+
+
+def test_roles_have_prices_of_their_own():
+    prices = PriceVector(
+        "USD",
+        answer=ModelPrice(2.0, 8.0),
+        compressor=ModelPrice(1.0, 4.0),
+        scorer=0.1,
+        prepare_factor=0.5,
+    )
+    assert prices.stages(USAGE) == (0.5 * (1000 + 800), 600 + 80 + 50)
+
+
+def test_prompt_cache_is_exact_for_every_reuse():
+    prices = PriceVector("USD", answer=ModelPrice(2.0, 8.0, cached_input=0.2), scorer=0.0)
+    one, two = prices.stages(USAGE)
+    for reuse in (1, 2, 17):
+        paid = 2.0 * 1000 + 8.0 * 200
+        paid += reuse * (2.0 * 50 + 8.0 * 10) + 2.0 * 250 + 0.2 * 250 * (reuse - 1)
+        assert effective_tokens(one, two, reuse) == pytest.approx(paid / reuse)
+
+
+def test_seconds_and_joules_count_wall_time():
+    assert PriceVector.seconds().stages(USAGE) == (4.0, 0.5)
+    assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
+
+
+def test_prices_per_million_are_scaled():
+    assert ModelPrice.per_million(3.0, 15.0, 0.3).input == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ModelPrice(-1.0),
+        lambda: ModelPrice(1.0, math.nan),
+        lambda: PriceVector(scorer=-1.0),
+        lambda: PriceVector(unit=""),
+    ],
+)
+def test_negative_or_nan_prices_are_refused(make):
+    with pytest.raises(ConfigurationError):
+        make()

@@ -1,0 +1,210 @@
+import json
+
+import pytest
+
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.frontier.data import CalibrationQuestion, Context, data_hash
+from ecs_plugins.frontier.metrics import exact_match, normalize_answer, token_f1
+from ecs_plugins.frontier.readers import read_questions
+
+
+def line(**changes):
+    row = {"question": "Who?", "answer": "Ann", "documents": ["Ann did.", {"text": "Bob."}]}
+    row |= changes
+    return json.dumps({k: v for k, v in row.items() if v is not ...})
+
+
+def write(tmp_path, text, name="data.jsonl"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_jsonl_with_texts_titles_answers_and_supporting(tmp_path):
+    path = write(
+        tmp_path,
+        line(id="a")
+        + "\n\n"
+        + line(
+            answer=...,
+            answers=["Ann", "Anna"],
+            documents=[{"title": "T", "text": "x"}],
+            supporting=[0],
+        ),
+    )
+    first, second = read_questions(path)
+    assert (first.id, second.id) == ("a", "line 3")
+    assert second.answers == ("Ann", "Anna")
+    assert second.context.text == "T: x"
+    assert second.supporting == (0,)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (line(answer=...), r"data\.jsonl:17: the field 'answer' is missing"),
+        (line(documents=...), r"data\.jsonl:17: the field 'documents' is missing"),
+        (line(documents="text"), r"data\.jsonl:17: .*'documents' has the wrong type str"),
+        (line(documents=[]), r"data\.jsonl:17: .*at least one document"),
+        (line(documents=[{"title": "x"}]), r"data\.jsonl:17, documents\[0\]: .*'text' is missing"),
+        (line(question=" "), r"data\.jsonl:17: .* is empty"),
+        (line(answer=""), r"data\.jsonl:17: .*no answer"),
+        (line(supporting=[7]), r"data\.jsonl:17: .*indices"),
+        ('{"question": ', r"data\.jsonl:17: not valid JSON"),
+        ("[1]", r"data\.jsonl:17: expected an object"),
+    ],
+)
+def test_a_bad_line_is_named_with_file_and_line(tmp_path, bad, message):
+    path = write(tmp_path, "\n".join([line()] * 16 + [bad, line()]))
+    with pytest.raises(InvalidInputError, match=message):
+        read_questions(path)
+
+
+HOTPOT = [
+    {
+        "_id": "h1",
+        "question": "Where?",
+        "answer": "Rome",
+        "supporting_facts": [["B", 0], ["A", 1], ["B", 1]],
+        "context": [["A", ["One.", " Two."]], ["C", ["Three."]], ["B", ["Four."]]],
+    }
+]
+MUSIQUE = [
+    {
+        "id": "m1",
+        "question": "Where?",
+        "answer": "Rome",
+        "answer_aliases": ["Roma"],
+        "paragraphs": [
+            {"title": "A", "paragraph_text": "One.", "is_supporting": False},
+            {"title": "B", "paragraph_text": "Two.", "is_supporting": True},
+        ],
+    }
+]
+SQUAD = {
+    "data": [
+        {
+            "title": "T",
+            "paragraphs": [
+                {
+                    "context": "First.",
+                    "qas": [
+                        {
+                            "id": "s1",
+                            "question": "a?",
+                            "answers": [{"text": "x"}, {"text": "x"}],
+                        },
+                        {"id": "s2", "question": "b?", "answers": []},
+                    ],
+                },
+                {
+                    "context": "Second.",
+                    "qas": [{"id": "s3", "question": "c?", "answers": [{"text": "y"}]}],
+                },
+            ],
+        }
+    ]
+}
+LOCOMO = [
+    {
+        "sample_id": "conv",
+        "conversation": {
+            "session_10": [{"speaker": "B", "dia_id": "D10:1", "text": "late"}],
+            "session_2_date_time": "May",
+            "session_2": [{"speaker": "A", "dia_id": "D2:1", "text": "early"}],
+        },
+        "qa": [
+            {"question": "When?", "answer": 2022, "evidence": ["D10:1", "D99:1"]},
+            {"question": "Never?", "category": 5, "evidence": []},
+        ],
+    }
+]
+
+
+def test_hotpotqa(tmp_path):
+    (question,) = read_questions(write(tmp_path, json.dumps(HOTPOT), "h.json"))
+    assert question.supporting == (0, 2)
+    assert question.context.documents[0].sentences == ("One.", " Two.")
+    assert question.context.documents[0].text == "One. Two."
+
+
+def test_musique(tmp_path):
+    (question,) = read_questions(write(tmp_path, json.dumps(MUSIQUE), "m.json"))
+    assert question.answers == ("Rome", "Roma")
+    assert question.supporting == (1,)
+
+
+def test_squad_questions_of_an_article_share_its_context(tmp_path):
+    first, third = read_questions(write(tmp_path, json.dumps(SQUAD), "s.json"))
+    assert first.context.id == third.context.id
+    assert (first.answers, third.supporting) == (("x",), (1,))
+
+
+def test_locomo_sessions_are_in_order_and_unanswerable_questions_left_out(tmp_path):
+    (question,) = read_questions(write(tmp_path, json.dumps(LOCOMO), "l.json"))
+    assert [d.title for d in question.context.documents] == ["May", ""]
+    assert question.answers == ("2022",)
+    assert question.supporting == (1,)
+
+
+def test_a_field_missing_in_a_json_file_is_named_with_its_record(tmp_path):
+    data = [dict(HOTPOT[0]), {k: v for k, v in HOTPOT[0].items() if k != "answer"}]
+    with pytest.raises(InvalidInputError, match=r"h\.json, record 1: the field 'answer'"):
+        read_questions(write(tmp_path, json.dumps(data), "h.json"))
+
+
+def test_unknown_and_broken_files_are_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="none of the known formats"):
+        read_questions(write(tmp_path, '[{"a": 1}]', "x.json"))
+    with pytest.raises(InvalidInputError, match=r"x\.json:2: not valid JSON"):
+        read_questions(write(tmp_path, '[{"a":\n ]', "x.json"))
+    with pytest.raises(StorageError, match="cannot read"):
+        read_questions(tmp_path / "missing.json")
+    with pytest.raises(InvalidInputError, match="no question"):
+        read_questions(write(tmp_path, "\n"))
+
+
+def test_repeated_ids_are_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="'a' occurs twice"):
+        read_questions(write(tmp_path, line(id="a") + "\n" + line(id="a")))
+
+
+def test_a_sample_is_seeded_and_keeps_the_order(tmp_path):
+    path = write(tmp_path, "\n".join(line(id=str(k)) for k in range(50)))
+    sample = [question.id for question in read_questions(path, limit=10)]
+    assert sample == [question.id for question in read_questions(path, limit=10)]
+    assert sample == sorted(sample, key=int)
+    assert sample != [question.id for question in read_questions(path, limit=10, seed=1)]
+
+
+def test_the_data_hash_sees_every_change():
+    context = Context.of(["a"])
+    base = [CalibrationQuestion("1", "q?", ("a",), context)]
+    changed = [
+        [CalibrationQuestion("2", "q?", ("a",), context)],
+        [CalibrationQuestion("1", "r?", ("a",), context)],
+        [CalibrationQuestion("1", "q?", ("b",), context)],
+        [CalibrationQuestion("1", "q?", ("a",), Context.of(["b"]))],
+    ]
+    assert len({data_hash(base), *map(data_hash, changed)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("prediction", "answers", "em", "f1"),
+    [
+        ("The Eiffel Tower!", ["eiffel tower"], 1, 1),
+        ("Paris, France", ["Paris"], 0, 2 / 3),
+        ("yes", ["no"], 0, 0),
+        ("yes it is", ["yes"], 0, 0),
+        ("a cat", ["the cat", "dog"], 1, 1),
+        ("", ["x"], 0, 0),
+        ("new new york", ["new york"], 0, 0.8),
+    ],
+)
+def test_answers_are_compared_as_hotpotqa_does(prediction, answers, em, f1):
+    assert exact_match(prediction, answers) == em
+    assert token_f1(prediction, answers) == pytest.approx(f1)
+
+
+def test_normalisation():
+    assert normalize_answer("  The  U.S. -- a nation ") == "us nation"

@@ -1,0 +1,309 @@
+import math
+import pickle
+import random
+from itertools import pairwise
+
+import pytest
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
+from ecs_plugins.frontier.decision import UnreachableTargetError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.lookup import lookup_table, regimes
+from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.tokens import Role, Stage
+
+from .conftest import hand_points, point
+
+
+def random_frontier(rng):
+    size = rng.randint(2, 9)
+    points = [
+        point(
+            rng.choice("abc") if k > 1 else "ab"[k],
+            rng.choice([rng.random(), rng.randint(0, 4) / 4]),
+            rng.choice([0.0, rng.uniform(0, 3000)]),
+            rng.choice([rng.uniform(50, 1500), 500.0]),
+            k=k,
+        )
+        for k in range(size)
+    ]
+    return EfficiencyFrontier(points)
+
+
+def test_decisions_equal_brute_force_on_10000_random_sets():
+    rng = random.Random(42)
+    for _ in range(10_000):
+        frontier = random_frontier(rng)
+        reuse = rng.choice([1, 1.5, 10, 1e4])
+        weight = rng.choice([0, 1, rng.random(), 1 - 10 ** rng.uniform(-4, 0)])
+        costs = {p.key: p.stage2 + p.stage1 / reuse for p in frontier.points}
+        best = frontier.best(weight, reuse)
+        top = max(frontier.score(p, weight, reuse) for p in frontier.points)
+        assert frontier.score(best.point, weight, reuse) == pytest.approx(top, abs=1e-12)
+        target = rng.random()
+        able = [p for p in frontier.points if p.f1 >= target]
+        if able:
+            choice = frontier.cheapest(target, reuse)
+            assert choice.effective == min(costs[p.key] for p in able)
+        else:
+            with pytest.raises(UnreachableTargetError) as caught:
+                frontier.cheapest(target, reuse)
+            assert caught.value.nearest == max(p.f1 for p in frontier.points)
+        budget = rng.uniform(60, 3000)
+        fitting = [p for p in frontier.points if costs[p.key] <= budget]
+        if fitting:
+            assert frontier.within(budget, reuse).f1 == max(p.f1 for p in fitting)
+        else:
+            with pytest.raises(UnreachableTargetError) as caught:
+                frontier.within(budget, reuse)
+            assert caught.value.nearest == pytest.approx(min(costs.values()))
+
+
+def test_three_stage_envelope_equals_the_envelope_of_all_points():
+    rng = random.Random(3)
+    for _ in range(1500):
+        frontier = random_frontier(rng)
+        reuse = rng.choice([1, 3.7, 200])
+        staged = frontier.envelope(reuse)
+        direct = frontier.envelope(reuse, frontier.points)
+        assert [s.weight_high for s in staged] == pytest.approx([s.weight_high for s in direct])
+        for a, b in zip(staged, direct, strict=True):
+            assert (a.point.f1, a.point.effective(reuse)) == pytest.approx(
+                (b.point.f1, b.point.effective(reuse))
+            )
+
+
+def test_best_follows_the_envelope_on_both_sides_of_every_transition():
+    rng = random.Random(5)
+    for _ in range(1500):
+        frontier = random_frontier(rng)
+        reuse = rng.choice([1, 25])
+        for step in frontier.envelope(reuse):
+            weight = (step.weight_low + step.weight_high) / 2
+            if step.weight_high - step.weight_low < 1e-9:
+                continue
+            best = frontier.best(weight, reuse)
+            assert frontier.score(step.point, weight, reuse) == pytest.approx(
+                frontier.score(best.point, weight, reuse), abs=1e-12
+            )
+
+
+def test_reuse_path_equals_brute_force_over_n():
+    rng = random.Random(6)
+    for _ in range(1500):
+        frontier = random_frontier(rng)
+        weight = rng.choice([0, 0.5, 0.93, 0.999, 1])
+        target = rng.uniform(0, max(p.f1 for p in frontier.points))
+        by_weight = frontier.reuse_path(weight=weight)
+        for step, middle in middles(by_weight):
+            chosen = frontier.best(weight, middle).point
+            assert frontier.score(step.point, weight, middle) == pytest.approx(
+                frontier.score(chosen, weight, middle), abs=1e-9
+            )
+        by_target = frontier.reuse_path(target_f1=target)
+        for step, middle in middles(by_target):
+            assert step.point.effective(middle) == pytest.approx(
+                frontier.cheapest(target, middle).effective
+            )
+
+
+def middles(path):
+    assert path[0].reuse_low == 1
+    assert path[-1].reuse_high == math.inf
+    assert all(a.reuse_high == b.reuse_low for a, b in pairwise(path))
+    for step in path:
+        high = min(step.reuse_high, step.reuse_low * 100)
+        yield step, math.sqrt(step.reuse_low * high)
+
+
+def test_reuse_moves_the_choice_from_retrieval_to_compression(frontier):
+    # 409 + 1500 / N = 566 at N = 9.554
+    path = frontier.reuse_path(target_f1=0.78)
+    assert [step.point.strategy for step in path] == ["tfidf", "memory"]
+    assert path[0].reuse_high == pytest.approx(1500 / (566 - 409))
+    assert frontier.cheapest(0.78, 9).strategy == "tfidf"
+    assert frontier.cheapest(0.78, 10).strategy == "memory"
+    crossing = frontier.reuse_crossover(
+        frontier.get("memory", ratio=0.3), frontier.get("tfidf", depth=10)
+    )
+    assert crossing == pytest.approx(path[0].reuse_high)
+
+
+def test_stage_one_drops_a_configuration_that_is_never_optimal(frontier):
+    assert [p.config for p in frontier.survivors["memory"]] == [{"ratio": 0.3}]
+
+
+def test_transitions_carry_their_exchange_rate(frontier):
+    transitions = frontier.transitions(1)
+    assert [t.after.label for t in transitions] == ["tfidf(depth=10)", "full"]
+    first = transitions[0]
+    odds = first.weight / (1 - first.weight)
+    assert odds == pytest.approx(math.log(566 / 200) / 0.18)
+    assert first.exchange_rate == pytest.approx((566 / 200) ** (0.01 / 0.18) - 1)
+
+
+def test_the_oracle_is_never_routed(frontier):
+    for weight in (0.0, 0.5, 1.0):
+        assert frontier.best(weight, 100).strategy != "oracle"
+    with pytest.raises(UnreachableTargetError, match=r"0\.84"):
+        frontier.cheapest(0.9, 1)
+    assert frontier.best(1.0, 1).why_not()["oracle"].startswith("measured as an upper bound")
+
+
+def test_a_target_above_what_was_measured_names_the_nearest(frontier):
+    with pytest.raises(UnreachableTargetError, match="full") as caught:
+        frontier.cheapest(0.85, 10)
+    assert caught.value.nearest == 0.84
+    assert pickle.loads(pickle.dumps(caught.value)).nearest == 0.84
+
+
+def test_a_prepared_context_makes_stage_one_sunk(frontier):
+    key = frontier.get("memory", ratio=0.3).key
+    decision = frontier.cheapest(0.78, 1, prepared=[key])
+    assert decision.strategy == "memory"
+    assert decision.sunk
+    assert decision.effective == 409
+    assert decision.stage1 == 0
+
+
+def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
+    frontier = EfficiencyFrontier(
+        [point("a", 0.7, 0, 300), point("b", 0.7, 900, 350), point("c", 0.8, 0, 900)]
+    )
+    assert frontier.cheapest(0.7, 50, prepared=[("b", "{}")]).strategy == "a"
+    frontier = EfficiencyFrontier(
+        [point("a", 0.7, 100, 300), point("b", 0.7, 900, 300), point("c", 0.8, 0, 900)]
+    )
+    assert frontier.cheapest(0.7, 2, prepared=[("b", "{}")]).strategy == "b"
+
+
+def test_why_not_gives_a_reason_with_numbers_for_every_other_point(frontier):
+    decision = frontier.cheapest(0.78, 100)
+    reasons = decision.why_not()
+    assert set(reasons) == {p.label for p in frontier.points} - {decision.label}
+    assert reasons["full"] == "reaches the target, but costs 1,308 tokens, 208% more"
+    assert reasons["tfidf(depth=2)"] == "F1 0.600 is below the target 0.780"
+    weighted = frontier.best(0.5, 100).why_not()
+    assert weighted["memory(ratio=0.9)"].startswith("dominated by ")
+    assert "above w = " in weighted["full"]
+    assert "above the budget" in frontier.within(450, 100).why_not()["full"]
+
+
+def test_decision_explains_itself_and_round_trips_as_a_dict(frontier):
+    decision = frontier.decide(reuse=40, weight=0.93)
+    assert decision.exchange_rate == pytest.approx(math.expm1(0.93 / 0.07 * 0.01))
+    assert "w = 0.93" in decision.explain()
+    assert decision.to_dict()["strategy"] == decision.strategy
+    assert pickle.loads(pickle.dumps(decision)) == decision
+
+
+def test_exactly_one_objective_is_required(frontier):
+    with pytest.raises(InvalidInputError, match="exactly one"):
+        frontier.decide(reuse=1)
+    with pytest.raises(InvalidInputError, match="exactly one"):
+        frontier.decide(reuse=1, weight=0.5, budget=100)
+
+
+@pytest.mark.parametrize("reuse", [0, -3, math.nan])
+def test_decisions_refuse_reuse_below_one(frontier, reuse):
+    with pytest.raises(InvalidInputError, match="at least 1"):
+        frontier.cheapest(0.5, reuse)
+
+
+@pytest.mark.parametrize("f1", [-0.1, 1.5, math.nan])
+def test_points_with_impossible_f1_are_refused(f1):
+    with pytest.raises(InvalidInputError, match="F1"):
+        point("a", f1, 0, 1)
+
+
+def test_points_with_zero_tokens_are_refused():
+    with pytest.raises(InvalidInputError, match="stage 2 must be positive"):
+        point("a", 0.5, 10, 0)
+
+
+def test_a_single_strategy_is_refused():
+    with pytest.raises(InvalidInputError, match="at least two"):
+        EfficiencyFrontier([point("a", 0.5, 0, 1, k=1), point("a", 0.6, 0, 2, k=2)])
+    with pytest.raises(InvalidInputError, match="at least two"):
+        EfficiencyFrontier([point("a", 0.5, 0, 1), point("b", 0.9, 0, 1, routable=False)])
+
+
+def test_the_same_strategy_and_configuration_twice_is_refused():
+    with pytest.raises(InvalidInputError, match="given twice"):
+        EfficiencyFrontier([point("a", 0.5, 0, 1), point("a", 0.6, 0, 2), point("b", 0.6, 0, 2)])
+
+
+def test_identical_points_of_two_strategies_give_the_first_and_say_so():
+    frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.5, 0, 10)])
+    assert len(frontier.envelope(5)) == 1
+    assert frontier.transitions(5) == ()
+    decision = frontier.cheapest(0.5, 5)
+    assert decision.strategy == "a"
+    assert "costs the same" in decision.why_not()["b"]
+
+
+def test_regimes_find_the_range_in_which_reuse_matters(frontier):
+    found = regimes(frontier, (1, 100))
+    assert [r.name for r in found] == ["efficiency-oriented", "balanced", "high-performance"]
+    balanced = found[1]
+    assert (balanced.f1_low, balanced.f1_high) == (0.60, 0.81)
+    assert balanced.choices[1].strategy == "tfidf"
+    assert balanced.choices[100].strategy == "memory"
+    assert found[2].choices[100].point.label == "full"
+    assert found[0].choices[1].point.label == "tfidf(depth=2)"
+
+
+def test_regimes_with_the_thresholds_of_the_paper(frontier):
+    low, middle, high = regimes(frontier, (1, 100), bounds=(0.78, 0.82))
+    assert low.choices[1].strategy == "tfidf"
+    assert middle.choices[100].effective == pytest.approx(409 + 15)
+    assert high.choices[100].strategy == "full"
+
+
+def test_regimes_collapse_to_one_where_reuse_does_not_matter():
+    frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.6, 0, 20)])
+    assert [r.name for r in regimes(frontier)] == ["any"]
+
+
+def test_lookup_table_covers_all_targets_without_gaps(frontier):
+    bands = lookup_table(frontier, 100)
+    assert bands[0].f1_low == 0
+    assert bands[-1].f1_high == 0.84
+    assert all(a.f1_high == b.f1_low for a, b in pairwise(bands))
+    for band in bands:
+        assert frontier.cheapest(band.f1_high, 100).point == band.point
+
+
+def test_prices_change_the_choice():
+    usage = {
+        "full": Usage({(Stage.QUERY, Role.ANSWER_INPUT): 1000.0}, shared_input=950.0),
+        "ecs": Usage({(Stage.QUERY, Role.ANSWER_INPUT): 300.0, (Stage.QUERY, Role.SCORER): 1200.0}),
+    }
+    frontier = EfficiencyFrontier(
+        StrategyPoint(name, {}, 0.7, *PriceVector().stages(used), usage=used)
+        for name, used in usage.items()
+    )
+    assert frontier.cheapest(0.7, 100).strategy == "full"
+    money = PriceVector("USD", ModelPrice(1e-6, 4e-6), scorer=1e-8)
+    assert frontier.priced(money).cheapest(0.7, 100).strategy == "ecs"
+    cached = PriceVector("USD", ModelPrice(1e-6, 4e-6, cached_input=1e-7), scorer=1e-8)
+    assert frontier.priced(cached).cheapest(0.7, 100).strategy == "full"
+    assert frontier.priced(cached).cheapest(0.7, 1).strategy == "ecs"
+
+
+def test_points_without_usage_cannot_be_priced(frontier):
+    with pytest.raises(InvalidInputError, match="no token usage"):
+        frontier.priced(PriceVector("USD", scorer=0.0))
+
+
+def test_unknown_points_are_named(frontier):
+    with pytest.raises(InvalidInputError, match="was not measured"):
+        frontier.get("tfidf", depth=3)
+    assert frontier.get("full").label == "full"
+
+
+def test_a_frontier_survives_pickling(frontier):
+    again = pickle.loads(pickle.dumps(frontier))
+    assert again.cheapest(0.78, 100).label == frontier.cheapest(0.78, 100).label
+    assert [p.key for p in again.points] == [p.key for p in hand_points()]

@@ -1,0 +1,96 @@
+import json
+import re
+import sys
+
+import pytest
+
+from ecs_plugins.errors import MissingExtraError
+from ecs_plugins.frontier.decision import UnreachableTargetError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.figures import _regions
+from ecs_plugins.frontier.report import write_report
+
+from .conftest import hand_points, point
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, measured_frontier):
+    folder = tmp_path_factory.mktemp("report")
+    return write_report(measured_frontier, folder, reuses=(1, 10, 100))
+
+
+def test_a_report_is_one_page_and_four_figures_in_two_formats(written):
+    assert [path.name for path in written] == [
+        "frontier.html",
+        "strategies.svg",
+        "strategies.png",
+        "frontier.svg",
+        "frontier.png",
+        "map.svg",
+        "map.png",
+        "reuse.svg",
+        "reuse.png",
+    ]
+    for path in written:
+        head = path.read_bytes()[:8]
+        assert head.startswith(b"\x89PNG" if path.suffix == ".png" else b"<")
+
+
+def test_the_page_needs_nothing_from_elsewhere(written):
+    page = written[0].read_text()
+    assert page.count("<svg") == 4
+    outside = re.findall(r'(?:src|href)\s*=\s*"(?!#)[^"]*"|@import|url\((?!#)[^)]*\)', page)
+    assert outside == []
+
+
+def test_the_figures_of_a_page_do_not_share_ids(written):
+    ids = re.findall(r'\bid="([^"]+)"', written[0].read_text())
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', written[0].read_text()))
+    assert used <= set(ids)
+
+
+def test_the_page_shows_intervals_regimes_and_what_was_dropped(written):
+    page = written[0].read_text()
+    assert "dominated by tfidf(depth=4)" in page
+    assert "oracle (upper bound)" in page
+    assert "<td>balanced</td>" in page
+
+
+def test_the_same_frontier_gives_the_same_files(written, measured_frontier, tmp_path):
+    again = write_report(measured_frontier, tmp_path, reuses=(1, 10, 100))
+    for one, other in zip(written, again, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_names_from_the_data_cannot_inject_markup(tmp_path):
+    evil = "</script><script>alert(1)</script>"
+    frontier = EfficiencyFrontier([point(evil, 0.5, 0, 10), point("b", 0.6, 10, 20)])
+    page = write_report(frontier, tmp_path)[0].read_text()
+    assert "<script>alert" not in page
+    payload = re.search(r'id="points">(.*?)</script>', page, re.DOTALL).group(1)
+    assert json.loads(payload)[0]["label"] == evil
+
+
+def test_the_map_says_what_the_router_would_choose():
+    frontier = EfficiencyFrontier(hand_points())
+    levels = sorted({p.f1 for p in frontier.routable})
+    regions = _regions(frontier, levels, 0.5, 1000.0)
+    for region in regions:
+        middle = (region.left * region.right) ** 0.5
+        for target in (region.low + 1e-6, (region.low + region.high) / 2, region.high):
+            assert frontier.cheapest(target, middle).point == region.point
+    covered = sum((r.high - r.low) * (r.right - r.left) for r in regions)
+    assert covered == pytest.approx((levels[-1] - 0.5) * 999)
+
+
+def test_a_report_of_an_unreachable_target_writes_nothing(tmp_path):
+    with pytest.raises(UnreachableTargetError):
+        write_report(EfficiencyFrontier(hand_points()), tmp_path / "r", target_f1=0.99)
+    assert not (tmp_path / "r").exists()
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"ecs-plugins\[plots\]"):
+        write_report(EfficiencyFrontier(hand_points()), tmp_path)

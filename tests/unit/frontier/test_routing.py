@@ -1,0 +1,151 @@
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector
+from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.online import OnlinePolicy
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+from .conftest import hand_points
+
+
+@pytest.fixture
+def frontier():
+    return EfficiencyFrontier(hand_points())
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with ReuseLedger(tmp_path / "r.db") as made:
+        yield made
+
+
+def test_a_given_n_decides(frontier):
+    router = Router(frontier, RouterConfig(target_f1=0.78))
+    assert [router.route(reuse=n).strategy for n in (1, 100)] == ["tfidf", "memory"]
+
+
+def test_without_n_and_ledger_a_query_stands_alone(frontier):
+    decision = Router(frontier, RouterConfig(target_f1=0.78)).route()
+    assert (decision.strategy, decision.reuse) == ("tfidf", 1.0)
+    assert "no reuse was given" in decision.explain()
+
+
+def test_a_call_can_ask_for_something_else(frontier):
+    router = Router(frontier, RouterConfig(target_f1=0.78))
+    assert router.route(reuse=1, weight=1.0).strategy == "full"
+    assert router.route(reuse=1, budget=250).objective == Objective.BUDGET
+    with pytest.raises(UnreachableTargetError):
+        router.route(reuse=1, target_f1=0.99)
+    with pytest.raises(InvalidInputError, match="at most one"):
+        router.route(reuse=1, target_f1=0.5, weight=0.5)
+
+
+def test_contexts_that_are_asked_often_are_forecast_to_be_worth_preparing(frontier, ledger):
+    for index in range(60):
+        ledger.record(f"c{index}", queries=200)
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route(context_id="c0")
+    assert decision.strategy == "memory"
+    assert decision.reuse > 10
+    assert "query 201 of this context" in decision.note
+
+
+def test_every_routed_query_is_counted_and_a_dry_run_is_not(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    for _ in range(3):
+        router.route(context_id="a")
+    router.route(context_id="a", count=False)
+    router.route(context_id="a", reuse=5)
+    assert ledger.count("a") == 4
+
+
+def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
+    config = RouterConfig(target_f1=0.78, policy=OnlinePolicy.DETERMINISTIC)
+    router = Router(frontier, config, ledger=ledger)
+    chosen = [router.route(context_id="a").strategy for _ in range(11)]
+    # 1500 / (566 - 409) = 9.55 queries to break even.
+    assert chosen == ["tfidf"] * 9 + ["memory"] * 2
+
+
+def spent(prepare, query):
+    ledger = TokenLedger()
+    ledger.book(Stage.PREPARE, Role.COMPRESS_INPUT, prepare)
+    ledger.book(Stage.QUERY, Role.ANSWER_INPUT, query)
+    return ledger
+
+
+def test_settling_reports_expected_against_actual_and_sinks_stage_one(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route(context_id="a", reuse=100)
+    settled = router.settle(decision, spent(1600, 450), context_id="a")
+    assert (settled.expected_stage1, settled.actual_stage1) == (1500, 1600)
+    assert settled.ratio == pytest.approx(450 / 409)
+    following = router.route(context_id="a", reuse=1)
+    assert following.strategy == "memory"
+    assert following.sunk
+    assert following.stage1 == 0
+    router.settle(following, spent(0, 400), context_id="a")
+    assert router.totals == (1500 + 409 + 409, 1600 + 450 + 400)
+
+
+def test_settling_uses_the_prices_of_the_frontier(measured_frontier):
+    money = PriceVector("USD", ModelPrice(2.0, 8.0), prepare_factor=0.5)
+    router = Router(measured_frontier.priced(money), RouterConfig(weight=0.9))
+    settled = router.settle(router.route(reuse=10), spent(10, 3))
+    assert (settled.actual_stage1, settled.actual_stage2, settled.unit) == (10.0, 6.0, "USD")
+
+
+def test_settling_charges_cached_prompt_tokens_at_their_price(measured_frontier):
+    money = PriceVector("USD", ModelPrice(2.0, 8.0, cached_input=0.5))
+    router = Router(measured_frontier.priced(money), RouterConfig(weight=0.9))
+    settled = router.settle(router.route(reuse=10), spent(0, 10), cached_input=4)
+    assert settled.actual_stage2 == 6 * 2.0 + 4 * 0.5
+
+
+def test_more_cached_tokens_than_were_read_are_refused(frontier):
+    router = Router(frontier, RouterConfig(target_f1=0.78))
+    with pytest.raises(InvalidInputError, match="11 of 10"):
+        router.settle(router.route(reuse=10), spent(0, 10), cached_input=11)
+
+
+def test_a_stage_one_found_done_is_sunk_too(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route(context_id="a", reuse=100)
+    router.settle(decision, spent(0, 450), context_id="a", prepared=True)
+    assert router.route(context_id="a", reuse=1).strategy == "memory"
+
+
+def test_a_router_serves_many_threads(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+
+    def ask(_):
+        decision = router.route(context_id="a", reuse=1)
+        router.settle(decision, spent(0, 100), context_id="a")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(80)))
+    assert ledger.count("a") == 80
+    assert router.totals[1] == 8000
+
+
+def test_a_router_can_be_pickled(frontier, ledger):
+    router = pickle.loads(
+        pickle.dumps(Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger))
+    )
+    assert router.route(context_id="a", reuse=100).strategy == "memory"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"target_f1": 0.5, "weight": 0.5}, {"weight": 0.5, "policy": OnlinePolicy.RANDOMISED}],
+)
+def test_impossible_router_settings_are_refused(settings):
+    with pytest.raises(ConfigurationError):
+        RouterConfig(**settings)

@@ -1,0 +1,130 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.online import OnlinePolicy, decide_online
+from ecs_plugins.frontier.prices import read_prices
+from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts, simulate_deployment
+
+from .conftest import hand_points
+
+
+@pytest.fixture
+def counts():
+    rng = np.random.default_rng(42)
+    return np.where(rng.random(300) < 0.8, 1, rng.integers(20, 80, 300)).tolist()
+
+
+def by_name(results):
+    return {result.name: result for result in results}
+
+
+def test_the_offline_optimum_is_the_limit_at_the_target(counts):
+    results = simulate_deployment(EfficiencyFrontier(hand_points()), 0.78, counts)
+    assert results[0].name == "offline optimum"
+    for result in results:
+        if result.reaches_target:
+            assert result.over_optimum >= 1 - 1e-12
+        assert result.per_query == pytest.approx(result.total / sum(counts))
+
+
+def test_mixed_reuse_makes_every_fixed_strategy_dearer_than_routing(counts):
+    found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.78, counts))
+    online = found["router, N unknown, deterministic"]
+    assert online.over_optimum <= 2
+    assert online.total < found["always full"].total
+    assert online.total < found["always tfidf(depth=10)"].total
+
+
+def test_the_shortcut_equals_deciding_query_by_query(counts):
+    frontier = EfficiencyFrontier(hand_points())
+    results = by_name(simulate_deployment(frontier, 0.78, counts[:60]))
+    for policy in (OnlinePolicy.DETERMINISTIC, OnlinePolicy.RANDOMISED):
+        total = 0.0
+        for index, count in enumerate(counts[:60]):
+            ready = frozenset()
+            for seen in range(1, count + 1):
+                decision = decide_online(
+                    frontier,
+                    0.78,
+                    seen,
+                    context_id=f"context {index}",
+                    prepared=ready,
+                    policy=policy,
+                )
+                total += decision.point.effective(1, sunk=decision.point.key in ready)
+                ready |= {decision.point.key} if decision.point.stage1 else set()
+        assert results[f"router, N unknown, {policy}"].total == pytest.approx(total)
+
+
+def test_a_strategy_that_misses_the_target_is_marked():
+    found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.82, [1, 5]))
+    assert not found["always tfidf(depth=10)"].reaches_target
+    assert found["always full"].over_optimum == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("counts", [[], [3, 0]])
+def test_impossible_deployments_are_refused(counts):
+    with pytest.raises(InvalidInputError):
+        simulate_deployment(EfficiencyFrontier(hand_points()), 0.5, counts)
+
+
+@pytest.mark.parametrize("kind", REUSE_KINDS)
+def test_made_up_reuse_is_seeded_and_counts_every_context(kind):
+    counts = reuse_counts(kind, 400, mean=8)
+    assert counts == reuse_counts(kind, 400, mean=8)
+    assert len(counts) == 400
+    assert min(counts) >= 1
+    if kind in ("constant", "geometric", "bursty"):
+        assert 6 < np.mean(counts) < 12
+
+
+def test_unknown_reuse_is_refused():
+    with pytest.raises(InvalidInputError, match="kind"):
+        reuse_counts("daily", 5)
+
+
+LIST = {
+    "unit": "USD",
+    "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
+    "compressor": {"input": 0.1, "output": 0.4},
+    "prepare_factor": 0.5,
+}
+
+
+def test_a_price_list_is_per_million_tokens(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST))
+    prices = read_prices(path)
+    assert prices.answer.input == pytest.approx(0.75e-6)
+    assert prices.answer.cached_input == pytest.approx(0.075e-6)
+    assert prices.compressor.output == pytest.approx(0.4e-6)
+    assert (prices.scorer, prices.prepare_factor, prices.unit) == (0.0, 0.5, "USD")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"unit": None}, "needs"),
+        ({"answer": {"input": 1}}, "output"),
+        ({"answer": 3}, "must be an object"),
+        ({"anwser": {}}, "unknown field 'anwser'"),
+        ({"scorer": "free"}, "expected a number"),
+        ({"prepare_factor": -1}, "prepare_factor"),
+        ({"per_second": math.nan}, "per_second"),
+    ],
+)
+def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST | change))
+    with pytest.raises(ConfigurationError, match=message):
+        read_prices(path)
+
+
+def test_a_missing_price_list_is_a_storage_error(tmp_path):
+    with pytest.raises(StorageError):
+        read_prices(tmp_path / "none.json")

@@ -1,0 +1,276 @@
+import pytest
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.frontier.answering import Completion
+from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
+from ecs_plugins.frontier.strategies.base import Strategy, prepare_all
+from ecs_plugins.frontier.strategies.compression import MemoryCompression
+from ecs_plugins.frontier.strategies.plain import FullContext, Oracle
+from ecs_plugins.frontier.strategies.retrieval import (
+    RememberingEmbedder,
+    bm25,
+    dense,
+    tfidf,
+    tfidf_query,
+)
+from ecs_plugins.frontier.strategies.shaped import PassageScorer, ShapedPassages
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.tokens import Role, Stage
+
+CONTEXT = Context(
+    (
+        Document("The Ostrava bridge was built in 1910. It crosses a river.", "Bridges"),
+        Document("Maria Nowak paints ferries. She lives in Gdynia. Her cat is old.", "Painters"),
+        Document("Rye bread needs two days. The oven must be hot.", "Bread"),
+    )
+)
+
+
+class Notes:
+    """Writes numbered notes and remembers what it was asked."""
+
+    name = "notes"
+
+    def __init__(self):
+        self.prompts = []
+        self.limits = []
+
+    def complete(self, prompts, *, max_new_tokens):
+        self.prompts += prompts
+        self.limits.append(max_new_tokens)
+        return [Completion(f" note of {len(p)} ", len(p.split()), 4) for p in prompts]
+
+    def count_tokens(self, texts):
+        return [len(text.split()) for text in texts]
+
+
+def test_full_context_is_everything_and_shared():
+    strategy = FullContext()
+    built = strategy.build(strategy.prepare(CONTEXT), "any?")
+    assert built.text == CONTEXT.text
+    assert built.text.startswith("Bridges: The Ostrava bridge")
+    assert built.shared
+
+
+@pytest.mark.parametrize("make", [tfidf_query, bm25])
+def test_query_aware_retrieval_finds_the_sentence_with_its_title(make):
+    strategy = make(1)
+    built = strategy.build(strategy.prepare(CONTEXT), "Who paints ferries?")
+    assert built.text == "Painters: Maria Nowak paints ferries."
+    assert not built.shared
+    assert strategy.config == {"depth": 1}
+
+
+def test_kept_sentences_stay_in_order_and_share_one_title():
+    strategy = bm25(3)
+    built = strategy.build(strategy.prepare(CONTEXT), "hot oven, Maria Nowak in Gdynia ferries")
+    assert built.text == (
+        "Painters: Maria Nowak paints ferries. She lives in Gdynia.\n\nBread: The oven must be hot."
+    )
+
+
+def test_vanilla_tfidf_ignores_the_question_and_is_shared():
+    strategy = tfidf(2)
+    prepared = strategy.prepare(CONTEXT)
+    one, other = (strategy.build(prepared, q) for q in ("bread?", "ferries?"))
+    assert one.text == other.text
+    assert one.shared
+
+
+def test_a_depth_beyond_the_context_keeps_everything():
+    strategy = bm25(99)
+    text = strategy.build(strategy.prepare(CONTEXT), "bread").text
+    assert "The oven must be hot." in text
+    assert "It crosses a river." in text
+
+
+def test_dense_retrieval_keeps_whole_documents_and_embeds_them_once():
+    calls = []
+
+    class Counting(FakeEmbedder):
+        def embed_documents(self, texts):
+            calls.extend(texts)
+            return super().embed_documents(texts)
+
+    embedder = RememberingEmbedder(Counting())
+    question = "Rye bread two days oven"
+    texts = [
+        s.build(s.prepare(CONTEXT), question).text for s in (dense(1, embedder), dense(2, embedder))
+    ]
+    assert texts[0] == "Bread: Rye bread needs two days. The oven must be hot."
+    assert len(texts[1]) > len(texts[0])
+    assert len(calls) == 3
+
+
+def test_a_remembering_embedder_equals_the_one_behind_it():
+    plain, texts = FakeEmbedder(), ["a b", "c d", "a b", "e"]
+    small = RememberingEmbedder(plain, capacity=1)
+    for _ in range(2):
+        assert (small.embed_documents(texts) == plain.embed_documents(texts)).all()
+
+
+def test_compression_books_stage_one_and_shares_its_notes():
+    model = Notes()
+    strategy = MemoryCompression(model, 0.25)
+    prepared = strategy.prepare(CONTEXT)
+    read = prepared.ledger.total(Stage.PREPARE, Role.COMPRESS_INPUT)
+    assert read == len(model.prompts[0].split())
+    assert prepared.ledger.total(Stage.PREPARE, Role.COMPRESS_OUTPUT) == 4
+    assert CONTEXT.text in model.prompts[0]
+    built = strategy.build(prepared, "anything")
+    assert built.text == prepared.text
+    assert built.shared
+    assert built.ledger.total() == 0
+
+
+def test_a_cached_compression_is_not_written_again_and_reports_its_cost(tmp_path):
+    first = MemoryCompression(Notes(), 0.25, cache_dir=tmp_path).prepare(CONTEXT)
+    model = Notes()
+    again = MemoryCompression(model, 0.25, cache_dir=tmp_path).prepare(CONTEXT)
+    assert model.prompts == []
+    assert again.reused
+    assert not first.reused
+    assert (again.text, again.ledger, again.seconds) == (first.text, first.ledger, first.seconds)
+
+
+@pytest.mark.parametrize("change", ["ratio", "model", "prompt", "content"])
+def test_the_cache_tells_configurations_models_prompts_and_contents_apart(tmp_path, change):
+    MemoryCompression(Notes(), 0.25, cache_dir=tmp_path).prepare(CONTEXT)
+    model, ratio, context, options = Notes(), 0.25, CONTEXT, {}
+    if change == "ratio":
+        ratio = 0.5
+    elif change == "model":
+        model.name = "other"
+    elif change == "prompt":
+        options = {"prompt": "{documents} in {words}"}
+    else:
+        context = Context.of(["another text"])
+    MemoryCompression(model, ratio, cache_dir=tmp_path, **options).prepare(context)
+    assert len(model.prompts) == 1
+
+
+def test_a_damaged_cache_entry_is_written_again(tmp_path):
+    MemoryCompression(Notes(), 0.25, cache_dir=tmp_path).prepare(CONTEXT)
+    (entry,) = tmp_path.glob("*/*.json")
+    entry.write_text(entry.read_text()[:20])
+    model = Notes()
+    prepared = MemoryCompression(model, 0.25, cache_dir=tmp_path).prepare(CONTEXT)
+    assert len(model.prompts) == 1
+    assert not prepared.reused
+
+
+def test_a_cache_that_cannot_be_written_is_a_storage_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        MemoryCompression(Notes(), 0.25, cache_dir=tmp_path / "file").prepare(CONTEXT)
+
+
+def test_long_contexts_are_compressed_piece_by_piece_in_order():
+    model = Notes()
+    sentences = [f"Sentence number {k} says that {k} follows {k - 1}." for k in range(40)]
+    context = Context.of([" ".join(sentences)])
+    prepared = MemoryCompression(model, 0.5, chunk_tokens=100).prepare(context)
+    assert len(model.prompts) > 2
+    assert prepared.text.count("note of") == len(model.prompts)
+    for sentence in sentences:
+        assert sum(sentence in prompt for prompt in model.prompts) == 1
+
+
+def test_one_context_of_many_questions_is_compressed_once():
+    model = Notes()
+    other = Context.of(["Another context."])
+    strategy = MemoryCompression(model, 0.25)
+    prepared = prepare_all(strategy, [CONTEXT, other, CONTEXT])
+    assert len(model.prompts) == 2
+    assert [p.context.id for p in prepared] == [CONTEXT.id, other.id, CONTEXT.id]
+
+
+def test_braces_in_documents_are_plain_text():
+    model = Notes()
+    MemoryCompression(model, 0.5).prepare(Context.of(["a {documents} and {words} b"]))
+    assert "a {documents} and {words} b" in model.prompts[0]
+
+
+@pytest.mark.parametrize("ratio", [0, 1, -0.5, 2])
+def test_impossible_ratios_are_refused(ratio):
+    with pytest.raises(ConfigurationError, match="ratio"):
+        MemoryCompression(Notes(), ratio)
+
+
+@pytest.mark.parametrize("make", [tfidf, bm25, lambda d: dense(d, FakeEmbedder())])
+def test_impossible_depths_are_refused(make):
+    with pytest.raises(ConfigurationError, match="depth"):
+        make(0)
+
+
+def scorer():
+    model = FakeLanguageModel(replies=lambda prompt: "Gdynia")
+    config = ShapingConfig(signal="query_likelihood", ranker=None)
+    return model, PassageScorer(model, config)
+
+
+def test_ecs_keeps_the_passage_that_helps_and_books_the_scorer():
+    _, shared = scorer()
+    strategy = ShapedPassages(shared, 1)
+    built = strategy.build(strategy.prepare(CONTEXT), "Maria Nowak paints ferries")
+    assert built.text.startswith("Painters:")
+    assert built.ledger.total(Stage.QUERY, Role.SCORER) > 0
+    assert built.ledger.total(Stage.PREPARE) == 0
+
+
+def test_depths_share_one_scoring_and_each_reports_it_in_full():
+    model, shared = scorer()
+    built = [
+        s.build(s.prepare(CONTEXT), "ferries") for s in (ShapedPassages(shared, d) for d in (1, 2))
+    ]
+    scored = len(model.requests)
+    assert built[0].ledger == built[1].ledger
+    assert built[0].seconds == pytest.approx(built[1].seconds, rel=0.5)
+    ShapedPassages(shared, 1).build(ShapedPassages(shared, 1).prepare(CONTEXT), "ferries")
+    assert len(model.requests) == scored
+
+
+def test_ecs_after_compression_shapes_the_notes_and_keeps_stage_one():
+    class Wordy(Notes):
+        def complete(self, prompts, *, max_new_tokens):
+            text = "Maria Nowak paints ferries. Bread needs two days. Bridges cross rivers."
+            return [Completion(text, 50, 12) for _ in prompts]
+
+    _, shared = scorer()
+    strategy = ShapedPassages(shared, 1, after=MemoryCompression(Wordy(), 0.3))
+    assert strategy.name == "memory_compression+ecs"
+    assert strategy.config == {"ratio": 0.3, "depth": 1, "signal": "query_likelihood"}
+    prepared = strategy.prepare(CONTEXT)
+    assert prepared.ledger.total(Stage.PREPARE) == 62
+    built = strategy.build(prepared, "Maria Nowak ferries")
+    assert built.text == "Maria Nowak paints ferries."
+    assert not built.shared
+
+
+def test_the_oracle_keeps_the_supporting_documents_and_is_not_routable():
+    question = CalibrationQuestion("q", "Where does Maria live?", ("Gdynia",), CONTEXT, (1,))
+    oracle = Oracle([question])
+    assert not oracle.routable
+    built = oracle.build(oracle.prepare(CONTEXT), question.question)
+    assert built.text == CONTEXT.documents[1].titled
+    assert oracle.build(oracle.prepare(CONTEXT), "unknown").text == CONTEXT.text
+
+
+def test_an_oracle_needs_supporting_documents():
+    with pytest.raises(InvalidInputError, match="supporting"):
+        Oracle([CalibrationQuestion("q", "a?", ("b",), CONTEXT)])
+
+
+def test_every_shipped_strategy_is_a_strategy():
+    _, shared = scorer()
+    for strategy in (
+        FullContext(),
+        tfidf(1),
+        bm25(1),
+        dense(1, FakeEmbedder()),
+        MemoryCompression(Notes(), 0.5),
+        ShapedPassages(shared, 1),
+    ):
+        assert isinstance(strategy, Strategy)

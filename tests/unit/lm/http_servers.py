@@ -1,0 +1,207 @@
+"""A real HTTP server on loopback that speaks SGLang and vLLM, with a real model behind it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import torch
+
+_WORK = ("/generate", "/v1/completions")
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Serves one model; ``faults`` are used up by the next requests for work."""
+
+    daemon_threads = True
+
+    def __init__(self, model, tokenizer, *, key=None, window=200, name="served") -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.model, self.tokenizer, self.key = model, tokenizer, key
+        self.window, self.model_name = window, name
+        self.faults = deque()
+        self.requests = []
+        self.busy = self.most_busy = 0
+        self.lock, self.counting = threading.Lock(), threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    @property
+    def worked(self):
+        """Bodies of the requests for work that carry token ids."""
+        return [b for p, b in self.requests if p in _WORK and ("input_ids" in b or "prompt" in b)]
+
+    def logprobs(self, ids):
+        with self.lock, torch.inference_mode():
+            logits = self.model(input_ids=torch.tensor([ids])).logits[0, :-1].float()
+        rows = torch.log_softmax(logits, dim=-1)
+        return [None, *rows.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()]
+
+    def written(self, ids, number, stop):
+        new = []
+        while len(new) < number:
+            with self.lock, torch.inference_mode():
+                logits = self.model(input_ids=torch.tensor([[*ids, *new]])).logits[0, -1]
+            token = int(logits.argmax())
+            if token == self.tokenizer.eos_token_id:
+                return self._text(new), len(new), "stop"
+            new.append(token)
+            text = self._text(new)
+            for mark in stop:
+                if mark in text:
+                    return text.partition(mark)[0], len(new), "stop"
+        return self._text(new), number, "length"
+
+    def _text(self, ids):
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+    def handle_error(self, request, client_address) -> None:
+        """A client that went away is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ModelServer
+
+    def log_message(self, *args) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.answer({})
+
+    def do_POST(self) -> None:
+        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def answer(self, body) -> None:
+        server = self.server
+        server.requests.append((self.path, body))
+        if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
+            return self.reply({"error": "who are you"}, status=401)
+        work = self.path in _WORK and "text" not in body
+        fault = server.faults.popleft() if work and server.faults else {}
+        if fault.get("hang"):
+            time.sleep(fault["hang"])
+        if fault.get("drop"):
+            self.close_connection = True
+            return None
+        if "status" in fault:
+            return self.reply({"error": {"message": "fault"}}, **fault)
+        with server.counting:
+            server.busy += 1
+            server.most_busy = max(server.busy, server.most_busy)
+        try:
+            made = getattr(self, ROUTES.get(self.path, "missing"))(body)
+        finally:
+            with server.counting:
+                server.busy -= 1
+        if made is None:
+            return self.reply({"error": "no such path"}, status=404)
+        if "edit" in fault:
+            fault["edit"](made)
+        return self.reply(made, **fault)
+
+    def reply(self, made, *, status=200, truncate=False, headers=None, drip=0.0, **_) -> None:
+        data = json.dumps(made).encode()
+        if truncate:
+            data = data[: len(data) // 2]
+        self.send_response(status)
+        for key, value in (headers or {}).items():
+            self.send_header(key, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        step = 20 if drip else len(data)
+        for at in range(0, len(data), step):
+            self.wfile.write(data[at : at + step])
+            time.sleep(drip)
+
+    def missing(self, body) -> None:
+        return None
+
+    def health(self, body):
+        return {}
+
+    def models(self, body):
+        return {"object": "list", "data": [self.entry()]}
+
+    def entry(self):
+        return {"id": self.server.model_name, "max_model_len": self.server.window}
+
+    def tokenize(self, body):
+        ids = self.server.tokenizer.encode(body["prompt"])
+        return {"count": len(ids), "max_model_len": self.server.window, "tokens": ids}
+
+    def server_info(self, body):
+        return {"context_length": None, "max_req_input_len": self.server.window - 6}
+
+    def generate(self, body):
+        server, sampling = self.server, body["sampling_params"]
+        ids = body.get("input_ids") or server.tokenizer.encode(body["text"])
+        text, number, reason = server.written(
+            ids, sampling["max_new_tokens"], sampling.get("stop", [])
+        )
+        meta = {
+            "id": "1",
+            "prompt_tokens": len(ids),
+            "completion_tokens": number,
+            "cached_tokens": 0,
+            "finish_reason": {"type": reason},
+        }
+        if body.get("return_logprob"):
+            start = body["logprob_start_len"]
+            values = server.logprobs(ids)
+            meta["cached_tokens"] = start
+            meta["input_token_logprobs"] = [
+                [None if n == start else values[n], ids[n], None] for n in range(start, len(ids))
+            ]
+            meta["output_token_logprobs"] = []
+        return {"text": text, "meta_info": meta}
+
+    def completions(self, body):
+        server, ids = self.server, body["prompt"]
+        assert body["max_tokens"] >= 1
+        if body["model"] != server.model_name or len(ids) + body["max_tokens"] > server.window:
+            return None
+        text, number, reason = server.written(ids, body["max_tokens"], body.get("stop", []))
+        choice = {"index": 0, "text": text, "finish_reason": reason, "prompt_logprobs": None}
+        if body.get("prompt_logprobs") is not None:
+            choice["prompt_logprobs"] = [
+                value and {str(i): {"logprob": value, "rank": 1, "decoded_token": "?"}}
+                for i, value in zip(ids, server.logprobs(ids), strict=True)
+            ]
+        usage = {"prompt_tokens": len(ids), "completion_tokens": number}
+        return {"object": "text_completion", "choices": [choice], "usage": usage}
+
+
+ROUTES = {
+    "/health": "health",
+    "/v1/models": "models",
+    "/tokenize": "tokenize",
+    "/server_info": "server_info",
+    "/generate": "generate",
+    "/v1/completions": "completions",
+}
+
+
+@contextmanager
+def serving(*arguments, **options):
+    """A running server."""
+    server = ModelServer(*arguments, **options)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+        # A thread that computes while the interpreter ends would abort the process.
+        until = time.monotonic() + 30
+        while server.busy and time.monotonic() < until:
+            time.sleep(0.01)

@@ -1,0 +1,527 @@
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from http_servers import serving
+from tiny_models import model, tokenizer
+
+from ecs_plugins._async import run_sync
+from ecs_plugins.errors import (
+    ConfigurationError,
+    InvalidInputError,
+    MissingExtraError,
+    ModelError,
+    ModelNotFoundError,
+    ModelTimeoutError,
+    ScoringError,
+)
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
+from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.remote import RemoteLM, RemoteOptions
+from ecs_plugins.lm.remote.ring import Ring, prompt_key
+
+pytestmark = pytest.mark.timeout(60)
+
+KINDS = ("sglang", "vllm")
+QUICK = RemoteOptions(
+    deadline_s=20, request_timeout_s=5, connect_timeout_s=1, backoff_s=0.01, max_backoff_s=0.05
+)
+LONG = "Ann moved to Paris in the spring and kept a small garden there. " * 3
+
+
+def asked(
+    prefix="Ann lives in", passages=(" Paris is big.", " Bob sells bread.", " Paris is big.")
+):
+    question = Segment(" Question: Where does Ann live?", scored=True)
+    return ScoreRequest(
+        (Segment(prefix),),
+        ((), *((Segment(p),) for p in passages)),
+        (
+            (question, Segment(" Answer:"), Segment(" in Paris", scored=True)),
+            (question, Segment(" Answer:"), Segment(" in Rome", scored=True)),
+        ),
+    )
+
+
+def flat(results):
+    return np.concatenate([s.logprobs for r in results for row in r.scores for m in row for s in m])
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return model("llama"), tokenizer("byte_level")
+
+
+@pytest.fixture(scope="module")
+def local(pair):
+    return LocalLM(*pair)
+
+
+@pytest.fixture
+def server(pair):
+    with serving(*pair) as running:
+        yield running
+
+
+def remote(*servers, kind="sglang", options=QUICK, **more):
+    more.setdefault("tokenizer", tokenizer("byte_level"))
+    return RemoteLM(
+        [s if isinstance(s, str) else s.url for s in servers], server=kind, options=options, **more
+    )
+
+
+@pytest.fixture(params=KINDS)
+def lm(request, server):
+    made = remote(server, kind=request.param).warmup()
+    server.requests.clear()
+    yield made
+    made.close()
+
+
+# Right numbers.
+
+
+@pytest.mark.parametrize("family", ["byte_level", "sentencepiece"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_the_local_model(pair, kind, family) -> None:
+    own = tokenizer(family)
+    with serving(pair[0], own) as server:
+        requests = [asked(), asked(LONG, (" Rome.",)), asked("")]
+        wanted = LocalLM(pair[0], own).score(requests)
+        got = remote(server, kind=kind, tokenizer=own).score(requests)
+    np.testing.assert_allclose(flat(got), flat(wanted), atol=1e-4)
+    assert [r.candidate_tokens for r in got] == [r.candidate_tokens for r in wanted]
+
+
+def test_it_is_a_language_model(lm, local) -> None:
+    assert isinstance(lm, LanguageModel)
+    assert lm.name == "served"
+    assert lm.layout == local.layout
+    assert lm.count_tokens(["Ann lives", ""]) == local.count_tokens(["Ann lives", ""])
+    chat = [{"role": "user", "content": "Hi"}]
+    assert lm.render_chat(chat) == local.render_chat(chat)
+
+
+def test_generation_is_that_of_the_local_model(lm, local) -> None:
+    prompts = [(Segment("Ann lives in"),), (Segment("Bob sells bread, cheese and"),)]
+    options = {"max_new_tokens": 6}
+    wanted, got = local.generate(prompts, **options), lm.generate(prompts, **options)
+    assert [g.text for g in got] == [g.text for g in wanted]
+    assert [g.prompt_tokens for g in got] == [g.prompt_tokens for g in wanted]
+    assert {g.finish_reason for g in got} <= {"length", "stop"}
+
+
+def test_sampling_options_reach_the_server(lm, server) -> None:
+    lm.generate(
+        [(Segment("Ann"),)], max_new_tokens=2, temperature=0.7, top_p=0.9, seed=7, stop=["x"]
+    )
+    (body,) = server.worked
+    sent = body.get("sampling_params", body)
+    assert (sent["temperature"], sent["top_p"], sent["stop"]) == (0.7, 0.9, ["x"])
+    assert sent.get("seed", sent.get("sampling_seed")) == 7
+
+
+def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
+    (result,) = lm.score([asked()])
+    assert len(server.worked) == 3 * 2
+    assert result.computed_tokens > 0
+    assert (
+        flat([result]).shape
+        == flat(LocalLM(model("llama"), tokenizer("byte_level")).score([asked()])).shape
+    )
+
+
+def test_sglang_is_asked_one_token_early_and_for_no_more(pair, server, local) -> None:
+    lm = remote(server)
+    request = ScoreRequest((Segment("Ann lives in"),), ((),), ((Segment(" Paris", scored=True),),))
+    lm.score([request])
+    (body,) = server.worked
+    assert body["logprob_start_len"] == local.count_tokens(["Ann lives in"])[0] - 1
+    assert body["sampling_params"]["max_new_tokens"] == 0
+
+
+def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> None:
+    lm = remote(server).warmup()
+    server.faults.append({"hang": 0.3})
+    lm.score([asked(LONG)])
+    first, second = server.worked[:2]
+    assert len(server.worked) == 6
+    assert server.faults == type(server.faults)()
+    assert first["input_ids"][:64] == second["input_ids"][:64]
+
+
+def test_no_more_requests_at_once_than_allowed(server) -> None:
+    lm = remote(server, options=RemoteOptions(max_parallel=3))
+    passages = tuple(f" Line {n}." for n in range(30))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: lm.score([asked(f"Ann {n}", passages)]), range(4)))
+    assert 1 <= server.most_busy <= 3
+
+
+def test_candidates_beyond_the_window_are_unscored(lm) -> None:
+    (result,) = lm.score([asked(passages=(LONG * 3, " Rome."))])
+    assert list(result.unscored) == [1]
+    assert "window" in result.unscored[1]
+    assert np.isnan(result.scores[1][0][0].logprobs).all()
+    assert np.isfinite(result.scores[2][0][0].logprobs).all()
+
+
+def test_what_does_not_fit_the_window_is_refused_before_anything_is_sent(lm, server) -> None:
+    with pytest.raises(InvalidInputError, match="window"):
+        lm.score([asked(LONG * 3)])
+    with pytest.raises(InvalidInputError, match="window"):
+        lm.generate([(Segment("Ann"),)], max_new_tokens=500)
+    assert server.worked == []
+
+
+def test_untrusted_text_cannot_send_control_tokens(lm, server, pair) -> None:
+    lm.score([asked(passages=(" <|im_end|>",))])
+    control = pair[1].convert_tokens_to_ids("<|im_end|>")
+    assert all(control not in (b.get("input_ids") or b["prompt"]) for b in server.worked)
+
+
+# Faults.
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 500},
+        {"status": 503, "headers": {"Retry-After": "0.05"}},
+        {"status": 429, "headers": {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}},
+        {"truncate": True},
+        {"drop": True},
+    ],
+    ids=lambda fault: next(f"{k}-{v}" for k, v in fault.items()),
+)
+def test_a_passing_fault_is_tried_again(lm, server, local, fault) -> None:
+    server.faults.extend([fault, fault])
+    np.testing.assert_allclose(flat(lm.score([asked()])), flat(local.score([asked()])), atol=1e-4)
+    assert not server.faults
+
+
+def test_retry_after_is_honoured(server) -> None:
+    lm = remote(server).warmup()
+    server.faults.append({"status": 429, "headers": {"Retry-After": "0.4"}})
+    start = time.monotonic()
+    lm.score([ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))])
+    assert time.monotonic() - start >= 0.4
+
+
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for(server) -> None:
+    lm = remote(server).warmup()
+    server.faults.append({"status": 429, "headers": {"Retry-After": "3600"}})
+    with pytest.raises(ModelTimeoutError):
+        lm.score([asked()])
+
+
+def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(lm, server) -> None:
+    server.faults.extend([{"status": 500}] * 500)
+    with pytest.raises(ModelError, match=r"5 tries.*HTTP 500"):
+        lm.score([asked()])
+
+
+@pytest.mark.parametrize("fault", [{"hang": 3.0}, {"drip": 0.2}], ids=["hang", "drip"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, kind, fault) -> None:
+    lm = remote(server, kind=kind, options=RemoteOptions(deadline_s=0.5, backoff_s=0.01)).warmup()
+    server.faults.extend([fault] * 50)
+    start = time.monotonic()
+    with pytest.raises(ModelTimeoutError, match="deadline_s"):
+        lm.score([asked()])
+    assert time.monotonic() - start < 20
+
+
+def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
+    lm = remote(server, options=RemoteOptions(request_timeout_s=0.5, backoff_s=0.01)).warmup()
+    server.faults.append({"hang": 2.0})
+    request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
+    np.testing.assert_allclose(flat(lm.score([request])), flat(local.score([request])), atol=1e-4)
+
+
+def entries(answer):
+    if "choices" in answer:
+        return answer["choices"][0]["prompt_logprobs"]
+    return answer["meta_info"]["input_token_logprobs"]
+
+
+def shorten(answer):
+    entries(answer).pop()
+
+
+def replace_last(value):
+    def edit(answer):
+        last = entries(answer)[-1]
+        if isinstance(last, dict):
+            next(iter(last.values()))["logprob"] = value
+        else:
+            last[0] = value
+
+    return edit
+
+
+def other_token(answer):
+    last = entries(answer)[-1]
+    if isinstance(last, dict):
+        last["99999"] = last.pop(next(iter(last)))
+    else:
+        last[1] = 99999
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (shorten, "log-probabilities for"),
+        (replace_last(float("nan")), "NaN"),
+        (replace_last(None), "NaN"),
+        (other_token, "changes prompts"),
+    ],
+    ids=["wrong-length", "nan", "null", "other-token"],
+)
+def test_numbers_that_cannot_be_trusted_are_a_scoring_error(lm, server, edit, message) -> None:
+    server.faults.append({"edit": edit})
+    with pytest.raises(ScoringError, match=message):
+        lm.score([asked()])
+
+
+@pytest.mark.parametrize("edit", [dict.clear, lambda a: a.update(choices=[], meta_info=None)])
+def test_an_answer_of_another_form_says_so(lm, server, edit) -> None:
+    server.faults.append({"edit": edit})
+    with pytest.raises(ModelError, match="not of the form"):
+        lm.score([asked()])
+
+
+def test_a_request_that_is_refused_is_not_tried_again(lm, server) -> None:
+    server.faults.extend([{"status": 400}] * 6)
+    with pytest.raises(ModelError, match="HTTP 400"):
+        lm.score([ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))])
+    assert len(server.faults) == 5
+
+
+# Whom it talks to.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_with_another_tokenizer_is_refused(pair, kind) -> None:
+    with serving(pair[0], tokenizer("sentencepiece")) as other:
+        with pytest.raises(ConfigurationError, match="tokenizer of the served model"):
+            remote(other, kind=kind).score([asked()])
+        assert other.worked == []
+
+
+def test_a_dead_replica_is_passed_over(server, local) -> None:
+    lm = remote("http://127.0.0.1:9", server)
+    requests = [asked(f"Ann {n}") for n in range(8)]
+    np.testing.assert_allclose(flat(lm.score(requests)), flat(local.score(requests)), atol=1e-4)
+    assert lm.health() == {"http://127.0.0.1:9": False, server.url: True}
+
+
+def test_a_replica_that_dies_is_replaced_by_another(pair, local) -> None:
+    requests = [asked(f"Ann {n}") for n in range(8)]
+    with serving(*pair) as stays:
+        with serving(*pair) as leaves:
+            lm = remote(stays, leaves)
+            lm.score(requests)
+            assert stays.worked
+            assert leaves.worked
+        np.testing.assert_allclose(flat(lm.score(requests)), flat(local.score(requests)), atol=1e-4)
+
+
+def test_no_server_at_all_is_a_model_error_that_names_them() -> None:
+    with pytest.raises(ModelError, match=r"127\.0\.0\.1:9.*reachable"):
+        remote("http://127.0.0.1:9").score([asked()])
+
+
+def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
+    with serving(*pair) as one, serving(*pair) as two:
+        lm = remote(one, two)
+        for start in "ABCDEF":
+            before = len(one.worked), len(two.worked)
+            lm.score([asked(start + LONG)])
+            assert sorted((len(one.worked) - before[0], len(two.worked) - before[1])) == [0, 6]
+
+
+def test_a_replica_that_leaves_moves_only_its_own_prompts() -> None:
+    names = [f"http://gpu-{n}" for n in range(5)]
+    keys = [prompt_key((n, n + 1), (n,)) for n in range(2000)]
+    full, fewer = Ring(names), Ring(names[:4])
+    first = [full.order(key)[0] for key in keys]
+    moved = [fewer.order(k)[0] != owner for k, owner in zip(keys, first, strict=True)]
+    assert all(owner == 4 for owner, gone in zip(first, moved, strict=True) if gone)
+    assert min(np.bincount(first)) > 200
+    assert all(sorted(full.order(key)) == list(range(5)) for key in keys[:50])
+
+
+def test_the_api_key_is_sent_and_not_shown(pair) -> None:
+    with serving(*pair, key="secret") as server:
+        assert remote(server, api_key="secret").score([asked()])
+        with pytest.raises(ConfigurationError, match="API key"):
+            remote(server).score([asked()])
+    assert "secret" not in repr(remote(server, api_key="secret"))
+
+
+def test_the_environments_proxy_is_not_used(server, monkeypatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    assert remote(server).score([asked()])
+
+
+def test_the_wrong_kind_of_server_says_so(server, monkeypatch) -> None:
+    monkeypatch.setattr("http_servers.ROUTES", {"/v1/models": "models"})
+    with pytest.raises(ConfigurationError, match="kind of server"):
+        remote(server, kind="vllm").score([asked()])
+
+
+def test_a_model_that_is_not_served_is_refused(server) -> None:
+    with pytest.raises(ConfigurationError, match="does not serve 'other'"):
+        remote(server, model="other").warmup()
+
+
+def test_the_window_is_the_servers_or_shorter(server) -> None:
+    assert remote(server).max_tokens == server.window - 7
+    assert remote(server, kind="vllm").max_tokens == server.window - 1
+    assert remote(server, max_tokens=50).max_tokens == 50
+    server.window = 0
+    with pytest.raises(ConfigurationError, match="max_tokens="):
+        remote(server, kind="vllm").warmup()
+
+
+# As an object.
+
+
+def test_it_pickles_as_its_configuration(server, local) -> None:
+    lm = remote(server, max_tokens=150).warmup()
+    again = pickle.loads(pickle.dumps(lm))
+    assert again.max_tokens == 150
+    np.testing.assert_allclose(
+        flat(again.score([asked()])), flat(local.score([asked()])), atol=1e-4
+    )
+
+
+def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> None:
+    lm = remote(server).warmup()
+    server.faults.extend([{"hang": 0.5}] * 6)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(lm.score, [asked()])
+        while not server.worked:
+            time.sleep(0.01)
+        lm.close()
+        with contextlib.suppress(ModelError):
+            call.result(20)
+    assert lm.score([asked()])
+
+
+async def test_a_cancelled_task_sends_nothing_more(server) -> None:
+    lm = remote(server, options=RemoteOptions(max_parallel=1)).warmup()
+    server.faults.extend([{"hang": 0.2}] * 100)
+    task = asyncio.create_task(
+        run_sync(lm.score, [asked(passages=tuple(f" {n}." for n in range(40)))])
+    )
+    while not server.worked:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0.6)
+    sent = len(server.worked)
+    assert sent < 10
+    await asyncio.sleep(0.4)
+    assert len(server.worked) == sent
+
+
+def test_many_threads_share_it(lm, local) -> None:
+    requests = [asked(f"Ann {n}") for n in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda r: lm.score([r])[0], requests))
+    np.testing.assert_allclose(flat(results), flat(local.score(requests)), atol=1e-4)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_opens_its_own_connections(server) -> None:
+    lm = remote(server)
+    before = flat(lm.score([asked()]))
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        same = np.allclose(flat(lm.score([asked()])), before, atol=1e-4)
+        os._exit(0 if same else 7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    np.testing.assert_allclose(flat(lm.score([asked()])), before, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("urls", "options"),
+    [
+        ([], {}),
+        (["gpu-1:30000"], {}),
+        (["ftp://gpu"], {}),
+        (["http://gpu", "http://gpu/"], {}),
+        ("http://gpu", {"server": "tgi"}),
+        ("http://gpu", {"max_tokens": 0}),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options) -> None:
+    with pytest.raises(ConfigurationError):
+        RemoteLM(urls, tokenizer="nowhere", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_parallel": 0},
+        {"max_retries": -1},
+        {"deadline_s": 0},
+        {"request_timeout_s": 0},
+        {"backoff_s": 5, "max_backoff_s": 1},
+        {"ca_file": "/no/such/file.pem"},
+    ],
+)
+def test_limits_out_of_range_are_refused(options) -> None:
+    with pytest.raises(ConfigurationError):
+        RemoteOptions(**options)
+
+
+def test_a_tokenizer_that_is_not_here_says_so(server, tmp_path) -> None:
+    with pytest.raises(ModelNotFoundError, match="tokenizer"):
+        remote(server, tokenizer=tmp_path / "none").warmup()
+
+
+def test_without_httpx_the_error_names_the_extra() -> None:
+    code = """
+import sys
+sys.modules["httpx"] = None
+from ecs_plugins.lm.remote import RemoteLM
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert MissingExtraError.__name__ in done.stderr
+    assert "ecs-plugins[remote]" in done.stderr
+
+
+@pytest.mark.model
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bundled_model_behind_a_server_scores_as_in_process(bundled_lm, kind) -> None:
+    runtime = bundled_lm._load()
+    with serving(runtime.engine.runner.model, runtime.tokenizer, window=500) as server:
+        patient = RemoteOptions(deadline_s=200, request_timeout_s=200, max_parallel=2)
+        lm = remote(server, kind=kind, tokenizer=runtime.tokenizer, options=patient)
+        got = lm.score([asked()])
+    np.testing.assert_allclose(flat(got), flat(bundled_lm.score([asked()])), atol=1e-4)
+
+
+def test_no_threads_are_left_behind_by_connections_that_fail() -> None:
+    before = threading.active_count()
+    for _ in range(3):
+        with pytest.raises(ModelError):
+            remote("http://127.0.0.1:9", options=RemoteOptions(max_retries=0)).warmup()
+    assert threading.active_count() <= before

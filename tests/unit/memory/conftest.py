@@ -1,0 +1,33 @@
+"""Fixtures of the memory tests."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.memory import EntropicMemory
+
+Opener = Callable[..., EntropicMemory]
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def open_memory(db: Path) -> Iterator[Opener]:
+    """Opens the test's file with a fake embedder; closes what is left open."""
+    opened: list[EntropicMemory] = []
+
+    def open_(**options) -> EntropicMemory:
+        options.setdefault("embedder", FakeEmbedder(32))
+        options.setdefault("path", db)
+        memory = EntropicMemory.open(options.pop("path"), **options)
+        opened.append(memory)
+        return memory
+
+    yield open_
+    for memory in opened:
+        memory.close()

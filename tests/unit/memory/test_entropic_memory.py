@@ -1,0 +1,456 @@
+import asyncio
+import multiprocessing
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, NewMessage, StoreConfig
+
+MANUAL = StoreConfig(sleep="manual")
+
+
+def texts(found) -> list[str]:
+    return [item.text for item in found]
+
+
+def test_what_was_added_is_recalled_after_a_restart(open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    memory.close()
+    assert texts(open_memory().recall("the boat is blue")) == ["the boat is blue"]
+
+
+def test_a_recollection_accounts_for_itself(open_memory):
+    memory = open_memory()
+    ids = memory.add(["the boat is blue", "the boat is blue"], metadata={"topic": "boat"})
+    found = memory.recall("the boat is blue")[0]
+    assert found.score == pytest.approx(1.0)
+    assert found.tier == "hot"
+    assert found.support == 2
+    assert list(found.provenance) == ids
+    assert found.metadata == {"topic": "boat"}
+    assert "support 2" in found.why
+
+
+def test_messages_come_in_every_form(open_memory):
+    memory = open_memory()
+    memory.add(
+        [
+            "plain",
+            {"role": "assistant", "content": "as a mapping", "metadata": {"a": 1}},
+            NewMessage("as a value", writer="agent 7", label="yes"),
+        ],
+        role="tool",
+    )
+    said = [(m.text, m.role, m.writer, m.label) for m in memory.messages()]
+    assert said == [
+        ("plain", "tool", None, None),
+        ("as a mapping", "assistant", None, None),
+        ("as a value", "user", "agent 7", "yes"),
+    ]
+    assert [m.step for m in memory.messages()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "  ", {"content": ""}, {"text": "a", "oops": 1}, 7, "\ud800", NewMessage]
+)
+def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(open_memory, bad):
+    memory = open_memory()
+    with pytest.raises(InvalidInputError):
+        memory.add(["fine", bad])
+    assert memory.messages() == []
+
+
+@pytest.mark.parametrize("metadata", [{"x": object()}, {"x": float("nan")}, ["x"]])
+def test_metadata_that_is_not_json_is_refused(open_memory, metadata):
+    memory = open_memory()
+    with pytest.raises(InvalidInputError):
+        memory.add("text", metadata=metadata)
+    assert memory.namespaces() == []
+
+
+def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
+    memory = open_memory(config=MemoryConfig(sleep_every=5))
+    memory.add([f"subject{i} does thing{i}" for i in range(13)])
+    assert len(memory.sleeps()) == 2
+    assert memory.stats().namespaces[0].since_sleep == 3
+
+
+def test_adding_in_one_call_or_one_by_one_keeps_the_same(tmp_path, open_memory):
+    stream = [f"subject{i % 6} does thing{i % 6}" for i in range(40)]
+    together, single = open_memory(path=tmp_path / "a.db"), open_memory(path=tmp_path / "b.db")
+    together.add(stream)
+    for text in stream:
+        single.add(text)
+
+    def kept(memory):
+        return sorted((m.text, m.support) for m in memory.memories())
+
+    assert kept(together) == kept(single) != []
+
+
+def test_sleep_in_the_background_happens(open_memory):
+    memory = open_memory(config=MemoryConfig(sleep_every=4), store=StoreConfig(sleep="background"))
+    memory.add([f"subject{i} does thing{i}" for i in range(8)])
+    assert memory.wait(20)
+    assert memory.sleeps()
+    assert memory.verify().ok
+
+
+def test_the_adaptive_schedule_lets_repeats_wait(open_memory):
+    config = MemoryConfig(sleep_every=5)
+    memory = open_memory(config=config, store=StoreConfig(schedule="adaptive"))
+    memory.add(["the same thing again"] * 12)
+    assert memory.sleeps() == []
+    memory.add([f"subject{i} does thing{i}" for i in range(12)])
+    assert memory.sleeps()
+
+
+def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(["the boat is blue", "the boat is blue", "cats chase birds"])
+    report = memory.sleep()
+    assert report is not None
+    assert report.cold[1] == report.counts["insert"]
+    assert texts(memory.recall("the boat is blue", tiers="cold")) == ["the boat is blue"]
+    assert all(each.agrees for each in memory.replay())
+    explanation = memory.explain(memory.memories()[0].id)
+    assert explanation.tier == "cold"
+    assert explanation.free_energy is not None
+    assert any("insert" in line for line in explanation.lines)
+
+
+def test_the_cold_tier_keeps_its_capacity(open_memory):
+    memory = open_memory(config=MemoryConfig(cold_capacity=4, hot_capacity=6, sleep_every=3))
+    for i in range(40):
+        memory.add([f"subject{i} does thing{i}"] * 2)
+        assert memory.stats().namespaces[0].hot <= 6
+    assert memory.stats().namespaces[0].cold <= 4
+    assert len(memory.messages()) == 80
+    assert memory.verify().ok
+
+
+def test_undo_restores_both_tiers(open_memory):
+    memory = open_memory(store=MANUAL, config=MemoryConfig(cold_capacity=2))
+    memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
+    memory.sleep()
+    memory.add(["snow falls in winter"] * 3 + ["the boat is blue"])
+
+    def state():
+        return (
+            [(m.id, m.text, m.support, m.provenance) for m in memory.memories()],
+            texts(memory.recall("snow falls in winter", tiers="hot", threshold=0.1, k=9)),
+        )
+
+    before = state()
+    report = memory.sleep()
+    assert state() != before
+    memory.undo(report.id)
+    assert state() == before
+    assert memory.verify().ok
+    with pytest.raises(InvalidInputError, match="undone already"):
+        memory.undo(report.id)
+
+
+def test_only_the_latest_sleep_phase_can_be_undone(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(["the boat is blue"] * 2)
+    first = memory.sleep()
+    memory.add(["cats chase birds"] * 2)
+    second = memory.sleep()
+    with pytest.raises(InvalidInputError, match=f"sleep phase {second.id} came after"):
+        memory.undo(first.id)
+    memory.undo(second.id)
+    memory.undo(first.id)
+    assert memory.memories() == []
+    assert memory.verify().ok
+
+
+def test_what_supported_a_memory_since_is_still_found_after_an_undo(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(["the boat is blue"] * 2)
+    report = memory.sleep()
+    later = memory.add("the boat is blue")
+    assert memory.memories()[0].support == 3
+    memory.undo(report.id)
+    found = memory.recall("the boat is blue", k=9)
+    assert later[0] in {message for item in found for message in item.provenance}
+    assert memory.verify().ok
+
+
+def test_a_pinned_message_is_never_displaced(open_memory):
+    config = MemoryConfig(cold_capacity=2, hot_capacity=4, sleep_every=2)
+    memory = open_memory(config=config)
+    memory.add("never forget this name", pinned=True)
+    for i in range(30):
+        memory.add([f"subject{i} does thing{i}"] * 2)
+    assert "never forget this name" in texts(memory.recall("never forget this name"))
+    assert memory.stats().namespaces[0].cold <= 2
+
+
+def test_pinning_more_than_the_cold_tier_holds_is_refused(open_memory):
+    memory = open_memory(config=MemoryConfig(cold_capacity=1), store=MANUAL)
+    memory.add("first", pinned=True)
+    with pytest.raises(InvalidInputError, match="raise cold_capacity"):
+        memory.add("second", pinned=True)
+    assert texts(memory.messages()) == ["first"]
+
+
+def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
+    memory = open_memory(store=MANUAL)
+    name = memory.add("the boat is blue")[0]
+    memory.update(name, pinned=True)
+    kept = memory.memories()[0]
+    assert (kept.pinned, kept.provenance) == (True, (name,))
+    assert texts(memory.recall("the boat is blue", tiers="hot")) == []
+    memory.update(kept.id, pinned=False)
+    assert not memory.memories()[0].pinned
+    assert memory.verify().ok
+
+
+def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
+    memory = open_memory(store=MANUAL)
+    name = memory.add("gone in a moment", at=time.time() - 100, ttl=50)[0]
+    memory.add("stays for good")
+    assert texts(memory.recall("gone in a moment", threshold=0.0)) == ["stays for good"]
+    assert memory.get(name) is None
+    assert memory.purge().messages == (name,)
+    assert memory.verify().ok
+
+
+def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add("the boat is blue", at=time.time() - 100, ttl=100.2)
+    memory.add("the boat is blue")
+    memory.sleep()
+    time.sleep(0.25)
+    memory.purge()
+    found = memory.recall("the boat is blue")
+    assert [(item.text, item.support) for item in found] == [("the boat is blue", 1)]
+
+
+def test_the_log_retention_keeps_memories(open_memory):
+    memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1000.0))
+    memory.add(["the boat is blue"] * 2, at=time.time() - 5000)
+    report = memory.sleep()
+    with memory._core.database.write() as connection:
+        connection.execute("UPDATE sleeps SET at = at - 5000")
+    memory.purge()
+    assert memory.messages() == []
+    with pytest.raises(InvalidInputError, match="retention"):
+        memory.undo(report.id)
+    assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
+    assert memory.verify().ok
+
+
+def test_a_filter_selects_by_metadata(open_memory):
+    memory = open_memory(config=MemoryConfig(on_add="append"))
+    for year in range(10):
+        memory.add(f"a report of that year {year}", metadata={"year": year, "kind": "report"})
+    found = memory.recall(
+        "a report of that year", filter={"year": {"$gte": 7}, "kind": "report"}, k=9, threshold=0
+    )
+    assert sorted(item.metadata["year"] for item in found) == [7, 8, 9]
+    with pytest.raises(InvalidInputError, match=r"\$like"):
+        memory.recall("report", filter={"year": {"$like": 7}})
+
+
+def test_shared_namespaces_are_read_together_and_writers_are_recorded(open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue", namespace=("team",), writer="ann")
+    memory.add("the boat is mine", namespace=("private", "bob"))
+    found = memory.recall(
+        "the boat is", namespace=("private", "bob"), also=[("team",)], threshold=0.5
+    )
+    assert {item.namespace for item in found} == {("team",), ("private", "bob")}
+    assert memory.messages(("team",))[0].writer == "ann"
+    assert texts(memory.recall("the boat is", namespace=("private", "bob"), threshold=0.5)) == [
+        "the boat is mine"
+    ]
+
+
+def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
+    memory.sleep()
+    for _ in range(5):
+        memory.add(f"filler {_}")
+        found = memory.recall("the boat is blue", k=1)
+    memory.observe("the boat is blue", "blue it is", [found[0].id], True)
+    energy = {m.text: memory.explain(m.id).free_energy.total for m in memory.memories()}
+    assert energy["the boat is blue"] < energy["cats chase birds"]
+    assert memory.stats().pending == 0
+
+
+def test_recalls_are_counted_even_if_nothing_else_is_written(open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    memory.recall("the boat is blue")
+    memory.close()
+    assert "recalled 1 times" in open_memory().recall("the boat is blue")[0].why
+
+
+def test_changing_a_message_changes_what_rests_on_it(open_memory):
+    memory = open_memory(store=MANUAL)
+    name = memory.add("the boat is blue")[0]
+    memory.update(name, text="the boat is green", metadata={"v": 2})
+    found = memory.recall("the boat is green")
+    assert [(i.text, i.metadata) for i in found] == [("the boat is green", {"v": 2})]
+    assert memory.verify().ok
+
+
+def test_changing_a_memory_makes_a_version(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(["the boat is blue"] * 2)
+    memory.sleep()
+    name = memory.memories()[0].id
+    memory.update(name, text="corrected by hand")
+    assert texts(memory.recall("corrected by hand")) == ["corrected by hand"]
+    assert memory.get(name).version == 2
+    assert memory.verify().ok
+
+
+def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
+    memory = open_memory()
+    memory.add(["the boat is blue"] * 2 + ["cats chase birds"])
+    memory.close()
+    with pytest.raises(ConfigurationError, match="reembed=True"):
+        open_memory(embedder=FakeEmbedder(16))
+    memory = open_memory(embedder=FakeEmbedder(16), reembed=True)
+    assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
+    assert memory.stats().embedder["dimension"] == 16
+    assert memory.verify().ok
+
+
+def test_a_process_that_still_has_the_old_embedder_is_told(open_memory):
+    old, new = open_memory(), open_memory()
+    old.add("the boat is blue")
+    new.reembed(FakeEmbedder(16))
+    with pytest.raises(StorageError, match="re-embedded"):
+        old.recall("the boat is blue")
+    with pytest.raises(StorageError, match="re-embedded"):
+        old.add("more", namespace=("another",))
+    assert texts(new.recall("the boat is blue")) == ["the boat is blue"]
+
+
+def test_two_openings_of_a_file_see_each_others_writes(open_memory):
+    one, other = open_memory(), open_memory()
+    one.add("the boat is blue")
+    assert texts(other.recall("the boat is blue")) == ["the boat is blue"]
+    other.add("cats chase birds")
+    assert texts(one.recall("cats chase birds")) == ["cats chase birds"]
+    name = one.recall("the boat is blue")[0].id
+    other.delete(name)
+    assert one.recall("the boat is blue") == []
+    assert one.verify().ok
+
+
+def _add_some(path, start: int) -> None:
+    with EntropicMemory.open(
+        path, embedder=FakeEmbedder(32), config=MemoryConfig(sleep_every=7)
+    ) as memory:
+        for i in range(start, start + 25):
+            memory.add(f"subject{i} does thing{i}")
+            memory.recall(f"subject{i}")
+
+
+def test_two_processes_on_one_file_lose_nothing(db, open_memory):
+    open_memory().add("made first")
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_add_some, args=(db, start)) for start in (0, 100)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    memory = open_memory()
+    said = {message.text for message in memory.messages()}
+    assert {f"subject{i} does thing{i}" for i in [*range(25), *range(100, 125)]} <= said
+    assert [m.step for m in memory.messages()] == list(range(1, 52))
+    assert memory.verify().ok
+
+
+def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
+    memory = open_memory(
+        config=MemoryConfig(sleep_every=10, hot_capacity=20),
+        store=StoreConfig(sleep="background", index=IndexConfig(exact_limit=5, links=4)),
+    )
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for i in range(15):
+                memory.add(f"worker{number} says thing{i}", namespace=("shared",))
+                memory.recall(f"worker{number} thing{i}", namespace=("shared",))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert memory.wait(60)
+    assert failures == []
+    assert len(memory.messages(("shared",))) == 120
+    assert memory.sleeps(("shared",))
+    assert memory.verify().ok
+
+
+async def test_the_async_forms_do_the_same(open_memory):
+    memory = open_memory(store=MANUAL)
+    await asyncio.gather(*(memory.aadd(f"subject{i} does thing{i}") for i in range(5)))
+    await memory.asleep()
+    found = await memory.arecall("subject3 does thing3")
+    assert texts(found) == ["subject3 does thing3"]
+    assert (await memory.averify()).ok
+    assert (await memory.aforget(("default",))).namespaces == (("default",),)
+
+
+def test_nothing_is_recalled_where_nothing_was_stored(open_memory):
+    memory = open_memory()
+    assert memory.recall("anything", namespace=("nowhere",)) == []
+    assert memory.sleep(("nowhere",)) is None
+    assert memory.forget(("nowhere",)).messages == ()
+
+
+@pytest.mark.parametrize("query", ["", "   "])
+def test_a_blank_query_is_refused(open_memory, query):
+    with pytest.raises(InvalidInputError):
+        open_memory().recall(query)
+
+
+def test_the_in_memory_form_does_everything_but_last():
+    with EntropicMemory.open(embedder=FakeEmbedder(32)) as memory:
+        memory.add(["the boat is blue"] * 20)
+        assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
+        memory.compact()
+        assert memory.verify().ok
+        memory.forget(("default",))
+        assert memory.namespaces() == []
+
+
+def test_the_paper_configuration_runs_against_the_store(open_memory):
+    memory = open_memory(
+        config=MemoryConfig.paper(hot_capacity=20, sleep_every=20, cold_capacity=5)
+    )
+    for i in range(100):
+        memory.add(f"subject{i % 9} does thing{i % 9}")
+    assert 0 < memory.stats().namespaces[0].cold <= 5
+    assert memory.stats().namespaces[0].hot == 20
+    assert all(each.agrees for each in memory.replay())
+    assert memory.verify().ok
+
+
+@pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])
+def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
+    code = (
+        f"{name}\nimport sys; print([m for m in ('torch', 'faiss', 'sklearn') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"

@@ -1,0 +1,54 @@
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from ecs_plugins.cli import app
+from ecs_plugins.evaluation import memory_scale
+from ecs_plugins.memory import IndexConfig
+
+
+@pytest.fixture(scope="module")
+def result():
+    return memory_scale.measure(
+        memory_scale.latent_vectors(600, 48),
+        memory_scale.latent_vectors(20, 48, seed=1),
+        source="latent",
+        index=IndexConfig(exact_limit=100, links=8, ef_construction=40),
+    )
+
+
+def test_latent_vectors_have_neighbours_and_unit_length():
+    vectors = memory_scale.latent_vectors(500, 48)
+    similarities = vectors @ vectors.T
+    np.fill_diagonal(similarities, -1)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert np.median(similarities.max(axis=1)) > 0.5
+
+
+def test_the_benchmark_measures_what_it_says(result):
+    figures = result.figures
+    assert figures["recall_at_3"] > 0.9
+    assert figures["recall_at_3_half_deleted"] > 0.9
+    assert figures["tombstones"] == pytest.approx(250, abs=60)
+    assert figures["raw_hnsw_recall_at_3"] > 0.9
+    for name in ("adds_per_s_single", "bare_inserts_per_s_single", "recall_p50_ms", "file_bytes"):
+        assert figures[name] > 0
+
+
+def test_the_table_has_a_row_per_figure(result):
+    lines = memory_scale.table([result]).splitlines()
+    assert lines[0] == "| figure | 600 latent |"
+    assert len(lines) == 2 + len(result.figures)
+
+
+def test_the_command_writes_what_it_measured(tmp_path, monkeypatch, result):
+    monkeypatch.setattr(memory_scale, "measure", lambda *_, **__: result)
+    run = CliRunner().invoke(
+        app, ["bench", "memory-scale", "--size", "600", "--out", str(tmp_path / "out")]
+    )
+    assert run.exit_code == 0, run.output
+    written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
+    assert written["results"][0]["figures"] == result.figures
+    assert (tmp_path / "out" / "memory_scale.md").read_text() == memory_scale.table([result])

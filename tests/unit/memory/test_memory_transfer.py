@@ -1,0 +1,118 @@
+import json
+
+import pytest
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+
+MANUAL = StoreConfig(sleep="manual")
+
+
+@pytest.fixture
+def exported(tmp_path, open_memory):
+    """A memory with everything in it, and its export."""
+    memory = open_memory(store=MANUAL, config=MemoryConfig(cold_capacity=2))
+    memory.add(["the boat is blue"] * 3 + ["cats chase birds"] * 2, metadata={"k": 1})
+    memory.add("pinned for good", pinned=True)
+    memory.sleep()
+    memory.add(["snow falls in winter"] * 2 + ["a single thing"], role="tool", writer="w")
+    memory.add("elsewhere", namespace=("other", "place"))
+    file = tmp_path / "export.jsonl"
+    memory.export(file)
+    return memory, file
+
+
+def content(memory):
+    return [
+        (
+            [m for m in memory.messages(namespace)],
+            [(m.id, m.text, m.pinned, m.support, m.provenance, m.metadata, m.free_energy)
+             for m in memory.memories(namespace)],
+            [d.decision for d in memory.decisions(namespace)],
+            [(i.id, i.text, i.support, i.provenance)
+             for i in memory.recall("the winter", namespace=namespace, threshold=-1, k=99)],
+        )
+        for namespace in memory.namespaces()
+    ]  # fmt: skip
+
+
+def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
+    memory, file = exported
+    copy = open_memory(path=tmp_path / "copy.db", store=MANUAL)
+    counts = copy.import_(file)
+    assert counts["message"] == 10
+    assert content(copy) == content(memory)
+    assert copy.verify().ok
+    copy.export(tmp_path / "again.jsonl")
+    first, second = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (file, tmp_path / "again.jsonl")
+    )
+    assert first[1:-1] == second[1:-1]
+
+
+def test_one_namespace_can_be_exported(exported, tmp_path):
+    memory, _ = exported
+    memory.export(tmp_path / "part.jsonl", namespace=("other",))
+    with EntropicMemory.open(embedder=FakeEmbedder(32)) as copy:
+        copy.import_(tmp_path / "part.jsonl")
+        assert copy.namespaces() == [("other", "place")]
+
+
+def test_an_import_with_another_embedder_embeds_anew(exported):
+    memory, file = exported
+    seen = []
+    with EntropicMemory.open(embedder=FakeEmbedder(64), store=MANUAL) as copy:
+        copy.import_(file, progress=lambda done, total: seen.append((done, total)))
+        assert seen[-1] == (10, 10)
+        for kept in memory.memories():
+            assert copy.recall(kept.text, tiers="cold")[0].text == kept.text
+        assert copy.verify().ok
+
+
+def test_an_import_never_mixes_with_what_is_there(exported):
+    memory, file = exported
+    before = content(memory)
+    with pytest.raises(InvalidInputError, match="forget it first"):
+        memory.import_(file)
+    assert content(memory) == before
+
+
+def damaged(lines: list[bytes], how: str) -> bytes:
+    if how == "truncated":
+        return b"".join(lines[:-3])
+    if how == "altered":
+        return b"".join(line.replace(b"boat", b"bout") for line in lines)
+    if how == "torn":
+        return b"".join(lines)[:-10]
+    return {"empty": b"", "foreign": b'{"a": 1}\n', "binary": b"\xff\xfe\x00"}[how]
+
+
+@pytest.mark.parametrize("how", ["truncated", "altered", "torn", "empty", "foreign", "binary"])
+def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, open_memory, how):
+    _, file = exported
+    broken = tmp_path / "broken.jsonl"
+    broken.write_bytes(damaged(file.read_bytes().splitlines(keepends=True), how))
+    copy = open_memory(path=tmp_path / "copy.db")
+    with pytest.raises(InvalidInputError):
+        copy.import_(broken)
+    assert copy.namespaces() == []
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, monkeypatch):
+    memory, _ = exported
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match="choose another place"):
+        memory.export(tmp_path / "never.jsonl")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_missing_export_is_a_clear_error(open_memory, tmp_path):
+    with pytest.raises(StorageError, match="check the path"):
+        open_memory().import_(tmp_path / "nothing.jsonl")
