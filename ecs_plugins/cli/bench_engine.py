@@ -43,8 +43,7 @@ def engine(
         raise InvalidInputError(f"settings are numbered 1 to {len(HEADLINE)}")
     out.mkdir(parents=True, exist_ok=True)
     path = out / "engine-bench.json"
-    result: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    result["machine"] = _machine()
+    result: dict[str, Any] = {}
     for name in chosen:
         found = suite.run(
             name,
@@ -55,8 +54,10 @@ def engine(
             quick=quick,
             log=typer.echo,
         )
-        for key, value in found.items():
-            result.setdefault(name, {})[key] = value
+        # Read anew: another part may have been measured into the same folder meanwhile.
+        result = json.loads(path.read_text("utf-8")) if path.exists() else {}
+        result["machine"] = _machine()
+        result.setdefault(name, {}).update(found)
         path.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
     tables = report.markdown(result)
     (out / "engine-bench.md").write_text(tables, "utf-8")

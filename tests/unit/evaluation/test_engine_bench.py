@@ -1,0 +1,126 @@
+import json
+import math
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from ecs_plugins.cli import app
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.evaluation.engine_bench import measure, report, scorers, workload
+from ecs_plugins.evaluation.engine_bench.workload import Setting, only, request_of, stratified
+
+TINY = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(workload.SHAPES, "llama38", TINY)
+    monkeypatch.setitem(workload.SHAPES, "tiny", TINY)
+    monkeypatch.setattr(workload, "VOCABULARY", 512)
+
+
+SETTING = Setting("tiny", 50, 6, (4, 20), question=6, answer=3, questions=2)
+
+
+def test_a_request_has_the_sizes_of_its_setting_and_depends_on_its_seed() -> None:
+    request = request_of(SETTING, 1, 512)
+    assert len(request.prefix) == 50
+    assert sorted(map(len, request.candidates))[::5] == [4, 20]
+    assert [c.spans for c in request.continuations] == [((6, 9),)] * 2
+    assert request == request_of(SETTING, 1, 512) != request_of(SETTING, 2, 512)
+
+
+def test_a_stratified_part_is_as_long_on_average_as_the_whole() -> None:
+    request = request_of(Setting("tiny", 10, 24), 0, 512)
+    part = stratified(request, 3)
+    lengths = [len(request.candidates[k]) for k in part]
+    whole = [len(c) for c in request.candidates]
+    assert sum(lengths) / 3 == pytest.approx(sum(whole) / 24, rel=0.05)
+
+
+@pytest.mark.parametrize("name", [scorers.NAIVE, scorers.ROWS, scorers.PADDED, scorers.WARM])
+def test_every_scorer_says_the_same(tiny, name) -> None:
+    model = workload.model_of("tiny")
+    request = request_of(SETTING, 0, 512)
+    wanted = scorers.make(scorers.OURS, model)(request)
+    assert len(wanted) == 12
+    assert scorers.make(name, model)(request) == pytest.approx(wanted, abs=1e-4)
+    part = scorers.make(name, model)(only(request, [2]))
+    assert part == pytest.approx(wanted[4:6], abs=1e-4)
+
+
+def test_a_ratio_is_the_geometric_mean_with_its_interval() -> None:
+    found = measure.ratio_of([1.0, 2.0, 4.0], [2.0, 4.0, 8.0])
+    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+    wide = measure.ratio_of([1.0, 1.0], [1.0, 4.0])
+    assert wide.ratio == pytest.approx(2)
+    assert wide.low == pytest.approx(2 * math.exp(-12.71 * math.log(4) / 2), rel=1e-3)
+
+
+def test_a_scorer_that_disagrees_is_not_timed(tiny, monkeypatch) -> None:
+    honest = scorers.make
+
+    def make(name, model):
+        scorer = honest(name, model)
+        return (lambda r: [x + 0.01 for x in scorer(r)]) if name == scorers.NAIVE else scorer
+
+    monkeypatch.setattr(measure.scorers, "make", make)
+    found = measure.compare(SETTING, [scorers.NAIVE, scorers.ROWS], repeats=2, log=lambda _: None)
+    assert "disagrees by 0.01" in found["left_out"][scorers.NAIVE]
+    assert set(found["seconds_per_candidate"]) == {scorers.ROWS, scorers.OURS}
+
+
+def test_the_floor_counts_every_token_of_the_plan_once(tiny) -> None:
+    model = workload.model_of("tiny")
+    one = Setting("tiny", 1, 1, (10, 10), question=5, answer=1)
+    tokens, heads, width, layers = 16, 4, 8, 2
+    qkv, rest = 32 * 32 + 2 * 32 * 16, 32 * 32 + 3 * 32 * 48
+    linear = tokens * (2 * qkv + rest) + rest
+    seen = tokens * (tokens + 1) / 2
+    wanted = 2 * (linear + 2 * seen * heads * width * layers + 32 * 512)
+    assert measure.useful_flops(model, request_of(one, 0, 512)) == wanted
+
+
+def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> None:
+    threads = torch.get_num_threads()
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    first = CliRunner().invoke(
+        app, [*common, "--part", "compare", "--setting", "1", "--scorer", "naive"]
+    )
+    assert first.exit_code == 0, first.output
+    second = CliRunner().invoke(app, [*common, "--part", "context", "--part", "questions"])
+    assert second.exit_code == 0, second.output
+    assert torch.get_num_threads() == threads
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    assert set(result) == {"machine", "compare", "context", "questions"}
+    (compared,) = result["compare"].values()
+    assert compared["difference"]["naive"] < 1e-3
+    assert len(compared["seconds_per_candidate"]["ours"]) == 2
+    tables = (tmp_path / "engine-bench.md").read_text()
+    assert "Beside the usual ways" in tables
+    assert "Several questions" in tables
+
+
+def test_unknown_parts_settings_and_models_are_refused(tmp_path) -> None:
+    for options in (["--part", "nonsense"], ["--setting", "9"]):
+        done = CliRunner().invoke(app, ["bench", "engine", "--out", str(tmp_path / "x"), *options])
+        assert isinstance(done.exception, InvalidInputError)
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(InvalidInputError, match="choose from bundled"):
+        workload.model_of("nonsense")
+
+
+def test_a_peer_that_is_not_installed_is_named(tiny, monkeypatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "minicons", None)
+    found = measure.compare(SETTING, [scorers.MINICONS], repeats=2, log=lambda _: None)
+    assert "not installed" in found["left_out"][scorers.MINICONS]
+    assert "minicons-8: not installed" in report.markdown({"compare": {"x": found}})

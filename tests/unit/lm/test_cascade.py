@@ -1,0 +1,291 @@
+"""Cascade attention against attention under a dense mask in float64."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import model
+
+from ecs_plugins.errors import ScoringError
+from ecs_plugins.lm.scoring.budget import TokenBudget
+from ecs_plugins.lm.scoring.cascade import (
+    AttentionPlan,
+    CascadeForward,
+    attend,
+    cascade_attention,
+    twin_of,
+)
+from ecs_plugins.lm.scoring.forest import plant
+from ecs_plugins.lm.scoring.packed import Batch, prefill, score
+from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
+from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
+from ecs_plugins.lm.scoring.profile import profile_of
+from ecs_plugins.lm.scoring.request import Continuation, Path, TokenRequest
+from ecs_plugins.lm.scoring.runner import Runner
+
+HEADS, KV_HEADS, WIDTH = 4, 2, 8
+TOLERANCE = 1e-4
+
+
+def drawn(seed, heads, rows):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(1, heads, rows, WIDTH, generator=generator)
+
+
+def prefix_of(seed, length):
+    if not length:
+        return PrefixState()
+    layer = (drawn(seed, KV_HEADS, length), drawn(seed + 1, KV_HEADS, length))
+    return PrefixState(tuple(range(length)), (layer,))
+
+
+def dense(groups, query, key, value):
+    """Attention in which a row sees its prefix and what stands before it on its paths."""
+    rows = query.shape[2]
+    out = torch.zeros(rows, HEADS, WIDTH, dtype=torch.float64)
+    offset = 0
+    for forest, prefix in groups:
+        past = prefix.layers[0] if prefix.ids else (key[:, :, :0], value[:, :, :0])
+        for n, path in enumerate(forest.paths):
+            length = path[-1].depth + path[-1].length
+            way = [offset + row for row in forest.rows(n, range(length))]
+            keys, values = (
+                torch.cat((p, s[:, :, way]), dim=2).double()[0].repeat_interleave(2, dim=0)
+                for p, s in zip(past, (key, value), strict=True)
+            )
+            for i, row in enumerate(way):
+                seen = len(prefix.ids) + i + 1
+                weights = query[0, :, row].double().unsqueeze(1) @ keys[:, :seen].transpose(1, 2)
+                share = (weights * WIDTH**-0.5).softmax(dim=-1)
+                out[row] = (share @ values[:, :seen])[:, 0]
+        offset += len(forest.tokens)
+    return out
+
+
+def planned(groups, **options):
+    plan = AttentionPlan(**options)
+    offset = 0
+    for forest, prefix in groups:
+        plan.add(forest, prefix, offset)
+        offset += len(forest.tokens)
+    return plan, offset
+
+
+FOREST = st.lists(
+    st.lists(st.integers(0, 1), min_size=1, max_size=40).map(tuple), min_size=1, max_size=5
+).map(plant)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(FOREST, st.sampled_from([0, 1, 7, 40])), min_size=1, max_size=3))
+def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
+    groups = [(forest, prefix_of(10 * n, past)) for n, (forest, past) in enumerate(parts)]
+    plan, rows = planned(groups)
+    query, key, value = drawn(1, HEADS, rows), drawn(2, KV_HEADS, rows), drawn(3, KV_HEADS, rows)
+    got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
+    wanted = dense(groups, query, key, value)
+    np.testing.assert_allclose(got[0].double(), wanted, atol=1e-5)
+
+
+def test_the_last_layer_is_right_in_the_rows_that_are_kept() -> None:
+    shared = tuple(range(20))
+    groups = [
+        (plant([(*shared, 1, 2), (*shared, 3)]), prefix_of(5, 9)),
+        (plant([(4, 5)]), prefix_of(7, 3)),
+    ]
+    kept = [3, 20, 22, 24]
+    plan, rows = planned(groups, kept=kept, layers=1)
+    query, key, value = drawn(1, HEADS, rows), drawn(2, KV_HEADS, rows), drawn(3, KV_HEADS, rows)
+    got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
+    wanted = dense(groups, query, key, value)
+    np.testing.assert_allclose(got[0, kept].double(), wanted[kept], atol=1e-5)
+
+
+def test_neighbours_of_equal_length_run_in_one_call() -> None:
+    plan, _ = planned([(plant([(1, 2), (3, 4), (5, 6), (7, 8, 9)]), PrefixState())])
+    assert sorted(count for _, _, count in plan.own) == [1, 3]
+    assert plan.shared == plan.prefixes == []
+
+
+def test_a_shared_head_is_one_block_over_all_who_share_it() -> None:
+    head = tuple(range(30))
+    plan, rows = planned([(plant([(*head, 50), (*head, 60, 61)]), prefix_of(0, 4))])
+    assert plan.shared == [(0, 30, rows)]
+    assert [(start, end) for start, end, _ in plan.prefixes] == [(0, rows)]
+    assert plan.longest == 4 + 32
+
+
+def test_the_log_sum_exp_is_that_of_the_scores() -> None:
+    query, key = drawn(1, HEADS, 5), drawn(2, KV_HEADS, 9)
+    _, lse = attend(query, key, key, causal=False, scale=0.3)
+    scores = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(2, 3)
+    np.testing.assert_allclose(lse, scores.logsumexp(-1), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"attention_mask": torch.zeros(1)}, "mask of its own"),
+        ({"softcap": 30.0}, "softcap"),
+        ({"sliding_window": 2}, "window of 2"),
+        ({"cascade_plan": None}, "do not receive"),
+    ],
+)
+def test_what_a_cascade_cannot_give_is_refused(options, reason) -> None:
+    plan, rows = planned([(plant([(1, 2, 3)]), PrefixState())])
+    arguments = {"attention_mask": None, "cascade_plan": plan, **options}
+    states = drawn(1, HEADS, rows), drawn(2, KV_HEADS, rows), drawn(3, KV_HEADS, rows)
+    with pytest.raises(ScoringError, match=reason):
+        cascade_attention(torch.nn.Module(), *states, **arguments)
+
+
+# --- The forward and the packs around it ---------------------------------------------------
+
+
+def ids(seed, number):
+    return tuple(int(i) for i in np.random.default_rng(seed).integers(4, 380, size=number))
+
+
+@pytest.fixture(scope="module")
+def engine():
+    runner = Runner(model("llama"), "llama")
+    return ScoringEngine(runner, profile_of(model("llama"), runner.takes, 10**30))
+
+
+@pytest.fixture
+def forward(engine):
+    return engine._forward(ScoringPath.CASCADE)
+
+
+class Counting:
+    """A forward that notes the tokens and prefixes of every row."""
+
+    def __init__(self, forward) -> None:
+        self.forward = forward
+        self.rows = []
+
+    def __getattr__(self, name):
+        return getattr(self.forward, name)
+
+    def __call__(self, groups, rows, **options):
+        self.rows.append([len(forest.tokens) for forest, _ in groups])
+        return self.forward(groups, rows, **options)
+
+
+def request(prefix, passages=3, seed=0):
+    candidates = tuple(ids(seed + 100 + n, 5 + 3 * n) for n in range(passages))
+    return TokenRequest(prefix, ((), *candidates), (Continuation(ids(seed + 50, 6), ((2, 6),)),))
+
+
+def reference(engine, asked):
+    return engine.run(ScoringPath.REFERENCE, asked, range(len(asked.candidates)))[0]
+
+
+def assert_close(wanted, got):
+    assert wanted.keys() == got.keys()
+    assert max(float(np.abs(wanted[k] - got[k]).max()) for k in wanted) < TOLERANCE
+
+
+def test_requests_behind_different_prefixes_share_a_row(engine, monkeypatch) -> None:
+    asked = [request(ids(n, 40 + n), seed=n) for n in range(4)]
+    counting = Counting(engine._forward(ScoringPath.CASCADE))
+    monkeypatch.setitem(engine._forwards, ScoringPath.CASCADE, counting)
+    engine.warm_up()
+    engine.cache.clear()
+    counting.rows.clear()
+    results = engine.score(asked)
+    assert [len(row) for row in counting.rows] == [4, 4]  # the prefixes, then the paths
+    for one, result in zip(asked, results, strict=True):
+        assert_close(reference(engine, one), result.scores)
+    assert sum(r.computed_tokens for r in results) == sum(map(sum, counting.rows))
+
+
+def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:
+    prefix = ids(1, 60)
+    engine.cache.clear()
+    first, second = engine.score([request(prefix, seed=1), request(prefix, seed=2)])
+    (alone,) = engine.score([request(prefix, seed=2)])
+    assert first.computed_tokens == 59 + second.computed_tokens
+    assert alone.computed_tokens == second.computed_tokens
+
+
+@pytest.mark.parametrize("budget", [1, 7, 33, 1000])
+def test_a_prefix_computed_in_pieces_is_the_same(engine, forward, budget) -> None:
+    prefix = ids(3, 50)
+    with torch.inference_mode():
+        ((whole, spent),) = prefill(forward, [prefix], TokenBudget(1000), PrefixCache(0))
+        ((pieces, _),) = prefill(forward, [prefix], TokenBudget(budget), PrefixCache(0))
+    assert (whole.ids, pieces.ids, spent) == (prefix, prefix, 50)
+    for one, other in zip(whole.layers, pieces.layers, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
+    head = ids(4, 60)
+    wanted = [head + ids(5, 10), head + ids(6, 3), ids(7, 8)]
+    with torch.inference_mode():
+        made = prefill(forward, wanted, TokenBudget(), PrefixCache(0))
+    assert [state.ids for state, _ in made] == wanted
+    assert [spent for _, spent in made] == [70, 3, 8]
+
+
+def test_a_prefix_that_grew_costs_what_was_appended(engine) -> None:
+    prefix = ids(8, 60)
+    grown = prefix + ids(9, 12)
+    engine.cache.clear()
+    engine.score([request(prefix)])
+    (result,) = engine.score([request(grown)])
+    (again,) = engine.score([request(grown)])
+    assert result.computed_tokens == again.computed_tokens + 12
+    assert_close(reference(engine, request(grown)), result.scores)
+    assert engine.cache.statistics.hits == 2
+
+
+def test_long_prefixes_do_not_pile_up_in_one_row(forward) -> None:
+    counting = Counting(forward)
+    batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
+    with torch.inference_mode():
+        score(counting, batches, TokenBudget(40), PrefixCache(0))
+    assert max(len(row) for row in counting.rows) <= 2
+
+
+def test_the_twin_shares_the_weights_and_leaves_the_model_alone() -> None:
+    original = model("llama")
+    kind = original.config._attn_implementation
+    twin = twin_of(original)
+    assert {p.data_ptr() for p in twin.parameters()} == {
+        p.data_ptr() for p in original.parameters()
+    }
+    assert original.config._attn_implementation == kind
+    assert "forward" not in vars(original.model.norm)
+    assert "forward" in vars(twin.model.norm)
+
+
+def test_a_norm_that_only_looks_like_one_is_not_replaced() -> None:
+    from ecs_plugins.lm.scoring.fused import fuse
+
+    class Shifted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(8))
+            self.variance_epsilon = 1e-6
+
+        def forward(self, x):
+            return torch.nn.functional.rms_norm(x, (8,), 1 + self.weight, self.variance_epsilon)
+
+    assert fuse(Shifted()) == 0
+
+
+def test_only_scored_rows_pass_the_last_feed_forward_block() -> None:
+    runner = Runner(model("llama"), "llama")
+    forward = CascadeForward(runner)
+    seen = {}
+    for n, layer in enumerate(forward._twin.model.layers):
+        layer.mlp.gate_proj.register_forward_pre_hook(
+            lambda _m, args, n=n: seen.__setitem__(n, args[0].shape[1])
+        )
+    with torch.inference_mode():
+        forward([(plant([ids(1, 20)]), PrefixState())], [4, 19])
+    assert seen == {0: 20, 1: 2}
