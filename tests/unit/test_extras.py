@@ -5,6 +5,7 @@ import pytest
 
 INTEGRATIONS = {
     "ecs_plugins.langchain": ("langchain_core", "langchain", "ECSDocumentCompressor"),
+    "ecs_plugins.langgraph": ("langgraph", "agents", "EntropicStore"),
     "ecs_plugins.llama_index": ("llama_index", "llama-index", "ECSPostprocessor"),
 }
 HEAVY = (
@@ -15,6 +16,7 @@ HEAVY = (
     "sklearn",
     "langchain_core",
     "langchain_classic",
+    "langgraph",
     "llama_index",
     "pydantic",
 )

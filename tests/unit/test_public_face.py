@@ -14,6 +14,7 @@ PACKAGES = (
     "ecs_plugins",
     "ecs_plugins.frontier",
     "ecs_plugins.langchain",
+    "ecs_plugins.langgraph",
     "ecs_plugins.llama_index",
     "ecs_plugins.lm",
     "ecs_plugins.memory",
