@@ -5,7 +5,6 @@ import pytest
 
 INTEGRATIONS = {
     "ecs_plugins.langchain": ("langchain_core", "langchain", "ECSDocumentCompressor"),
-    "ecs_plugins.langgraph": ("langgraph", "agents", "EntropicStore"),
     "ecs_plugins.llama_index": ("llama_index", "llama-index", "ECSPostprocessor"),
 }
 HEAVY = (
@@ -56,9 +55,12 @@ print([m for m in ("torch", "transformers", "sentence_transformers") if m in sys
     assert run(code) == "[]"
 
 
-@pytest.mark.parametrize("package", INTEGRATIONS)
+STORE = {"ecs_plugins.langgraph": ("langgraph", "agents", "EntropicStore")}
+
+
+@pytest.mark.parametrize("package", [*INTEGRATIONS, *STORE])
 def test_a_missing_framework_is_an_error_that_names_the_extra(package):
-    framework, extra, name = INTEGRATIONS[package]
+    framework, extra, name = {**INTEGRATIONS, **STORE}[package]
     code = f"""{BLOCK.format(framework=framework)}
 import {package}
 from ecs_plugins.errors import MissingExtraError
