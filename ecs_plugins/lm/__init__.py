@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.prompts import PromptTemplate as PromptTemplate
     from ecs_plugins.lm.remote import RemoteLM as RemoteLM
     from ecs_plugins.lm.remote import RemoteOptions as RemoteOptions
+    from ecs_plugins.lm.scoring.prefix import CacheStatistics as CacheStatistics
+    from ecs_plugins.lm.screening import Screened as Screened
+    from ecs_plugins.lm.screening import screen as screen
 
 _EXPORTS = {
+    "CacheStatistics": ".scoring.prefix",
     "ChatLayout": ".base",
     "Concurrency": ".concurrency",
     "FakeLanguageModel": ".fake",
@@ -33,11 +37,14 @@ _EXPORTS = {
     "RemoteOptions": ".remote",
     "ScoreRequest": ".base",
     "ScoreResult": ".base",
+    "Screened": ".screening",
     "Segment": ".base",
     "SegmentScore": ".base",
+    "screen": ".screening",
 }
 
 __all__ = [
+    "CacheStatistics",
     "ChatLayout",
     "Concurrency",
     "FakeLanguageModel",
@@ -49,8 +56,10 @@ __all__ = [
     "RemoteOptions",
     "ScoreRequest",
     "ScoreResult",
+    "Screened",
     "Segment",
     "SegmentScore",
+    "screen",
 ]
 
 __getattr__, _lazy_dir = lazy_exports(__name__, _EXPORTS)
