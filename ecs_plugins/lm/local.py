@@ -7,7 +7,7 @@ handle on the same model, and pickled as its configuration.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +26,7 @@ from ecs_plugins.lm.concurrency import DEFAULT_CONCURRENCY, Concurrency
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from ecs_plugins.lm.generation import GenerationOptions, Watch
     from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
     from ecs_plugins.lm.scoring.prefix import CacheStatistics
@@ -318,21 +319,55 @@ class LocalLM:
             ModelError: The model cannot be loaded, or memory does not suffice.
         """
         from ecs_plugins.lm.generation import GenerationOptions
-        from ecs_plugins.lm.runtime import encode_prompt
 
         if isinstance(stop, str):
             raise InvalidInputError(f"stop is a list of texts; write [{stop!r}]")
         options = GenerationOptions(max_new_tokens, temperature, top_p, seed, tuple(stop))
-        runtime, window = self._load(), self.max_tokens
+        return self._generate(prompts, options)
+
+    def stream(
+        self,
+        prompt: Segments,
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 42,
+        stop: Sequence[str] = (),
+    ) -> Generator[str, None, Generation]:
+        """As `generate` for one prompt, in pieces while they are written.
+
+        A generator whose return value is the `Generation`; the pieces join to its text. Closing
+        it ends the reply after the present token.
+
+        Raises:
+            InvalidInputError: As by `generate`.
+            ModelError: As by `generate`.
+        """
+        from ecs_plugins.lm.generation import GenerationOptions
+        from ecs_plugins.lm.streaming import pieces
+
+        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, tuple(stop))
+        return pieces(lambda watch: self._generate([prompt], options, watch)[0])
+
+    def _generate(
+        self,
+        prompts: Sequence[Segments],
+        options: GenerationOptions,
+        watch: Watch | None = None,
+    ) -> list[Generation]:
+        from ecs_plugins.lm.runtime import encode_prompt
+
+        runtime, window, new = self._load(), self.max_tokens, options.max_new_tokens
         encoded = [encode_prompt(runtime.encoder, prompt) for prompt in prompts]
         for n, ids in enumerate(encoded):
-            if len(ids) + max_new_tokens > window:
+            if len(ids) + new > window:
                 raise InvalidInputError(
-                    f"prompt {n} has {len(ids)} tokens; with {max_new_tokens} new ones that is "
+                    f"prompt {n} has {len(ids)} tokens; with {new} new ones that is "
                     f"more than the model's window of {window}: shorten it or ask for fewer"
                 )
         return runtime.batcher.run(
-            lambda: runtime.generator.generate(encoded, options), self._concurrency()
+            lambda: runtime.generator.generate(encoded, options, watch), self._concurrency()
         )
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
