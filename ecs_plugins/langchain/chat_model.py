@@ -101,6 +101,11 @@ class LocalChatModel(BaseChatModel):
         params.setdefault("ls_model_name", model_name(self.model))
         return params
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model behind; loads it."""
+        return as_model(self.model).name
+
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text by the model's own tokenizer, special tokens off."""
         return as_model(self.model).count_tokens(texts)

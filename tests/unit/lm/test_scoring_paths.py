@@ -303,7 +303,9 @@ def test_concurrent_scores_equal_serial_ones() -> None:
         parallel = list(pool.map(lambda r: lm.score([r])[0], asked))
     for a, b in zip(serial, parallel, strict=True):
         for x, y in zip(a.scores, b.scores, strict=True):
-            assert [s.sum for c in x for s in c] == [s.sum for c in y for s in c]
+            # Merged calls add up in another order.
+            sums = [s.sum for c in x for s in c]
+            assert [s.sum for c in y for s in c] == pytest.approx(sums, abs=1e-3)
 
 
 def test_log_softmax_is_float32_for_a_half_precision_model() -> None:
