@@ -5,6 +5,7 @@ It is public so that code built on this package can be tested without a model.
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
     ChatLayout,
+    Divergence,
     Generation,
     ScoreRequest,
     ScoreResult,
@@ -39,6 +41,10 @@ def overlap_logprob(context: str, text: str) -> float:
 
 class FakeLanguageModel:
     """A `LanguageModel` without weights.
+
+    Its next-token distribution, for requests that want a divergence, is over the words of both
+    contexts that are compared and of the scored segment, in proportion to what the function gives
+    each of them.
 
     Args:
         logprob: ``(context, scored text) -> nats``. The default rewards words that the context
@@ -102,14 +108,14 @@ class FakeLanguageModel:
             row: list[tuple[SegmentScore, ...]] = []
             longest = 0
             for continuation in request.continuations:
-                row.append(self._continue(head, continuation))
+                found = self._continue(head, continuation)
+                if request.divergence is not None:
+                    found = self._compare(found, prefix, head, continuation, request.divergence)
+                row.append(found)
                 longest = max(longest, len(_tokens(head + _text(continuation))))
             if longest > self._max_tokens:
                 unscored[index] = f"{longest} tokens exceed the window of {self._max_tokens}"
-                row = [
-                    tuple(SegmentScore(np.full_like(s.logprobs, np.nan)) for s in segments)
-                    for segments in row
-                ]
+                row = [tuple(_not_a_number(score) for score in segments) for segments in row]
             computed += max(0, longest - len(_tokens(prefix)))
             scores.append(tuple(row))
         return ScoreResult(tuple(scores), tuple(lengths), computed, unscored)
@@ -124,6 +130,31 @@ class FakeLanguageModel:
                 total = self._logprob(head, segment.text)
                 out.append(SegmentScore(np.full(count, total / count, dtype=np.float32)))
             head += segment.text
+        return tuple(out)
+
+    def _compare(
+        self,
+        scores: tuple[SegmentScore, ...],
+        base: str,
+        head: str,
+        continuation: Segments,
+        divergence: Divergence,
+    ) -> tuple[SegmentScore, ...]:
+        """Add how far the next word behind ``head`` is distributed from that behind ``base``."""
+        out: list[SegmentScore] = []
+        for segment in continuation:
+            if segment.scored:
+                score, written, found = scores[len(out)], "", []
+                for token in _tokens(segment.text):
+                    words = dict.fromkeys(_tokens(f"{head} {base} {segment.text}"))
+                    ours, theirs = (
+                        {word: math.exp(self._logprob(text + written, word)) for word in words}
+                        for text in (head, base)
+                    )
+                    found.append(_divergence(ours, theirs, divergence))
+                    written += f" {token}"
+                out.append(SegmentScore(score.logprobs, np.array(found, dtype=np.float32)))
+            head, base = head + segment.text, base + segment.text
         return tuple(out)
 
     def generate(
@@ -163,6 +194,34 @@ class FakeLanguageModel:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Words and punctuation marks."""
         return [len(_tokens(text)) for text in texts]
+
+
+def _not_a_number(score: SegmentScore) -> SegmentScore:
+    nothing = np.full_like(score.logprobs, np.nan)
+    return SegmentScore(nothing, None if score.divergence is None else nothing)
+
+
+def _divergence(
+    ours: Mapping[str, float], theirs: Mapping[str, float], divergence: Divergence
+) -> float:
+    p, q = _normalised(ours), _normalised(theirs)
+    if divergence.top_k is not None:
+        p, q = (
+            dict(sorted(part.items(), key=lambda item: -item[1])[: divergence.top_k])
+            for part in (p, q)
+        )
+        words = {**p, **q}
+        p, q = (
+            _normalised({word: part.get(word, 0.0) + divergence.smoothing for word in words})
+            for part in (p, q)
+        )
+    tiny = 1e-300
+    return max(0.0, sum(p[w] * math.log(p[w] / max(q[w], tiny)) for w in p if p[w] > 0.0))
+
+
+def _normalised(weights: Mapping[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    return {word: weight / total for word, weight in weights.items()}
 
 
 def _text(segments: Segments) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -15,9 +16,10 @@ from ecs_plugins.lm.batching import Batcher
 from ecs_plugins.lm.generation import Generator
 from ecs_plugins.lm.loading import ModelSpec, load
 from ecs_plugins.lm.prompts import chat_layout
+from ecs_plugins.lm.scoring.divergence import Comparison
 from ecs_plugins.lm.scoring.planner import EngineResult, ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, path_of
 from ecs_plugins.lm.scoring.runner import Runner
 from ecs_plugins.lm.tokenization import SegmentEncoder
 
@@ -100,7 +102,12 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
                 "nothing precedes the first scored token and the tokenizer has no token to begin "
                 "with; put some text before it"
             )
-    return TokenRequest(prefix, candidates, continuations, request.name)
+    comparisons: tuple[Comparison, ...] = ()
+    if request.divergence is not None:
+        comparisons = tuple(
+            Comparison(request.divergence, path_of((), c).ids) for c in continuations
+        )
+    return TokenRequest(prefix, candidates, continuations, request.name, comparisons)
 
 
 def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Continuation:
@@ -128,7 +135,10 @@ def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
             flat = engine.scores.get((k, m))
             if flat is None:
                 flat = np.full(sum(lengths), np.nan, dtype=np.float32)
-            row.append(_split(flat, lengths))
+            scores = _split(flat, lengths)
+            if request.comparisons:
+                scores = _with_divergence(scores, request, k, m)
+            row.append(scores)
         rows.append(tuple(row))
     tokens = tuple(len(candidate) for candidate in request.candidates)
     return ScoreResult(tuple(rows), tokens, engine.computed_tokens, engine.unscored)
@@ -137,3 +147,15 @@ def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
 def _split(flat: np.ndarray, lengths: Sequence[int]) -> tuple[SegmentScore, ...]:
     borders = np.cumsum(lengths)[:-1]
     return tuple(SegmentScore(part.astype(np.float32)) for part in np.split(flat, borders))
+
+
+def _with_divergence(
+    scores: tuple[SegmentScore, ...], request: TokenRequest, k: int, m: int
+) -> tuple[SegmentScore, ...]:
+    found = request.comparisons[m].found.get(request.path(k, m).ids)
+    if found is None:
+        found = np.full(sum(score.tokens for score in scores), np.nan, dtype=np.float32)
+    parts = _split(found, [score.tokens for score in scores])
+    return tuple(
+        replace(score, divergence=part.logprobs) for score, part in zip(scores, parts, strict=True)
+    )

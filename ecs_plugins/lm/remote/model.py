@@ -114,9 +114,16 @@ class RemoteLM:
             InvalidInputError: A scored segment has no tokens, or a prefix fills the window.
             ScoringError: The servers' numbers cannot be used.
             ModelTimeoutError: The deadline passed.
-            ConfigurationError: Wrong address, API key or tokenizer.
+            ConfigurationError: Wrong address, API key or tokenizer, or a request wants a
+                divergence, which servers do not give.
             ModelError: No server answered.
         """
+        if any(request.divergence is not None for request in requests):
+            raise ConfigurationError(
+                f"{self._server} servers return log-probabilities of single tokens and no whole "
+                "distributions, so a divergence cannot be computed: use a LocalLM for this "
+                "signal, or another signal"
+            )
         connection = self._connect()
         encoded = [encode_request(connection.encoder, request) for request in requests]
         for request in encoded:

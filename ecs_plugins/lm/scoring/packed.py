@@ -106,6 +106,7 @@ class _Run:
         cache: PrefixCache,
     ) -> None:
         self.forward, self.budget, self.cache = forward, budget, cache
+        self.batches = batches
         self.pasts, self.items = _itemise(batches, forward.many_prefixes)
         self.states = {0: PrefixState()}
         self.logprobs: list[list[Logprobs]] = [[_NOTHING] * len(b.paths) for b in batches]
@@ -156,10 +157,18 @@ class _Run:
         flat = target_logprobs(logits, targets, [where[r] for r in asked])
         at = 0
         for item in pack:
-            self.logprobs[item.batch][item.path] = flat[at : at + len(item.scored)]
-            at += len(item.scored)
+            end = at + len(item.scored)
+            self.logprobs[item.batch][item.path] = flat[at:end]
+            path = self.path(item)
+            if path.comparison is not None:
+                path.comparison.see(path.ids, logits, [where[r] for r in asked[at:end]])
+            at = end
         for batch, tokens in booked:
             self.computed[batch] += tokens
+
+    def path(self, item: _Item) -> Path:
+        """The path that an item stands for."""
+        return self.batches[item.batch].paths[item.path]
 
     def _make_states(self, groups: dict[int, list[_Item]]) -> None:
         # Items come grouped by prefix: a state that this pack does not need is not needed again.
@@ -182,7 +191,12 @@ def score(
     Tokens that several batches share are counted for the first of them.
     """
     run = _Run(forward, batches, budget, cache)
-    order = sorted(range(len(run.items)), key=lambda i: (run.items[i].past, run.items[i].ids))
+
+    def place(index: int) -> tuple[int, bool, Ids]:
+        item = run.items[index]
+        return item.past, not run.path(item).is_base, item.ids
+
+    order = sorted(range(len(run.items)), key=place)
     run_in_packs(order, run.take, run.run, budget, forward.name)
     return [Scored(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
 

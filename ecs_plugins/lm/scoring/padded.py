@@ -49,8 +49,12 @@ def score(runner: Runner, prefix: Ids, paths: Sequence[Path], budget: TokenBudge
             path = paths[index]
             wanted = [at[len(prefix) + i - 1] for i in path.scored]
             results[index] = target_logprobs(logits[n, wanted], [path.ids[i] for i in path.scored])
+            if path.comparison is not None:
+                path.comparison.see(path.ids, logits[n], wanted)
         computed += len(indices) * width
 
     order = sorted(range(len(paths)), key=length, reverse=True)
-    run_in_packs(order, take, run, budget, runner.name)
+    bases = [index for index in order if paths[index].is_base]
+    for part in (bases, [index for index in order if index not in bases]):
+        run_in_packs(part, take, run, budget, runner.name)
     return Scored([results[i] for i in range(len(paths))], computed)

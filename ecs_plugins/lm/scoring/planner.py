@@ -28,7 +28,6 @@ from ecs_plugins.lm.scoring.request import (
     Path,
     Scored,
     TokenRequest,
-    path_of,
 )
 from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory
 
@@ -148,8 +147,8 @@ class ScoringEngine:
         for request, candidates in work:
             keys: dict[Path, list[tuple[int, int]]] = {}
             for k in candidates:
-                for m, continuation in enumerate(request.continuations):
-                    keys.setdefault(path_of(request.candidates[k], continuation), []).append((k, m))
+                for m in range(len(request.continuations)):
+                    keys.setdefault(request.path(k, m), []).append((k, m))
             where.append(keys)
         batches = [
             packed.Batch(request.prefix, tuple(keys))

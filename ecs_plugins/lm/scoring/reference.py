@@ -25,5 +25,7 @@ def score(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> Scored:
         targets = torch.tensor([path.ids[i] for i in path.scored], device=logits.device)
         chosen = torch.log_softmax(logits[rows].float(), dim=-1)
         logprobs.append(chosen.gather(1, targets[:, None])[:, 0].cpu().numpy())
+        if path.comparison is not None:
+            path.comparison.see(path.ids, logits, rows.tolist())
         computed += len(fed)
     return Scored(logprobs, computed)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from ecs_plugins.lm.scoring.divergence import Comparison
 
 Ids = tuple[int, ...]
 Logprobs = npt.NDArray[np.float32]
@@ -24,12 +27,26 @@ class Continuation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """A `ScoreRequest` in token ids. Something always precedes the first scored token."""
+    """A `ScoreRequest` in token ids. Something always precedes the first scored token.
+
+    Attributes:
+        comparisons: Where a divergence is wanted, what keeps the base's distributions and
+            collects the divergences, for every continuation; empty otherwise. Parts of a request
+            share them.
+    """
 
     prefix: Ids
     candidates: tuple[Ids, ...]
     continuations: tuple[Continuation, ...]
     name: str = ""
+    comparisons: tuple[Comparison, ...] = ()
+
+    def path(self, candidate: int, continuation: int) -> Path:
+        """The path through a candidate and a continuation, by their numbers."""
+        path = path_of(self.candidates[candidate], self.continuations[continuation])
+        if not self.comparisons:
+            return path
+        return path._replace(comparison=self.comparisons[continuation])
 
     @property
     def longest_continuation(self) -> int:
@@ -83,10 +100,17 @@ class Path(NamedTuple):
     Attributes:
         ids: Candidate and continuation, cut behind the last scored token.
         scored: Indices into ``ids`` of the scored tokens, ascending.
+        comparison: What is told the logits at the scored tokens, if anything wants them.
     """
 
     ids: Ids
     scored: tuple[int, ...]
+    comparison: Comparison | None = None
+
+    @property
+    def is_base(self) -> bool:
+        """Whether other paths are compared with this one, which must therefore come first."""
+        return self.comparison is not None and self.comparison.is_base(self.ids)
 
 
 def path_of(candidate: Ids, continuation: Continuation) -> Path:

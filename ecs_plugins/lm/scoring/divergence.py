@@ -1,0 +1,122 @@
+"""How far a candidate moves the next-token distribution, computed where the logits are.
+
+Eq. 3 and Definition 3.3 of Entropic Context Shaping, in their direction from the base to the
+candidate, at every scored token:
+
+    D_KL(P_t(. | C, u, q) || P_t(. | C, q))
+
+A vocabulary has up to a quarter of a million tokens. So the distributions of the base are the only
+ones that are kept, and only at the scored tokens; a candidate's are reduced to one number each as
+soon as they are there, a few rows at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ecs_plugins.errors import ScoringError
+from ecs_plugins.lm.base import Divergence
+from ecs_plugins.lm.scoring.request import Ids, Logprobs
+
+_COMPARED_AT_ONCE = 2**19
+"""Logits per chunk: few enough to stay in a processor's cache."""
+
+
+class Comparison:
+    """What lies behind one continuation, compared with what lies behind the base.
+
+    It travels with the paths through a continuation, and is told the logits of each. The base has
+    to come first; the same path may come again.
+
+    Args:
+        divergence: What is computed.
+        base: Ids of the continuation up to its last scored token: the path of the base.
+
+    Attributes:
+        found: Divergences at the scored tokens, float32 nats, by the ids of a path.
+    """
+
+    def __init__(self, divergence: Divergence, base: Ids) -> None:
+        self.found: dict[Ids, Logprobs] = {}
+        self._divergence = divergence
+        self._base = base
+        self._rows: Tensor | None = None
+
+    def is_base(self, path: Ids) -> bool:
+        """Whether a path is that of the base."""
+        return path == self._base
+
+    def see(self, path: Ids, logits: Tensor, rows: Sequence[int]) -> None:
+        """Take note of a path.
+
+        Args:
+            path: Its ids.
+            logits: ``[n, vocabulary]``, in any dtype.
+            rows: Which of them predict its scored tokens, in their order.
+
+        Raises:
+            ScoringError: The base did not come first.
+        """
+        if self.is_base(path):
+            self._rows = torch.log_softmax(logits[list(rows)].float(), dim=-1)
+            self.found[path] = np.zeros(len(rows), dtype=np.float32)
+            return
+        if self._rows is None:
+            raise ScoringError(
+                "a divergence needs the distribution behind the base, which was not computed: "
+                "score the empty candidate with, or before, the others"
+            )
+        out = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
+        step = max(1, _COMPARED_AT_ONCE // logits.shape[1])
+        for at in range(0, len(rows), step):
+            part = slice(at, at + step)
+            logprobs = torch.log_softmax(logits[list(rows[part])].float(), dim=-1)
+            out[part] = divergence_of(logprobs, self._rows[part], self._divergence)
+        self.found[path] = out.cpu().numpy()
+
+
+def divergence_of(candidate: Tensor, base: Tensor, divergence: Divergence) -> Tensor:
+    """``D_KL(candidate || base)`` in nats, per row.
+
+    Args:
+        candidate: Log-probabilities, float32, ``[n, vocabulary]``.
+        base: Like ``candidate``.
+        divergence: Over the whole vocabulary, or over the most likely tokens of each.
+
+    Returns:
+        float32, ``[n]``, never negative.
+    """
+    if divergence.top_k is None:
+        return _exact(candidate, base)
+    return _truncated(candidate, base, divergence.top_k, divergence.smoothing)
+
+
+def _exact(candidate: Tensor, base: Tensor) -> Tensor:
+    # Summed as p ln(p / q) - p + q, which is the same because both sum to one: no term of it is
+    # negative, so what rounding leaves of two equal distributions cannot be less than zero.
+    p, q = candidate.exp(), base.exp()
+    terms = torch.where(p > 0, p * (candidate - base) - p, p) + q
+    return terms.clamp_min(0.0).sum(dim=-1)
+
+
+def _truncated(candidate: Tensor, base: Tensor, top_k: int, smoothing: float) -> Tensor:
+    k = min(top_k, candidate.shape[-1])
+    # On the processor: not every accelerator has float64, which the smoothing needs.
+    (p, in_p), (q, in_q) = (
+        (values.cpu().double().exp(), tokens.cpu())
+        for values, tokens in (candidate.topk(k), base.topk(k))
+    )
+    same = in_p[:, :, None] == in_q[:, None, :]
+    # The union of both lists: all of the candidate's, then what only the base's holds.
+    only_base = ~same.any(dim=1)
+    counted = torch.cat([torch.ones_like(only_base), only_base], dim=-1)
+    q_there = (same * q[:, None, :]).sum(dim=-1)
+    ours = (torch.cat([p, torch.zeros_like(q)], dim=-1) + smoothing) * counted
+    theirs = (torch.cat([q_there, q], dim=-1) + smoothing) * counted
+    ours = ours / ours.sum(dim=-1, keepdim=True)
+    theirs = theirs / theirs.sum(dim=-1, keepdim=True)
+    return (torch.xlogy(ours, ours) - torch.xlogy(ours, theirs)).sum(dim=-1).clamp_min(0.0).float()
