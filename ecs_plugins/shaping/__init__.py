@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from ecs_plugins.shaping.config import DEFAULT_TOP_K as DEFAULT_TOP_K
     from ecs_plugins.shaping.config import ShapingConfig as ShapingConfig
     from ecs_plugins.shaping.contrast import ContrastiveLikelihood as ContrastiveLikelihood
+    from ecs_plugins.shaping.divergence import DistributionShift as DistributionShift
+    from ecs_plugins.shaping.divergence import TrajectoryShift as TrajectoryShift
     from ecs_plugins.shaping.fusion import RankFused as RankFused
     from ecs_plugins.shaping.judge import Judge as Judge
     from ecs_plugins.shaping.passages import Unit as Unit
@@ -36,6 +38,7 @@ _EXPORTS = {
     "ContextShaper": ".shaper",
     "ContrastiveLikelihood": ".contrast",
     "DEFAULT_TOP_K": ".config",
+    "DistributionShift": ".divergence",
     "DraftAnswer": ".answers",
     "Drafted": ".answers",
     "JointShift": ".signals",
@@ -48,6 +51,7 @@ _EXPORTS = {
     "ShapedContext": ".result",
     "ShapingConfig": ".config",
     "Signal": ".protocol",
+    "TrajectoryShift": ".divergence",
     "Unit": ".passages",
     "UnitUtility": ".protocol",
     "Verdict": ".utility",
@@ -63,6 +67,7 @@ __all__ = [
     "AnswerShift",
     "ContextShaper",
     "ContrastiveLikelihood",
+    "DistributionShift",
     "DraftAnswer",
     "Drafted",
     "JointShift",
@@ -74,6 +79,7 @@ __all__ = [
     "ShapedContext",
     "ShapingConfig",
     "Signal",
+    "TrajectoryShift",
     "Unit",
     "UnitUtility",
     "Verdict",

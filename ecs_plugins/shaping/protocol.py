@@ -26,6 +26,8 @@ class ScoringTask:
         answers: The known or drafted answers, none blank; empty if there are none.
         answer_log_weights: ``ln w`` of each answer; empty means equal.
         seed: For signals that sample.
+        trajectory: How the model goes on without a passage, for signals that compare along the
+            way; empty where nothing asked for it, or the model had nothing to say.
     """
 
     query: str
@@ -34,6 +36,7 @@ class ScoringTask:
     answers: tuple[str, ...] = ()
     answer_log_weights: tuple[float, ...] = ()
     seed: int = 42
+    trajectory: str = ""
 
     def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:
         """The same question about other passages, with another context."""
