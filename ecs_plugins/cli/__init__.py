@@ -12,6 +12,7 @@ from ecs_plugins.cli import (
     bench_engine,
     bench_frontier,
     demo,
+    diagnose,
     frontier,
     memory,
     model,
@@ -28,6 +29,7 @@ app = typer.Typer(
 
 app.command("demo", help=demo.HELP)(demo.demo)
 app.command("shape", help=shape.HELP)(shape.shape)
+app.command("diagnose", help=diagnose.HELP)(diagnose.diagnose)
 app.add_typer(memory.app)
 app.add_typer(model.app)
 app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)

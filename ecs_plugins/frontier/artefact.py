@@ -7,11 +7,9 @@ edited or damaged.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from ecs_plugins._files import write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -58,31 +57,6 @@ def save(
         StorageError: It cannot be written.
     """
     return write_atomically(Path(path), to_json(frontier, measurements=measurements))
-
-
-def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write beside ``path``, flush to disk, then replace it.
-
-    Raises:
-        StorageError: It cannot be written, for example because the disk is full.
-    """
-    # Not tempfile: it makes files that only their owner can read.
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise StorageError(
-            f"cannot write {path}: {error.strerror or error}; free some space or name another "
-            "place. What was there before is untouched"
-        ) from error
-    return path
 
 
 def load(path: str | os.PathLike[str]) -> EfficiencyFrontier:

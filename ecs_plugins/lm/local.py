@@ -283,6 +283,24 @@ class LocalLM:
         )
         return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
+    def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Like `score`, by the yardstick: one forward per candidate and continuation, no cache.
+
+        As slow as that sounds; for checking what the fast paths say of a model.
+
+        Raises:
+            InvalidInputError: As by `score`.
+            ScoringError: As by `score`.
+        """
+        from ecs_plugins.lm.runtime import to_result
+
+        runtime, window, encoded = self._encode(requests)
+        results = runtime.batcher.run(
+            lambda: [runtime.by_reference(request, window) for request in encoded],
+            self._concurrency(),
+        )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+
     async def ascore(
         self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
     ) -> list[ScoreResult]:

@@ -17,7 +17,7 @@ from ecs_plugins.lm.generation import Generator
 from ecs_plugins.lm.loading import ModelSpec, load
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.scoring.divergence import Comparison
-from ecs_plugins.lm.scoring.planner import EngineResult, ScoringEngine
+from ecs_plugins.lm.scoring.planner import EngineResult, ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, path_of
 from ecs_plugins.lm.scoring.runner import Runner
@@ -52,6 +52,17 @@ class Runtime:
         self.engine = ScoringEngine(runner, profile)
         self.batcher = Batcher(self.engine, self.lock)
         self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
+
+    def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
+        """Score a request by the reference path; the caller sees to it that nothing else runs."""
+        result = EngineResult({}, {}, 0)
+        for k in range(len(request.candidates)):
+            if request.length(k) > window:
+                result.unscored[k] = f"{request.length(k)} tokens exceed the window of {window}"
+        result.scores, result.computed_tokens = self.engine.run(
+            ScoringPath.REFERENCE, request, result.fitting(request)
+        )
+        return result
 
 
 _SHARED: WeakValueDictionary[ModelSpec, Runtime] = WeakValueDictionary()

@@ -9,9 +9,16 @@ from ecs_plugins._lazy import lazy_exports
 if TYPE_CHECKING:
     from ecs_plugins.shaping.answers import DraftAnswer as DraftAnswer
     from ecs_plugins.shaping.answers import Drafted as Drafted
+    from ecs_plugins.shaping.calibrated import CalibratedSignal as CalibratedSignal
     from ecs_plugins.shaping.config import DEFAULT_TOP_K as DEFAULT_TOP_K
     from ecs_plugins.shaping.config import ShapingConfig as ShapingConfig
     from ecs_plugins.shaping.contrast import ContrastiveLikelihood as ContrastiveLikelihood
+    from ecs_plugins.shaping.diagnostics.examples import LabelledExample as LabelledExample
+    from ecs_plugins.shaping.diagnostics.examples import read_examples as read_examples
+    from ecs_plugins.shaping.diagnostics.observe import red_herrings as red_herrings
+    from ecs_plugins.shaping.diagnostics.result import ModelDiagnostics as ModelDiagnostics
+    from ecs_plugins.shaping.diagnostics.verdicts import Fitness as Fitness
+    from ecs_plugins.shaping.diagnostics.verdicts import SignalDiagnostics as SignalDiagnostics
     from ecs_plugins.shaping.divergence import DistributionShift as DistributionShift
     from ecs_plugins.shaping.divergence import TrajectoryShift as TrajectoryShift
     from ecs_plugins.shaping.fusion import RankFused as RankFused
@@ -35,14 +42,18 @@ if TYPE_CHECKING:
 
 _EXPORTS = {
     "AnswerShift": ".signals",
+    "CalibratedSignal": ".calibrated",
     "ContextShaper": ".shaper",
     "ContrastiveLikelihood": ".contrast",
     "DEFAULT_TOP_K": ".config",
     "DistributionShift": ".divergence",
     "DraftAnswer": ".answers",
     "Drafted": ".answers",
+    "Fitness": ".diagnostics.verdicts",
     "JointShift": ".signals",
     "Judge": ".judge",
+    "LabelledExample": ".diagnostics.examples",
+    "ModelDiagnostics": ".diagnostics.result",
     "PassageVerdict": ".result",
     "QueryLikelihood": ".signals",
     "RankFused": ".fusion",
@@ -51,6 +62,7 @@ _EXPORTS = {
     "ShapedContext": ".result",
     "ShapingConfig": ".config",
     "Signal": ".protocol",
+    "SignalDiagnostics": ".diagnostics.verdicts",
     "TrajectoryShift": ".divergence",
     "Unit": ".passages",
     "UnitUtility": ".protocol",
@@ -58,6 +70,8 @@ _EXPORTS = {
     "join_units": ".passages",
     "marginal_logprob": ".utility",
     "pragmatic_utility": ".utility",
+    "read_examples": ".diagnostics.examples",
+    "red_herrings": ".diagnostics.observe",
     "split_passages": ".passages",
 }
 
@@ -65,13 +79,17 @@ __all__ = [
     "DEFAULT_TOP_K",
     "SIGNALS",
     "AnswerShift",
+    "CalibratedSignal",
     "ContextShaper",
     "ContrastiveLikelihood",
     "DistributionShift",
     "DraftAnswer",
     "Drafted",
+    "Fitness",
     "JointShift",
     "Judge",
+    "LabelledExample",
+    "ModelDiagnostics",
     "PassageVerdict",
     "QueryLikelihood",
     "RankFused",
@@ -79,6 +97,7 @@ __all__ = [
     "ShapedContext",
     "ShapingConfig",
     "Signal",
+    "SignalDiagnostics",
     "TrajectoryShift",
     "Unit",
     "UnitUtility",
@@ -86,6 +105,8 @@ __all__ = [
     "join_units",
     "marginal_logprob",
     "pragmatic_utility",
+    "read_examples",
+    "red_herrings",
     "split_passages",
 ]
 

@@ -1,0 +1,123 @@
+"""A logistic regression on utilities, as plain numbers that can be stored and recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.diagnostics.statistics import Estimate, Floats, Labels, Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRecord:
+    """Where a combination comes from and what it was worth on questions held out.
+
+    Attributes:
+        model: Name of the model.
+        created: ISO 8601 date and time with time zone.
+        package_version: Of this package.
+        data_hash: SHA-256 of the examples.
+        seed: Of the folds.
+        questions: Questions with evidence and distractors.
+        passages: How many.
+        evidence: How many of them help.
+        auc: Mean over held-out questions of the AUC within each.
+        log_loss: Mean over held-out passages, in nats.
+        base_log_loss: The same if every passage got the share of evidence as its probability.
+        threshold: The fitted threshold and what to expect of it.
+    """
+
+    model: str
+    created: str
+    package_version: str
+    data_hash: str
+    seed: int
+    questions: int
+    passages: int
+    evidence: int
+    auc: Estimate
+    log_loss: float
+    base_log_loss: float
+    threshold: Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticModel:
+    """Log-odds from utilities; plain numbers.
+
+    Attributes:
+        means: Of every utility in the examples.
+        scales: Standard deviations.
+        weights: Of every standardised utility.
+        intercept: Log-odds of a passage that is average in all.
+
+    Raises:
+        InvalidInputError: There are not as many of each, or a scale is not positive.
+    """
+
+    means: tuple[float, ...]
+    scales: tuple[float, ...]
+    weights: tuple[float, ...]
+    intercept: float
+
+    def __post_init__(self) -> None:
+        if not len(self.means) == len(self.scales) == len(self.weights):
+            raise InvalidInputError("a logistic model needs as many means, scales and weights")
+        if not all(scale > 0.0 for scale in self.scales):
+            raise InvalidInputError("the scales of a logistic model must be positive")
+
+    @classmethod
+    def fit(cls, utilities: Floats, labels: Labels, *, prior: float) -> LogisticModel:
+        """The most likely weights under a normal prior of this variance around zero.
+
+        Args:
+            utilities: ``[passages, signals]``, finite.
+            labels: ``[passages]``, of both kinds.
+            prior: Variance of the weights; the smaller, the closer to zero they stay.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        means, scales = utilities.mean(axis=0), utilities.std(axis=0)
+        scales[scales == 0.0] = 1.0
+        found = LogisticRegression(C=prior, max_iter=1000)
+        found.fit((utilities - means) / scales, labels)
+        return cls(
+            tuple(float(value) for value in means),
+            tuple(float(value) for value in scales),
+            tuple(float(value) for value in found.coef_[0]),
+            float(found.intercept_[0]),
+        )
+
+    def log_odds(self, utilities: Floats) -> Floats:
+        """``[passages]`` from ``[passages, signals]``; NaN where a utility is."""
+        standardised = (utilities - np.array(self.means)) / np.array(self.scales)
+        return np.asarray(standardised @ np.array(self.weights) + self.intercept)
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """How signals are combined: all that is ever stored.
+
+    Attributes:
+        signals: Their names.
+        model: The coefficients.
+        record: Where they come from.
+
+    Raises:
+        InvalidInputError: The coefficients are not those of so many signals.
+    """
+
+    signals: tuple[str, ...]
+    model: LogisticModel
+    record: CalibrationRecord
+
+    def __post_init__(self) -> None:
+        if not self.signals or len(self.signals) != len(self.model.weights):
+            raise InvalidInputError("a combination needs one coefficient per signal")
+
+
+def probability_of(log_odds: Floats) -> Floats:
+    """The logistic function, without overflow."""
+    return np.asarray(0.5 * (1.0 + np.tanh(log_odds / 2)))

@@ -1,0 +1,113 @@
+import json
+import sys
+
+import pytest
+
+from ecs_plugins import cli
+from ecs_plugins.cli import _setup
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.shaping import CalibratedSignal, ModelDiagnostics
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line with a fake model: (exit status, stdout, stderr)."""
+
+    def run(*arguments):
+        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr(sys, "argv", ["ecs-plugins", "diagnose", *map(str, arguments)])
+        monkeypatch.setattr(_setup, "load_model", lambda name, **_: FakeLanguageModel())
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        out = capsys.readouterr()
+        return int(caught.value.code or 0), out.out, out.err
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path):
+    def write(questions, **more):
+        path = tmp_path / "examples.jsonl"
+        rows = [
+            {
+                "question": f"Who paints{n} boats{n} near harbour{n}?",
+                "passages": [f"The tram {n} was late.", f"Anna{n} paints{n} boats{n}."],
+                "evidence": [1],
+                **more,
+            }
+            for n in range(questions)
+        ]
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_table_a_verdict_and_the_reasons_are_shown(run, data):
+    status, out, err = run("--data", data(5), "--signals", "query_likelihood,trajectory_shift")
+    assert status == 0, err
+    assert "fake: weak, at best with" in out
+    assert "query_likelihood" in out
+    assert "trajectory_shift" in out
+    assert "only 5 questions" in out
+
+
+def test_diagnostics_and_a_calibrated_signal_are_written(run, data, tmp_path):
+    files = (tmp_path / "diagnostics.json", tmp_path / "combined.json")
+    status, out, err = run(
+        *("--data", data(22), "--signals", "query_likelihood,distribution_shift"),
+        *("--out", files[0], "--calibrate", files[1]),
+    )
+    assert status == 0, err
+    assert str(files[0]) in out
+    found = ModelDiagnostics.load(files[0])
+    assert (found.model, found.examples) == ("fake", 22)
+    assert CalibratedSignal.load(files[1]).threshold is not None
+    assert "held out" in out
+
+
+def test_json_alone_goes_to_standard_output(run, data):
+    status, out, _ = run("--data", data(4), "--signals", "query_likelihood", "--json")
+    assert status == 0
+    assert ModelDiagnostics.from_json(out).signals[0].signal == "query_likelihood"
+
+
+def test_all_signals_without_answers_are_those_that_need_none(run, data):
+    status, out, err = run("--data", data(2), "--signals", "all", "--json")
+    assert status == 0, err
+    names = {signal.signal for signal in ModelDiagnostics.from_json(out).signals}
+    assert "query_likelihood" in names
+    assert "answer_shift" not in names
+
+
+def test_a_sample_is_taken(run, data):
+    _, out, _ = run("--data", data(9), "--signals", "query_likelihood", "--limit", "3", "--json")
+    assert ModelDiagnostics.from_json(out).examples == 3
+
+
+@pytest.mark.parametrize(
+    ("questions", "options", "message"),
+    [
+        (3, ("--signals", "truth"), "choose from"),
+        (3, ("--signals", " , "), "choose from"),
+        (1, (), "at least two"),
+        (3, ("--signals", "answer_shift"), "needs answers"),
+        (3, ("--calibrate", "x.json"), "too few to fit"),
+        (22, ("--calibrate", "x.json", "--signals", "answer_shift"), "need no answer"),
+    ],
+)
+def test_bad_input_ends_in_one_line_before_anything_is_measured(
+    run, data, questions, options, message
+):
+    status, out, err = run("--data", data(questions), *options)
+    assert (status, out) == (1, "")
+    assert message in err.splitlines()[-1]
+    assert err.splitlines()[-1].startswith("ecs-plugins: ")
+
+
+def test_the_help_teaches_the_form_of_the_data(run):
+    status, out, _ = run("--help")
+    assert status == 0
+    assert '"evidence": [1]' in out
+    assert "ModelDiagnostics.load" in out

@@ -1,0 +1,345 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.shaping import (
+    ContextShaper,
+    Fitness,
+    LabelledExample,
+    ModelDiagnostics,
+    QueryLikelihood,
+    read_examples,
+    red_herrings,
+)
+from ecs_plugins.shaping.diagnostics.observe import observe
+
+QUESTIONS = 22
+
+
+def example(n, *, answer=True):
+    return LabelledExample(
+        f"Who paints{n} boats{n} near harbour{n}?",
+        (
+            f"The tram number {n} was late again.",
+            f"On Monday Anna{n} paints{n} boats{n} near harbour{n}.",
+            f"Nobody near town{n} likes soup{n}.",
+        ),
+        (1,),
+        (f"Anna{n}",) if answer else (),
+    )
+
+
+EXAMPLES = [example(n) for n in range(QUESTIONS)]
+
+
+def by_overlap(context, scored):
+    """As the default of the fake, a little different for every context, so that nothing ties."""
+    words = {word.lower() for word in context.split()}
+    jitter = (sum(map(ord, context)) % 97) / 1e4
+    return -sum((1.0 if w.lower() in words else 3.0) + jitter for w in scored.split())
+
+
+class Bad(FakeLanguageModel):
+    """Says the same of evidence and distractors."""
+
+    def __init__(self):
+        super().__init__(lambda context, scored: -1.0 - (hash_of(context + scored) % 1000) / 1000)
+
+
+def hash_of(text):
+    return sum(ord(letter) * (n + 1) for n, letter in enumerate(text)) * 2654435761 % 2**32
+
+
+class Noisy(FakeLanguageModel):
+    """Whose reference path disagrees by half a nat per token."""
+
+    def score_by_reference(self, requests):
+        other = FakeLanguageModel(lambda c, s: by_overlap(c, s) * (1.0 + 0.9 * ("boats" in c)))
+        return other.score(requests)
+
+
+def good():
+    return FakeLanguageModel(by_overlap, name="good")
+
+
+def measure(model=None, examples=EXAMPLES, signals=("query_likelihood",), **options):
+    return ModelDiagnostics.measure(model or good(), examples, signals=signals, **options)
+
+
+def test_a_model_that_tells_evidence_from_distractors_is_fit():
+    found = measure()
+    signal = found.signal("query_likelihood")
+    assert found.verdict is signal.verdict is Fitness.FIT
+    assert signal.auc.value == 1.0
+    assert signal.questions == len(EXAMPLES)
+    assert signal.threshold.precision > 0.9
+    assert signal.threshold.recall > 0.9
+    assert signal.evidence.mean > signal.threshold.value > signal.unrelated.quantile(0.95)
+    assert signal.noise.reference is None
+    assert signal.noise.alone == pytest.approx(0.0, abs=1e-6)
+    assert signal.tokens > 1.0
+
+
+def test_a_model_that_cannot_tell_is_unfit_and_says_why():
+    found = measure(Bad())
+    assert found.verdict is Fitness.UNFIT
+    assert "chance" in found.signals[0].reasons[0]
+    with pytest.warns(RuntimeWarning, match="chance"):
+        found.config()
+
+
+def test_few_questions_are_not_enough_to_call_a_signal_fit():
+    found = measure(examples=EXAMPLES[:6])
+    assert found.verdict is Fitness.WEAK
+    assert any("only 6 questions" in reason for reason in found.signals[0].reasons)
+
+
+def test_without_labels_nothing_can_be_said():
+    bare = [LabelledExample(e.question, e.passages, ()) for e in EXAMPLES[:4]]
+    signal = measure(examples=bare).signals[0]
+    assert (signal.verdict, signal.auc, signal.threshold) == (Fitness.UNFIT, None, None)
+    assert signal.evidence is None
+
+
+def test_a_threshold_within_the_numeric_noise_is_refused():
+    found = measure(Noisy(by_overlap))
+    signal = found.signals[0]
+    assert signal.noise.reference > 0.1
+    assert signal.verdict is not Fitness.FIT
+    assert any("noise" in reason for reason in signal.reasons)
+    with pytest.raises(ConfigurationError, match="within the numeric noise"):
+        found.config(threshold=signal.noise.largest / 2)
+
+
+def test_a_threshold_that_unrelated_passages_pass_is_warned_about():
+    found = measure()
+    low = found.signals[0].unrelated.quantile(0.5)
+    with pytest.warns(RuntimeWarning, match="unrelated passages pass"):
+        config = found.config(threshold=max(low, 1e-3))
+    assert config.threshold == max(low, 1e-3)
+
+
+def test_a_configuration_takes_the_measured_threshold_and_other_settings():
+    found = measure()
+    config = found.config(top_k=3, ranker=None)
+    assert config.threshold == found.signals[0].threshold.value
+    assert (config.signal, config.top_k) == ("query_likelihood", 3)
+    shaped = ContextShaper(good(), config).shape(EXAMPLES[3].question, EXAMPLES[3].passages)
+    assert [verdict.index for verdict in shaped.kept] == [1]
+
+
+def test_the_papers_own_threshold_is_questioned_where_unrelated_passages_reach_it():
+    found = measure(signals=("answer_shift",)).signals[0]
+    share = found.unrelated_above(0.05)
+    assert (share > 0.05) is any("its own threshold" in reason for reason in found.reasons)
+
+
+def test_signals_that_need_no_answer_are_not_told_it():
+    model = good()
+    observe(model, EXAMPLES[:3], ["query_likelihood", "drafted_answer_shift"], noise_questions=0)
+    assert model.prompts  # drafted, although answers are known
+
+
+def test_by_default_signals_that_need_an_answer_are_measured_only_where_there_are_answers():
+    bare = [example(n, answer=False) for n in range(4)]
+    names = {s.signal for s in measure(examples=bare, signals=None).signals}
+    assert "answer_shift" not in names
+    assert "answer_shift" in {
+        s.signal for s in measure(examples=EXAMPLES[:4], signals=None).signals
+    }
+
+
+def test_an_example_without_an_answer_is_named():
+    with pytest.raises(InvalidInputError, match=r"answer_shift needs answers.*harbour1"):
+        measure(examples=[example(0), example(1, answer=False)], signals=["answer_shift"])
+
+
+@pytest.mark.parametrize("wrong", [[], ["query_likelihood"] * 2, "query_likelihood"])
+def test_signals_are_a_list_of_different_ones(wrong):
+    with pytest.raises(InvalidInputError):
+        measure(signals=wrong)
+
+
+def test_an_unknown_signal_is_refused():
+    with pytest.raises(ConfigurationError, match="unknown signal"):
+        measure(signals=["truth"])
+
+
+def test_one_example_has_nobody_to_borrow_from():
+    with pytest.raises(InvalidInputError, match="at least two"):
+        measure(examples=EXAMPLES[:1])
+
+
+def test_unrelated_passages_are_those_of_other_questions():
+    found = red_herrings(good(), EXAMPLES[:5], ["query_likelihood", "distribution_shift"])
+    assert found["query_likelihood"].count == 5 * 4
+    assert found["distribution_shift"].mean > 0.0
+    again = red_herrings(good(), EXAMPLES[:5], ["query_likelihood"])
+    assert again["query_likelihood"] == found["query_likelihood"]
+    with pytest.raises(InvalidInputError, match="unrelated"):
+        red_herrings(good(), EXAMPLES[:5], ["query_likelihood"], unrelated=0)
+
+
+def test_a_passage_that_cannot_be_scored_is_counted_and_left_out():
+    long = LabelledExample("Who paints?", ("Anna paints.", "word " * 900), (0,))
+    found = measure(FakeLanguageModel(by_overlap, max_tokens=120), [long, *EXAMPLES[:3]])
+    assert found.signals[0].unscored == 0  # split into units, as the shaper does
+    twice = LabelledExample("Who paints?", ("Anna paints.", "Anna paints."), (0,))
+    assert measure(examples=[twice, *EXAMPLES[:3]]).signals[0].unscored == 1
+
+
+def test_progress_counts_every_question_of_every_signal():
+    told = []
+    measure(
+        examples=EXAMPLES[:3],
+        signals=["query_likelihood", "distribution_shift"],
+        noise_questions=2,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(n, 10) for n in range(1, 11)]
+
+
+def test_the_numbers_come_back_from_json():
+    found = measure(signals=["query_likelihood", "answer_shift"])
+    assert ModelDiagnostics.from_json(found.to_json()) == found
+
+
+def test_a_file_is_written_whole_and_read_back(tmp_path):
+    found = measure(examples=EXAMPLES[:4])
+    assert ModelDiagnostics.load(found.save(tmp_path / "d.json")) == found
+    with pytest.raises(StorageError):
+        ModelDiagnostics.load(tmp_path / "missing.json")
+
+
+def broken(change):
+    data = json.loads(measure(examples=EXAMPLES[:4]).to_json())
+    change(data)
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format="other"), "does not hold ModelDiagnostics"),
+        (lambda d: d.update(version=99), "newer"),
+        (lambda d: d.update(version=True), "version"),
+        (lambda d: d.pop("seed"), "seed is missing"),
+        (lambda d: d.update(examples="four"), "examples must be int"),
+        (lambda d: d["signals"][0].update(verdict="great"), "must be one of fit, weak, unfit"),
+        (lambda d: d["signals"][0]["noise"].update(alone=None), "alone"),
+        (lambda d: d["signals"][0].update(reasons="x"), "reasons must be a list"),
+        (lambda d: d["signals"][0].update(noise=[]), "noise must be an object"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_place(change, message):
+    with pytest.raises(InvalidInputError, match=message):
+        ModelDiagnostics.from_json(broken(change))
+
+
+def test_what_is_not_json_is_refused():
+    with pytest.raises(InvalidInputError, match="cut short"):
+        ModelDiagnostics.from_json('{"format": ')
+
+
+def test_another_model_is_refused():
+    found = measure(examples=EXAMPLES[:4])
+    found.require_model(good())
+    with pytest.raises(ConfigurationError, match="measured with 'good'"):
+        found.require_model(FakeLanguageModel(name="other"))
+
+
+@pytest.mark.parametrize(
+    "ask", [{"signal": "joint_shift"}, {"no_such_setting": 1}, {"pool_size": 0}]
+)
+def test_a_configuration_of_what_was_not_measured_is_refused(ask):
+    with pytest.raises(ConfigurationError):
+        measure(examples=EXAMPLES[:4]).config(**ask)
+
+
+class Own(QueryLikelihood):
+    name = "own"
+
+
+def test_an_own_signal_is_measured_and_named_but_configured_by_its_object():
+    found = measure(signals=[Own()])
+    assert found.signals[0].signal == "own"
+    with pytest.raises(ConfigurationError, match="pass the object"):
+        found.config()
+
+
+def test_the_report_says_what_was_found_in_words():
+    text = measure(signals=["query_likelihood", "answer_shift"]).report()
+    assert "good is fit for context shaping" in text
+    for word in ("query_likelihood", "threshold", "precision", "unrelated", "noise", "tokens"):
+        assert word in text
+
+
+def test_examples_are_read_from_json_lines(tmp_path):
+    path = tmp_path / "examples.jsonl"
+    lines = [
+        {"question": "Q?", "passages": ["a", "b"], "evidence": [1], "answer": "b"},
+        {"question": "R?", "passages": ["c"], "evidence": []},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n\n", encoding="utf-8")
+    first, second = read_examples(path)
+    assert first == LabelledExample("Q?", ("a", "b"), (1,), ("b",))
+    assert first.labels == (False, True)
+    assert second.answers == ()
+    assert read_examples(path, limit=1, seed=1) == read_examples(path, limit=1, seed=1)
+    with pytest.raises(InvalidInputError, match="limit"):
+        read_examples(path, limit=0)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "no examples"),
+        ("{", "line 1: not JSON"),
+        ("[]", "expected an object"),
+        ('{"question": "Q?", "passages": ["a"]}', "evidence missing"),
+        ('{"question": "Q?", "passages": "a", "evidence": []}', "passages must be a list"),
+        ('{"question": " ", "passages": ["a"], "evidence": []}', "needs a question"),
+        ('{"question": "Q?", "passages": [" "], "evidence": []}', "blank"),
+        ('{"question": "Q?", "passages": [], "evidence": []}', "no passages"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [1]}', "indices"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [true]}', "indices"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [0, 0]}', "repeats"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [0], "answer": 3}', "answer"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [0], "answer": [3]}', "not text"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_refused(tmp_path, line, message):
+    path = tmp_path / "examples.jsonl"
+    path.write_text(line, encoding="utf-8")
+    with pytest.raises(InvalidInputError, match=message):
+        read_examples(path)
+
+
+def test_a_missing_file_is_a_storage_error(tmp_path):
+    with pytest.raises(StorageError):
+        read_examples(tmp_path / "none.jsonl")
+
+
+def test_texts_in_place_of_lists_are_refused():
+    with pytest.raises(InvalidInputError, match="list of texts"):
+        LabelledExample("Q?", "passage", (0,))
+
+
+@pytest.mark.model
+def test_the_real_models_fast_path_is_within_rounding_of_its_reference(bundled_lm):
+    found = observe(
+        bundled_lm,
+        EXAMPLES[:2],
+        ["query_likelihood", "trajectory_shift"],
+        unrelated=1,
+        noise_questions=1,
+    )
+    for noise in found.noise:
+        assert 0.0 <= noise.largest < 2e-3
+        assert noise.reference is not None
+    assert np.isfinite(found.utilities).all()
+    assert not math.isnan(found.tokens[0])
