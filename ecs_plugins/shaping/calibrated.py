@@ -2,11 +2,12 @@
 
 A logistic regression on the signals' utilities, fitted on a user's own labelled examples:
 
-    P(helps) = 1 / (1 + exp(-(b + sum_i w_i (U_i - mean_i) / scale_i)))
+    P(helps) = 1 / (1 + exp(-(b + sum_i w_i (U_i - m_i) / scale_i)))
 
-Utilities are in different units and on different scales, and where zero lies for each depends on
-the model; a probability has one meaning for all of them, and so has a threshold on it. It holds for
-the model and the mixture of evidence and distractors that it was fitted on.
+with m_i the mean over the passages that are scored for the same question. Utilities are in
+different units and on different scales, and where zero lies for each depends on the model and on
+the question; a probability has one meaning for all of them, and so has a threshold on it. It holds
+for the model and for the mixture of evidence and distractors that it was fitted on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ecs_plugins.lm.prompts import PLAIN
 from ecs_plugins.shaping.combination import (
     CalibrationRecord,
     Combination,
-    LogisticModel,
+    PassageModel,
     probability_of,
 )
 from ecs_plugins.shaping.diagnostics import artefact
@@ -59,6 +60,9 @@ class CalibratedSignal:
     """A signal whose utility is the probability that a passage helps.
 
     It takes one scoring call and costs the sum of its signals; what they share is computed once.
+    A passage is compared with those that are scored together with it. With
+    ``acceptance="stream"``, which scores them one at a time, that is not possible, and the
+    probabilities say less.
 
     Attributes:
         signals: What is combined.
@@ -151,8 +155,12 @@ class CalibratedSignal:
         held_out = np.full(len(labels), np.nan)
         shares = np.full(len(labels), np.nan)
         for inside, outside in folds(questions, seed=seed):
-            part = LogisticModel.fit(utilities[inside], labels[inside], prior=prior)
-            held_out[outside] = part.log_odds(utilities[outside])
+            part = PassageModel.fit(
+                utilities[inside], labels[inside], questions[inside], prior=prior
+            )
+            for question in np.unique(questions[outside]):
+                at = questions == question
+                held_out[at] = part.log_odds(utilities[at])
             shares[outside] = labels[inside].mean()
         probabilities = probability_of(held_out)
         estimate, _ = question_auc(held_out, labels, questions, seed=seed)
@@ -174,7 +182,7 @@ class CalibratedSignal:
             threshold=threshold,
         )
         names = tuple(signal.name for signal in observed.signals)
-        fitted = LogisticModel.fit(utilities, labels, prior=prior)
+        fitted = PassageModel.fit(utilities, labels, questions, prior=prior)
         trusted = _trusted_threshold(record)
         if trusted is None:
             warnings.warn(
@@ -219,11 +227,14 @@ class CalibratedSignal:
             at += number
         if at != len(results):
             raise ScoringError(f"{len(results)} results for the {at} requests of {self.name}")
-        return [self._combined(units) for units in zip(*found, strict=True)]
+        table = np.array([[unit.utility for unit in units] for units in found]).T
+        log_odds = self.combination.model.log_odds(table)
+        return [
+            self._combined(units, float(value))
+            for units, value in zip(zip(*found, strict=True), log_odds, strict=True)
+        ]
 
-    def _combined(self, units: Sequence[UnitUtility]) -> UnitUtility:
-        utilities = np.array([[unit.utility for unit in units]], dtype=np.float64)
-        log_odds = float(self.combination.model.log_odds(utilities)[0])
+    def _combined(self, units: Sequence[UnitUtility], log_odds: float) -> UnitUtility:
         if math.isnan(log_odds):
             return UnitUtility(math.nan, reason=next((u.reason for u in units if u.reason), ""))
         parts = {s.name: u.utility for s, u in zip(self.signals, units, strict=True)}
@@ -238,7 +249,9 @@ class CalibratedSignal:
         record, combination = self.combination.record, self.combination
         weights = ", ".join(
             f"{name} {weight:+.2f}"
-            for name, weight in zip(combination.signals, combination.model.weights, strict=True)
+            for name, weight in zip(
+                combination.signals, combination.model.among.weights, strict=True
+            )
         )
         expected = record.threshold
         decides = (

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.shaping.diagnostics.statistics import Estimate, Floats, Labels, Threshold
+from ecs_plugins.shaping.diagnostics.statistics import Estimate, Floats, Groups, Labels, Threshold
+
+MIN_COMPANY = 3
+"""Passages scored together from which on they are compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,44 @@ class LogisticModel:
 
 
 @dataclass(frozen=True, slots=True)
+class PassageModel:
+    """Log-odds of passages that were scored for the same question.
+
+    Some questions raise the utility of every passage, evidence or not, so what counts is how far a
+    passage lies above the others for its question: utilities less their mean. Where there are too
+    few others for that, the utilities as they are have to do.
+
+    Attributes:
+        among: For utilities less their mean over the passages scored together.
+        alone: For utilities as they are, where fewer than `MIN_COMPANY` were scored together.
+    """
+
+    among: LogisticModel
+    alone: LogisticModel
+
+    @classmethod
+    def fit(
+        cls, utilities: Floats, labels: Labels, questions: Groups, *, prior: float
+    ) -> PassageModel:
+        """Fit both; see `LogisticModel.fit`."""
+        centred = np.array(utilities)
+        for question in np.unique(questions):
+            at = questions == question
+            centred[at] -= centred[at].mean(axis=0)
+        return cls(
+            LogisticModel.fit(centred, labels, prior=prior),
+            LogisticModel.fit(utilities, labels, prior=prior),
+        )
+
+    def log_odds(self, utilities: Floats) -> Floats:
+        """``[passages]`` from the ``[passages, signals]`` of one question; NaN where one is."""
+        whole = np.isfinite(utilities).all(axis=1)
+        if whole.sum() < MIN_COMPANY:
+            return self.alone.log_odds(utilities)
+        return self.among.log_odds(utilities - utilities[whole].mean(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
 class Combination:
     """How signals are combined: all that is ever stored.
 
@@ -110,11 +151,12 @@ class Combination:
     """
 
     signals: tuple[str, ...]
-    model: LogisticModel
+    model: PassageModel
     record: CalibrationRecord
 
     def __post_init__(self) -> None:
-        if not self.signals or len(self.signals) != len(self.model.weights):
+        sizes = {len(self.model.among.weights), len(self.model.alone.weights)}
+        if not self.signals or sizes != {len(self.signals)}:
             raise InvalidInputError("a combination needs one coefficient per signal")
 
 

@@ -28,6 +28,8 @@ FIT_AUC = 0.75
 """AUC from which on a signal ranks well."""
 UNRELATED_SHARE = 0.05
 """Share of unrelated passages that a threshold may let pass."""
+POOR_F1 = 0.5
+"""Held-out F1 below which a threshold is better not used to decide."""
 ENOUGH_QUESTIONS = 20
 """Questions with evidence and distractors below which nothing is called fit."""
 
@@ -108,6 +110,12 @@ def concluded(observed: Observations, n: int, seed: int) -> SignalDiagnostics:
         doubts = _objections(threshold.value, signal.unit, noise, unrelated)
         drowned = bool(doubts)
         reasons += doubts
+        if threshold.f1 < POOR_F1:
+            reasons += (
+                f"its threshold decides poorly (precision {threshold.precision:.2f}, recall "
+                f"{threshold.recall:.2f} on questions held out): rank with top_k, or fit a "
+                "CalibratedSignal",
+            )
     if verdict is Fitness.FIT and drowned:
         verdict = Fitness.WEAK
     if signal.threshold is not None:

@@ -15,7 +15,7 @@ from ecs_plugins.shaping import (
     ShapingConfig,
     Signal,
 )
-from ecs_plugins.shaping.combination import LogisticModel, probability_of
+from ecs_plugins.shaping.combination import LogisticModel, PassageModel, probability_of
 from ecs_plugins.tokens import TokenLedger
 
 FREE = ("query_likelihood", "distribution_shift")
@@ -81,11 +81,11 @@ def test_it_comes_back_from_json_without_pickle(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d["model"].update(weights=[1.0]), "as many"),
-        (lambda d: d["model"].update(scales=[0.0, 1.0]), "positive"),
+        (lambda d: d["model"]["among"].update(weights=[1.0]), "as many"),
+        (lambda d: d["model"]["alone"].update(scales=[0.0, 1.0]), "positive"),
         (lambda d: d.update(signals=["query_likelihood"]), "one coefficient per signal"),
         (lambda d: d.update(signals=["truth", "x"]), "unknown signal"),
-        (lambda d: d["model"].update(intercept="x"), "intercept"),
+        (lambda d: d["model"]["among"].update(intercept="x"), "intercept"),
         (lambda d: d["record"].pop("auc"), "auc is missing"),
     ],
 )
@@ -183,3 +183,25 @@ def test_a_utility_that_never_differs_has_no_weight():
 def test_extreme_log_odds_do_not_overflow():
     with np.errstate(all="raise"):
         assert probability_of(np.array([-1e4, 0.0, 1e4])) == pytest.approx([0.0, 0.5, 1.0])
+
+
+def test_a_question_that_raises_every_utility_changes_no_probability():
+    rng = np.random.default_rng(0)
+    questions = np.repeat(np.arange(40), 5)
+    labels = np.tile([True, False, False, False, False], 40)
+    level = np.repeat(rng.normal(0.0, 5.0, size=40), 5)
+    utilities = (level + 2.0 * labels + rng.normal(size=200))[:, None]
+    found = PassageModel.fit(utilities, labels, questions, prior=1.0)
+    assert found.log_odds(utilities[:5] + 7.0) == pytest.approx(found.log_odds(utilities[:5]))
+    assert found.among.weights[0] > 3 * found.alone.weights[0]
+
+
+def test_a_passage_without_company_is_judged_by_itself():
+    utilities = np.arange(12.0)[:, None]
+    questions = np.repeat(np.arange(3), 4)
+    found = PassageModel.fit(utilities, utilities[:, 0] > 5, questions, prior=1.0)
+    assert found.log_odds(utilities[11:]) == found.alone.log_odds(utilities[11:])
+    with_gap = np.array([[1.0], [np.nan], [2.0], [3.0]])
+    assert np.isnan(found.log_odds(with_gap)).tolist() == [False, True, False, False]
+    others = found.among.log_odds(np.array([[-1.0], [0.0], [1.0]]))
+    assert found.log_odds(with_gap)[[0, 2, 3]] == pytest.approx(others)
