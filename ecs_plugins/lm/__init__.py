@@ -8,6 +8,7 @@ from ecs_plugins._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import ChatLayout as ChatLayout
+    from ecs_plugins.lm.base import Divergence as Divergence
     from ecs_plugins.lm.base import Generation as Generation
     from ecs_plugins.lm.base import LanguageModel as LanguageModel
     from ecs_plugins.lm.base import ScoreRequest as ScoreRequest
@@ -28,6 +29,7 @@ _EXPORTS = {
     "CacheStatistics": ".scoring.prefix",
     "ChatLayout": ".base",
     "Concurrency": ".concurrency",
+    "Divergence": ".base",
     "FakeLanguageModel": ".fake",
     "Generation": ".base",
     "LanguageModel": ".base",
@@ -47,6 +49,7 @@ __all__ = [
     "CacheStatistics",
     "ChatLayout",
     "Concurrency",
+    "Divergence",
     "FakeLanguageModel",
     "Generation",
     "LanguageModel",

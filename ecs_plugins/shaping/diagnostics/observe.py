@@ -115,8 +115,8 @@ def observe(
         progress: Told after every question of every signal.
 
     Raises:
-        InvalidInputError: Fewer than two examples, no signal or one twice, or a signal needs an
-            answer that an example lacks.
+        InvalidInputError: Fewer than two examples, no signal or one twice, a signal needs an
+            answer that an example lacks, or a number is negative.
         ConfigurationError: A signal is unknown, or asks for what the model does not give.
         ModelError: The model cannot score.
     """
@@ -125,6 +125,8 @@ def observe(
             f"{len(examples)} examples are too few: questions lend each other their unrelated "
             "passages, so give at least two"
         )
+    if unrelated < 0 or noise_questions < 0:
+        raise InvalidInputError("unrelated and noise_questions must not be negative")
     found = resolved(signals)
     answered = [s.needs_answer if with_answers is None else with_answers for s in found]
     _require_answers(examples, found, answered)

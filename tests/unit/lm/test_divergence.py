@@ -268,3 +268,15 @@ def test_the_fake_diverges_by_what_a_passage_brings(divergence):
     assert known == pytest.approx([0.0])
     assert new[0] > 0.01
     assert new.shape == result.scores[2][0][1].logprobs.shape
+
+
+def test_the_reference_can_be_asked_for_through_the_seam():
+    lm, asked = local(), request(passages=(*PASSAGES, "snow " * 300))
+    (fast,), (plainly,) = lm.score([asked]), lm.score_by_reference([asked])
+    assert plainly.computed_tokens > 2 * fast.computed_tokens
+    assert list(plainly.unscored) == list(fast.unscored) == [5]
+    for row, other in zip(fast.scores[:5], plainly.scores[:5], strict=True):
+        for a, b in zip(row, other, strict=True):
+            for s, t in zip(a, b, strict=True):
+                np.testing.assert_allclose(s.logprobs, t.logprobs, atol=TOLERANCE)
+                np.testing.assert_allclose(s.divergence, t.divergence, atol=TOLERANCE)

@@ -164,6 +164,12 @@ def test_signals_are_a_list_of_different_ones(wrong):
         measure(signals=wrong)
 
 
+@pytest.mark.parametrize("wrong", [{"unrelated": -1}, {"noise_questions": -1}])
+def test_negative_numbers_are_refused(wrong):
+    with pytest.raises(InvalidInputError, match="negative"):
+        measure(**wrong)
+
+
 def test_an_unknown_signal_is_refused():
     with pytest.raises(ConfigurationError, match="unknown signal"):
         measure(signals=["truth"])
