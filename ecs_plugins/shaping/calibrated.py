@@ -2,12 +2,12 @@
 
 A logistic regression on the signals' utilities, fitted on a user's own labelled examples:
 
-    P(helps) = 1 / (1 + exp(-(b + sum_i w_i (U_i - m_i) / scale_i)))
+    P(helps) = 1 / (1 + exp(-(b + sum_i w_i z_i)))
 
-with m_i the mean over the passages that are scored for the same question. Utilities are in
-different units and on different scales, and where zero lies for each depends on the model and on
-the question; a probability has one meaning for all of them, and so has a threshold on it. It holds
-for the model and for the mixture of evidence and distractors that it was fitted on.
+with z_i the z-score of the i-th utility among the passages that are scored for the same question.
+Utilities are in different units, and where zero lies and how far they spread depends on the model
+and on the question; a probability has one meaning for all of them, and so has a threshold on it. It
+holds for the model and for the mixture of evidence and distractors that it was fitted on.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.tokens import TokenLedger
 
-DEFAULT_SIGNALS = ("query_likelihood", "contrastive_likelihood", "trajectory_shift")
+DEFAULT_SIGNALS = ("query_likelihood", "contrastive_likelihood")
 """What is combined if nothing else is asked for; none of them needs an answer."""
 MIN_QUESTIONS = 20
 """Questions with evidence and distractors below which nothing is fitted."""
@@ -60,9 +60,9 @@ class CalibratedSignal:
     """A signal whose utility is the probability that a passage helps.
 
     It takes one scoring call and costs the sum of its signals; what they share is computed once.
-    A passage is compared with those that are scored together with it. With
-    ``acceptance="stream"``, which scores them one at a time, that is not possible, and the
-    probabilities say less.
+    A passage is compared with those that are scored together with it, so it cannot be seen that
+    none of them helps. With ``acceptance="stream"``, which scores them one at a time, there is
+    nothing to compare with, and the probabilities say less.
 
     Attributes:
         signals: What is combined.

@@ -103,12 +103,12 @@ class LogisticModel:
 class PassageModel:
     """Log-odds of passages that were scored for the same question.
 
-    Some questions raise the utility of every passage, evidence or not, so what counts is how far a
-    passage lies above the others for its question: utilities less their mean. Where there are too
-    few others for that, the utilities as they are have to do.
+    Some questions raise the utility of every passage, evidence or not, and some spread them further
+    than others, so what counts is by how many standard deviations a passage lies above the mean
+    of its question. Where there are too few others for that, the utilities as they are have to do.
 
     Attributes:
-        among: For utilities less their mean over the passages scored together.
+        among: For z-scores over the passages scored together.
         alone: For utilities as they are, where fewer than `MIN_COMPANY` were scored together.
     """
 
@@ -120,12 +120,12 @@ class PassageModel:
         cls, utilities: Floats, labels: Labels, questions: Groups, *, prior: float
     ) -> PassageModel:
         """Fit both; see `LogisticModel.fit`."""
-        centred = np.array(utilities)
+        relative = np.array(utilities)
         for question in np.unique(questions):
             at = questions == question
-            centred[at] -= centred[at].mean(axis=0)
+            relative[at] = _z_scores(utilities[at], utilities[at])
         return cls(
-            LogisticModel.fit(centred, labels, prior=prior),
+            LogisticModel.fit(relative, labels, prior=prior),
             LogisticModel.fit(utilities, labels, prior=prior),
         )
 
@@ -134,7 +134,7 @@ class PassageModel:
         whole = np.isfinite(utilities).all(axis=1)
         if whole.sum() < MIN_COMPANY:
             return self.alone.log_odds(utilities)
-        return self.among.log_odds(utilities - utilities[whole].mean(axis=0))
+        return self.among.log_odds(_z_scores(utilities, utilities[whole]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +163,9 @@ class Combination:
 def probability_of(log_odds: Floats) -> Floats:
     """The logistic function, without overflow."""
     return np.asarray(0.5 * (1.0 + np.tanh(log_odds / 2)))
+
+
+def _z_scores(utilities: Floats, company: Floats) -> Floats:
+    spread = company.std(axis=0)
+    spread[spread == 0.0] = 1.0
+    return np.asarray((utilities - company.mean(axis=0)) / spread)

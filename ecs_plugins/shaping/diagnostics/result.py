@@ -35,12 +35,9 @@ from ecs_plugins.shaping.protocol import Signal
 from ecs_plugins.shaping.signals import SIGNALS
 
 ANSWER_SIGNALS = ("answer_shift", "joint_shift")
-LABEL_FREE_SIGNALS = (
-    "query_likelihood",
-    "contrastive_likelihood",
-    "drafted_joint_shift",
-    "trajectory_shift",
-)
+"""Measured by default where every example has an answer."""
+LABEL_FREE_SIGNALS = ("query_likelihood", "contrastive_likelihood", "drafted_joint_shift")
+"""Measured by default."""
 
 
 @dataclass(frozen=True, slots=True)

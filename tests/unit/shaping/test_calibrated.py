@@ -185,14 +185,14 @@ def test_extreme_log_odds_do_not_overflow():
         assert probability_of(np.array([-1e4, 0.0, 1e4])) == pytest.approx([0.0, 0.5, 1.0])
 
 
-def test_a_question_that_raises_every_utility_changes_no_probability():
+def test_a_question_that_raises_or_spreads_every_utility_changes_no_probability():
     rng = np.random.default_rng(0)
     questions = np.repeat(np.arange(40), 5)
     labels = np.tile([True, False, False, False, False], 40)
     level = np.repeat(rng.normal(0.0, 5.0, size=40), 5)
     utilities = (level + 2.0 * labels + rng.normal(size=200))[:, None]
     found = PassageModel.fit(utilities, labels, questions, prior=1.0)
-    assert found.log_odds(utilities[:5] + 7.0) == pytest.approx(found.log_odds(utilities[:5]))
+    assert found.log_odds(utilities[:5] * 3 + 7) == pytest.approx(found.log_odds(utilities[:5]))
     assert found.among.weights[0] > 3 * found.alone.weights[0]
 
 
@@ -201,7 +201,20 @@ def test_a_passage_without_company_is_judged_by_itself():
     questions = np.repeat(np.arange(3), 4)
     found = PassageModel.fit(utilities, utilities[:, 0] > 5, questions, prior=1.0)
     assert found.log_odds(utilities[11:]) == found.alone.log_odds(utilities[11:])
+
+
+def test_a_passage_that_was_not_scored_is_no_company():
+    utilities = np.arange(12.0)[:, None]
+    questions = np.repeat(np.arange(3), 4)
+    found = PassageModel.fit(utilities, utilities[:, 0] % 4 > 2, questions, prior=1.0)
     with_gap = np.array([[1.0], [np.nan], [2.0], [3.0]])
     assert np.isnan(found.log_odds(with_gap)).tolist() == [False, True, False, False]
-    others = found.among.log_odds(np.array([[-1.0], [0.0], [1.0]]))
-    assert found.log_odds(with_gap)[[0, 2, 3]] == pytest.approx(others)
+    without = found.log_odds(with_gap[[0, 2, 3]])
+    assert found.log_odds(with_gap)[[0, 2, 3]] == pytest.approx(without)
+
+
+def test_passages_that_do_not_differ_have_the_same_probability():
+    utilities = np.arange(12.0)[:, None]
+    questions = np.repeat(np.arange(3), 4)
+    found = PassageModel.fit(utilities, utilities[:, 0] % 4 > 2, questions, prior=1.0)
+    assert np.ptp(found.log_odds(np.full((4, 1), 5.0))) == 0.0
