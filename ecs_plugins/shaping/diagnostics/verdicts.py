@@ -100,6 +100,14 @@ def concluded(observed: Observations, n: int, seed: int) -> SignalDiagnostics:
     threshold = held_out_threshold(utilities, labels, questions, seed=seed)
     drowned = threshold is not None and threshold.value <= noise.largest
     verdict, reasons = _judged(estimate, number, noise, _distribution(utilities))
+    by_utility, _ = question_auc(utilities, labels, questions, seed=seed)
+    if verdict is not Fitness.UNFIT and by_utility is not None and by_utility.low <= 0.5:
+        # Some signals order by more than the utility, which a threshold is compared with.
+        verdict, threshold = Fitness.WEAK, None
+        reasons += (
+            f"its utility alone puts evidence first with probability {by_utility}, which may be "
+            "chance, so it has no threshold: rank only",
+        )
     if threshold is not None and drowned:
         reasons += (
             f"the fitted threshold of {threshold.value:.3g} lies within the numeric noise of "

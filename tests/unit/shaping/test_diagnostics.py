@@ -12,6 +12,7 @@ from ecs_plugins.shaping import (
     LabelledExample,
     ModelDiagnostics,
     QueryLikelihood,
+    UnitUtility,
     read_examples,
     red_herrings,
 )
@@ -264,6 +265,25 @@ def test_another_model_is_refused():
 def test_a_configuration_of_what_was_not_measured_is_refused(ask):
     with pytest.raises(ConfigurationError):
         measure(examples=EXAMPLES[:4]).config(**ask)
+
+
+class OrderedOnly(QueryLikelihood):
+    name = "ordered_only"
+
+    def utilities(self, task, results):
+        """As a signal whose order says more than its utility."""
+        return [
+            UnitUtility(hash_of(text) % 1000 / 1000, order_by=unit.utility)
+            for text, unit in zip(task.passages, super().utilities(task, results), strict=True)
+        ]
+
+
+def test_a_signal_whose_utility_is_chance_gets_no_threshold_however_well_it_orders():
+    signal = measure(signals=[OrderedOnly()]).signals[0]
+    assert signal.auc.value == 1.0
+    assert signal.verdict is Fitness.WEAK
+    assert signal.threshold is None
+    assert any("its utility alone" in reason for reason in signal.reasons)
 
 
 class Own(QueryLikelihood):
