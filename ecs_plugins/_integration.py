@@ -29,6 +29,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.fusion import RankFused
 from ecs_plugins.shaping.protocol import Signal
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
@@ -225,13 +226,18 @@ class ShapingFields(BaseModel):
         return replace(self.config, **overrides)
 
     def signals(self) -> dict[str, Signal]:
-        """The signals that may be measured, by name, with the templates set here."""
+        """The signals that may be measured, by name, with the templates set here.
+
+        A signal that is ordered together with a ranker stands under its own name: the ranker has
+        no prompt.
+        """
         if self.config.signal != "auto":
             answered = [True]
         else:
             answered = [False] if self.answer is None else [False, True]
         found = [resolve_signal(self.config.signal, has_answer=known) for known in answered]
-        return {s.name: with_template(s, self.templates.get(s.name, {})) for s in found}
+        asked = [signal.signal if isinstance(signal, RankFused) else signal for signal in found]
+        return {s.name: with_template(s, self.templates.get(s.name, {})) for s in asked}
 
     def shape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object.
@@ -247,7 +253,11 @@ class ShapingFields(BaseModel):
         config = self.shaping_config()
         if self.templates:
             signal = resolve_signal(config.signal, has_answer=bool(answer))
-            signal = with_template(signal, self.templates.get(signal.name, {}))
+            if isinstance(signal, RankFused):
+                asked = with_template(signal.signal, self.templates.get(signal.signal.name, {}))
+                signal = replace(signal, signal=asked)
+            else:
+                signal = with_template(signal, self.templates.get(signal.name, {}))
             config = replace(config, signal=signal)
         embedder = None if self.embedder is None else as_embedder(self.embedder)
         shaper = ContextShaper(as_model(self.model), config, embedder=embedder)

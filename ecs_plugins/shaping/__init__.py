@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ecs_plugins.shaping.calibrated import CalibratedSignal as CalibratedSignal
     from ecs_plugins.shaping.config import DEFAULT_TOP_K as DEFAULT_TOP_K
     from ecs_plugins.shaping.config import ShapingConfig as ShapingConfig
-    from ecs_plugins.shaping.contrast import ContrastiveLikelihood as ContrastiveLikelihood
     from ecs_plugins.shaping.diagnostics.examples import LabelledExample as LabelledExample
     from ecs_plugins.shaping.diagnostics.examples import read_examples as read_examples
     from ecs_plugins.shaping.diagnostics.observe import red_herrings as red_herrings
@@ -44,7 +43,6 @@ _EXPORTS = {
     "AnswerShift": ".signals",
     "CalibratedSignal": ".calibrated",
     "ContextShaper": ".shaper",
-    "ContrastiveLikelihood": ".contrast",
     "DEFAULT_TOP_K": ".config",
     "DistributionShift": ".divergence",
     "DraftAnswer": ".answers",
@@ -81,7 +79,6 @@ __all__ = [
     "AnswerShift",
     "CalibratedSignal",
     "ContextShaper",
-    "ContrastiveLikelihood",
     "DistributionShift",
     "DraftAnswer",
     "Drafted",

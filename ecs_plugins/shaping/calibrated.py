@@ -46,7 +46,7 @@ from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.tokens import TokenLedger
 
-DEFAULT_SIGNALS = ("query_likelihood", "contrastive_likelihood")
+DEFAULT_SIGNALS = ("query_likelihood", "judge_helpfulness")
 """What is combined if nothing else is asked for; none of them needs an answer."""
 MIN_QUESTIONS = 20
 """Questions with evidence and distractors below which nothing is fitted."""

@@ -1,7 +1,7 @@
 """Fusion of a signal with a ranker: two kinds of evidence, each on its own scale.
 
 Order is by ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
-together, which makes nats and cosines comparable without calibration. A z-score depends on the
+together, which makes nats and word overlap comparable without calibration. A z-score depends on the
 company of a passage, so it only orders: the utility, and with it the threshold, stay the signal's.
 """
 
@@ -14,9 +14,9 @@ from statistics import fmean, pstdev
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.lexical import TfidfQueryRanker
+from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
-from ecs_plugins.shaping.signals import QueryLikelihood
+from ecs_plugins.shaping.signals import JointShift, QueryLikelihood
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -46,8 +46,8 @@ class RankFused:
     """
 
     signal: Signal = field(default_factory=QueryLikelihood)
-    ranker: Ranker = field(default_factory=lambda: TfidfQueryRanker((1, 2)))
-    weight: float = 0.5
+    ranker: Ranker = field(default_factory=BM25Ranker)
+    weight: float = 1.0
 
     @property
     def name(self) -> str:
@@ -99,6 +99,11 @@ class RankFused:
         ]
 
 
-def query_likelihood_tfidf() -> RankFused:
-    """`QueryLikelihood` fused with TF-IDF on words and word pairs."""
-    return RankFused()
+def query_likelihood_bm25() -> RankFused:
+    """`QueryLikelihood` and BM25 in equal parts: the default without an answer."""
+    return RankFused(QueryLikelihood())
+
+
+def joint_shift_bm25() -> RankFused:
+    """`JointShift` and BM25 in equal parts: the default with an answer."""
+    return RankFused(JointShift())

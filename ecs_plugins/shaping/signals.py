@@ -272,8 +272,8 @@ SIGNALS: dict[str, Callable[[], Signal]] = {
     "joint_shift": JointShift,
     "drafted_answer_shift": _elsewhere("answers", "drafted_answer_shift"),
     "drafted_joint_shift": _elsewhere("answers", "drafted_joint_shift"),
-    "contrastive_likelihood": _elsewhere("contrast", "ContrastiveLikelihood"),
-    "query_likelihood+tfidf_query": _elsewhere("fusion", "query_likelihood_tfidf"),
+    "query_likelihood+bm25": _elsewhere("fusion", "query_likelihood_bm25"),
+    "joint_shift+bm25": _elsewhere("fusion", "joint_shift_bm25"),
     "distribution_shift": _elsewhere("divergence", "DistributionShift"),
     "distribution_shift_top50": _elsewhere("divergence", "distribution_shift_top50"),
     "trajectory_shift": _elsewhere("divergence", "TrajectoryShift"),
@@ -283,14 +283,16 @@ SIGNALS: dict[str, Callable[[], Signal]] = {
     "judge_correctness": _elsewhere("judge", "Judge", wording="correctness"),
 }
 """Signals by name."""
+AUTO_WITH_ANSWER = "joint_shift+bm25"
+AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
 
 
 def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
     """The signal of a configuration.
 
     Args:
-        signal: A name, an own `Signal`, or ``"auto"``: `AnswerShift` when an answer is known,
-            else `QueryLikelihood`.
+        signal: A name, an own `Signal`, or ``"auto"``: `JointShift` when an answer is known,
+            else `QueryLikelihood`, either ordered together with BM25.
         has_answer: Whether an answer is known.
 
     Raises:
@@ -300,7 +302,7 @@ def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
     if isinstance(signal, str):
         name = signal
         if name == "auto":
-            name = "answer_shift" if has_answer else "query_likelihood"
+            name = AUTO_WITH_ANSWER if has_answer else AUTO_WITHOUT_ANSWER
         if name not in SIGNALS:
             raise ConfigurationError(
                 f"unknown signal {name!r}: use auto, {', '.join(SIGNALS)}, or pass an own Signal"

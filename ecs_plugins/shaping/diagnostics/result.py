@@ -36,7 +36,7 @@ from ecs_plugins.shaping.signals import SIGNALS
 
 ANSWER_SIGNALS = ("answer_shift", "joint_shift")
 """Measured by default where every example has an answer."""
-LABEL_FREE_SIGNALS = ("query_likelihood", "contrastive_likelihood", "drafted_joint_shift")
+LABEL_FREE_SIGNALS = ("query_likelihood", "query_likelihood+bm25")
 """Measured by default."""
 
 

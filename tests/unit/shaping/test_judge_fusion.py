@@ -6,8 +6,13 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.base import Ranking
-from ecs_plugins.shaping import QueryLikelihood, ScoringTask
-from ecs_plugins.shaping.contrast import ContrastiveLikelihood
+from ecs_plugins.shaping import (
+    ContextShaper,
+    QueryLikelihood,
+    ScoringTask,
+    ShapingConfig,
+    Verdict,
+)
 from ecs_plugins.shaping.fusion import RankFused, z_scores
 from ecs_plugins.shaping.judge import Judge
 
@@ -70,43 +75,6 @@ def test_an_unknown_wording_is_refused():
         Judge("truth")
 
 
-def fluent(context, scored):
-    """Every question is likely behind the fluent passage, only ours behind the evidence."""
-    tokens = scored.count("?") + len(scored.split())
-    if "Fluent" in context:
-        return -1.0 * tokens
-    if "Rome" in context and "Where is it" in scored:
-        return -1.2 * tokens
-    return -3.0 * tokens
-
-
-def test_contrast_puts_evidence_before_a_passage_that_is_fluent_for_any_question():
-    task = ScoringTask("Where is it?", ("Fluent talk.", "It is in Rome."))
-    plain = measure(QueryLikelihood(), FakeLanguageModel(fluent), task)
-    assert plain[0].utility > plain[1].utility
-    contrast = measure(ContrastiveLikelihood(weight=1.0), FakeLanguageModel(fluent), task)
-    assert contrast[0].utility < contrast[1].utility
-
-
-def test_contrast_without_weight_is_the_query_likelihood():
-    plain = measure(QueryLikelihood(), FakeLanguageModel())
-    contrast = measure(ContrastiveLikelihood(weight=0.0), FakeLanguageModel())
-    assert [c.utility for c in contrast] == pytest.approx([p.utility for p in plain])
-
-
-def test_contrast_reads_every_passage_once():
-    signal = ContrastiveLikelihood()
-    (request,) = signal.requests(TASK, PLAIN)
-    assert len(request.candidates) == 1 + len(TASK.passages)
-    assert len(request.continuations) == 1 + len(signal.questions)
-
-
-@pytest.mark.parametrize("questions", [(), ("",)])
-def test_contrast_needs_questions(questions):
-    with pytest.raises(ConfigurationError, match="generic question"):
-        ContrastiveLikelihood(questions=questions)
-
-
 def test_z_scores_have_mean_zero_and_deviation_one_and_leave_out_what_is_no_number():
     low, missing, high = z_scores([1.0, math.nan, 3.0])
     assert (low, high) == pytest.approx((-1.0, 1.0))
@@ -129,3 +97,26 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     assert [unit.utility for unit in fused] == [unit.utility for unit in alone]
     assert [unit.order_by for unit in fused] == pytest.approx([0.5, -0.5])
     assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
+
+
+def test_the_default_orders_passages_of_equal_likelihood_by_their_words():
+    def alike(context, scored):
+        return -1.0 * len(scored)
+
+    shaped = ContextShaper(FakeLanguageModel(alike), ShapingConfig(top_k=1)).shape(
+        "Where is the Colosseum?", ["It rained all day.", "The Colosseum is in Rome."]
+    )
+    assert shaped.signal == "query_likelihood+bm25"
+    assert [verdict.index for verdict in shaped.kept] == [1]
+
+
+def test_the_default_with_an_answer_judges_by_the_answer_and_orders_by_all_three():
+    def rome(context, scored):
+        return -0.1 if "Rome" in context else -5.0
+
+    shaped = ContextShaper(FakeLanguageModel(rome)).shape(
+        "Where is it?", ["It rained.", "It is in Rome."], answer="Rome"
+    )
+    assert shaped.signal == "joint_shift+bm25"
+    assert shaped.verdicts[1].verdict is Verdict.HELPS
+    assert {"signal_z", "ranker_z", "answer_shift_per_token"} <= set(shaped.verdicts[1].parts)
