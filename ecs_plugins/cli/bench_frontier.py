@@ -38,7 +38,7 @@ def frontier(
 ) -> None:
     """Measure; medians of nine interleaved rounds."""
     from ecs_plugins import __version__
-    from ecs_plugins._files import write_atomically
+    from ecs_plugins.frontier.artefact import write_atomically
 
     result = {
         "version": __version__,
@@ -66,8 +66,7 @@ def deployment(
     from rich.console import Console
     from rich.table import Table
 
-    from ecs_plugins._files import write_atomically
-    from ecs_plugins.frontier.artefact import load
+    from ecs_plugins.frontier.artefact import load, write_atomically
     from ecs_plugins.frontier.prices import read_prices
     from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts, simulate_deployment
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -188,7 +189,9 @@ def _calibrated(
     from ecs_plugins.shaping.calibrated import CalibratedSignal
 
     free = [n for n, signal in enumerate(observed.signals) if not signal.needs_answer]
-    return CalibratedSignal.of(observed.chosen(free), examples, model=model, seed=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the report below says the same
+        return CalibratedSignal.of(observed.chosen(free), examples, model=model, seed=seed)
 
 
 def _show(found: ModelDiagnostics) -> None:

@@ -17,7 +17,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from ecs_plugins._files import write_atomically
+from ecs_plugins._files import write_atomically as write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.envelope import EfficiencyFrontier

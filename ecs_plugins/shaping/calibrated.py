@@ -258,7 +258,8 @@ class CalibratedSignal:
             f"threshold {self.threshold:.2f}: on held-out questions precision "
             f"{expected.precision:.2f}, recall {expected.recall:.2f}"
             if self.threshold is not None
-            else "no threshold: it only ranks"
+            else "no threshold: held out, it tells no more than the share of evidence, so it only "
+            "ranks"
         )
         return (
             f"{self.name} with {record.model}, fitted {record.created} on {record.questions} "

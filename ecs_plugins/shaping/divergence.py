@@ -98,7 +98,8 @@ class TrajectoryShift(BaseAgainstPassages):
         per_token: The mean over the tokens in place of the paper's sum.
         divergence: Over the whole vocabulary, which is exact, or over the most likely tokens.
         template: The prompt; what the model says takes the place of its response.
-        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        layout: ``"chat"``, because an instructed model that sees a bare question often ends its
+            reply at once and leaves nothing to follow, or ``"plain"``.
         threshold: In nats, or nats per token, from a calibration of your own.
 
     Raises:
@@ -109,7 +110,7 @@ class TrajectoryShift(BaseAgainstPassages):
     per_token: bool = False
     divergence: Divergence = EXACT
     template: PromptTemplate = ANSWER_TEMPLATE
-    layout: LayoutChoice = "plain"
+    layout: LayoutChoice = "chat"
     threshold: float | None = None
 
     needs_answer = False

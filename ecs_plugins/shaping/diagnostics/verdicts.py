@@ -59,7 +59,7 @@ class SignalDiagnostics:
         distractors: Utilities of the other passages of the same questions; None if there are none.
         unrelated: Utilities of passages of other questions; None if there are none.
         noise: Largest difference between computations that should agree.
-        threshold: The fitted one; None where none can be fitted or the noise swallows it.
+        threshold: The fitted one; None where none can be fitted or trusted.
         questions: Questions with evidence and distractors.
         unscored: Passages that could not be scored.
         tokens: Tokens computed per token of a passage.
@@ -101,7 +101,9 @@ def concluded(observed: Observations, n: int, seed: int) -> SignalDiagnostics:
     drowned = threshold is not None and threshold.value <= noise.largest
     verdict, reasons = _judged(estimate, number, noise, _distribution(utilities))
     by_utility, _ = question_auc(utilities, labels, questions, seed=seed)
-    if verdict is not Fitness.UNFIT and by_utility is not None and by_utility.low <= 0.5:
+    if verdict is Fitness.UNFIT:
+        threshold = None
+    elif by_utility is not None and by_utility.low <= 0.5:
         # Some signals order by more than the utility, which a threshold is compared with.
         verdict, threshold = Fitness.WEAK, None
         reasons += (
@@ -162,12 +164,11 @@ def _judged(
     found = f"evidence goes before a distractor with probability {estimate}"
     if estimate.low <= 0.5:
         return Fitness.UNFIT, (f"{found}, which may be chance",)
-    spread = utilities.quantile(0.75) - utilities.quantile(0.25)
-    if noise.largest >= spread:
+    if noise.largest > utilities.sd:
         return Fitness.UNFIT, (
             found,
-            f"its numeric noise ({noise.largest:.2g}) is as large as the differences between "
-            f"passages ({spread:.2g}): load the model in float32",
+            f"its numeric noise ({noise.largest:.2g}) exceeds the differences between passages "
+            f"(standard deviation {utilities.sd:.2g}): load the model in float32",
         )
     if questions < ENOUGH_QUESTIONS:
         return Fitness.WEAK, (

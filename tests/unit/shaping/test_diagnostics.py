@@ -89,8 +89,14 @@ def test_a_model_that_cannot_tell_is_unfit_and_says_why():
     found = measure(Bad())
     assert found.verdict is Fitness.UNFIT
     assert "chance" in found.signals[0].reasons[0]
+    assert found.signals[0].threshold is None
     with pytest.warns(RuntimeWarning, match="chance"):
         found.config()
+
+
+def test_utilities_in_steps_are_not_taken_for_noise():
+    steps = FakeLanguageModel(lambda context, scored: float("paints" in context))
+    assert measure(steps).verdict is not Fitness.UNFIT
 
 
 def test_few_questions_are_not_enough_to_call_a_signal_fit():
@@ -360,12 +366,12 @@ def test_the_real_models_fast_path_is_within_rounding_of_its_reference(bundled_l
     found = observe(
         bundled_lm,
         EXAMPLES[:2],
-        ["query_likelihood", "trajectory_shift"],
+        ["trajectory_shift"],
         unrelated=1,
         noise_questions=1,
     )
-    for noise in found.noise:
-        assert 0.0 <= noise.largest < 2e-3
-        assert noise.reference is not None
+    (noise,) = found.noise
+    assert 0.0 <= noise.largest < 2e-3
+    assert noise.reference is not None
     assert np.isfinite(found.utilities).all()
     assert not math.isnan(found.tokens[0])
