@@ -228,7 +228,6 @@ class EntropicMemory:
                     space,
                     config=self.config,
                     indexes=self._core.indexes,
-                    dimension=self._core.dimension,
                     now=time.time(),
                 ).add(drafts[start:stop], ids[start:stop], vectors[start:stop], pinned=pinned)
                 due = is_due(space, self.config, self._core.store)

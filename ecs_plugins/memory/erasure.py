@@ -219,7 +219,7 @@ class Erasing:
             borrowed=len(item.members) == 1,
         )
         if len(item.members) > 1:
-            hot_items.add_members(self._connection, item.id, item.members)
+            hot_items.add_members(self._connection, ((item.id, m) for m in item.members))
         self._connection.execute(
             "UPDATE hot_items SET live = ?, died = ? WHERE row = ?", (int(live), died, new)
         )

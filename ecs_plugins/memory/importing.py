@@ -214,7 +214,7 @@ class Import:
             borrowed=single,
         )
         if not single:
-            hot_items.add_members(connection, item.id, item.members)
+            hot_items.add_members(connection, ((item.id, m) for m in item.members))
         space.appended("hot")
 
     def _memory(self, connection: sqlite3.Connection, space: Space, line: Line) -> None:

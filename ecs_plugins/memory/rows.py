@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -51,6 +52,12 @@ def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]
     if len(numbers) <= _FEW:
         return f"{column} IN ({','.join('?' * len(numbers))})", tuple(numbers)
     return f"{column} IN (SELECT value FROM json_each(?))", (dump(list(numbers)),)
+
+
+def next_row(connection: sqlite3.Connection, table: str) -> int:
+    """The row number that a table will use next; inside a write transaction it stays so."""
+    used = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return 1 if used is None else int(used[0]) + 1
 
 
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:
