@@ -23,7 +23,7 @@ from ecs_plugins.memory.nearest import Nearest
 from ecs_plugins.memory.open_indexes import OpenIndexes
 from ecs_plugins.memory.spaces import Space, Tier
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix
-from ecs_plugins.memory.writing import Batch, ColdChanges, HotChanges
+from ecs_plugins.memory.writing import Batch, ColdChanges, HotChanges, found_all
 
 
 class Admitting:
@@ -73,9 +73,7 @@ class Admitting:
             for at in range(len(ids)):
                 self._pin(batch, at)
         elif self._config.on_add == "append":
-            hot = HotChanges(self._connection, space, batch)
-            hot.found_all()
-            hot.write()
+            found_all(self._connection, space, batch)
         else:
             self._merge(batch)
         space.step += len(messages) - 1

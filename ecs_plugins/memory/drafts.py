@@ -30,7 +30,7 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage:
         return message
     if isinstance(message, str):
         return NewMessage(message, **defaults)  # type: ignore[arg-type]
-    if not isinstance(message, Mapping):
+    if type(message) is not dict and not isinstance(message, Mapping):
         raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
     values = dict(defaults)
     for key, value in message.items():

@@ -167,7 +167,7 @@ _STEP = -987654321  # stands for the step in the evidence of an item that is fou
 _FOUNDED = dump_evidence(first_evidence(_STEP, None))
 
 
-def found_hot(connection: sqlite3.Connection, messages: range, row: int) -> None:
+def found_hot(connection: sqlite3.Connection, messages: range, row: int | None = None) -> None:
     """Let each of several messages without a label found a live hot item.
 
     Within the database, because for most messages nothing else is written.
@@ -175,7 +175,8 @@ def found_hot(connection: sqlite3.Connection, messages: range, row: int) -> None
     Args:
         connection: Inside a write transaction.
         messages: Their row numbers.
-        row: The row number of the first item, never used before; the others follow.
+        row: The row number of the first item, never used before; None takes the next one. The
+            others follow.
     """
     connection.execute(
         "INSERT INTO hot_items (row, id, namespace, live, first, support, judged, text, metadata,"
@@ -183,7 +184,12 @@ def found_hot(connection: sqlite3.Connection, messages: range, row: int) -> None
         " SELECT seq + ?, id, namespace, 1, step, 1, 0, NULL, metadata, expires,"
         f" replace(?, '{_STEP}', step), NULL, NULL FROM messages WHERE seq BETWEEN ? AND ?"
         " ORDER BY seq",
-        (row - messages.start, _FOUNDED, messages.start, messages.stop - 1),
+        (
+            None if row is None else row - messages.start,
+            _FOUNDED,
+            messages.start,
+            messages.stop - 1,
+        ),
     )
 
 

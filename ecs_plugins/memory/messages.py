@@ -59,7 +59,7 @@ class NewMessage:
                 _check_unicode(text)
         except UnicodeEncodeError as error:
             raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
-        if not isinstance(self.metadata, Mapping):
+        if type(self.metadata) is not dict and not isinstance(self.metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")
         own, stored = _checked_metadata(self.metadata)
         object.__setattr__(self, "metadata", own)
@@ -122,10 +122,16 @@ class Message:
 
 
 def new_ids(count: int) -> list[str]:
-    """Fresh ids: 48 bits of time, so that an index appends, and 64 random bits."""
+    """Fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
     stem = f"{int(time.time() * 1000):012x}"
     noise = secrets.token_hex(8 * count)
-    return [stem + noise[16 * i : 16 * i + 16] for i in range(count)]
+    return sorted(stem + noise[16 * i : 16 * i + 16] for i in range(count))
+
+
+_INSERT = (
+    "INSERT INTO messages (id, namespace, step, role, writer, label, text, metadata,"
+    " created, expires, vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
 
 
 def insert(
@@ -142,31 +148,31 @@ def insert(
         The row number of the first one; the others follow it without a gap.
     """
     columns = zip(count(space.step), messages, ids, pack_all(vectors), strict=False)
-    connection.executemany(
-        "INSERT INTO messages (id, namespace, step, role, writer, label, text, metadata,"
-        " created, expires, vector, text_crc, vector_crc)"
-        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        [
-            (
-                name,
-                space.id,
-                step,
-                message.role,
-                message.writer,
-                message.label,
-                message.text,
-                message.stored_metadata,
-                now if message.at is None else message.at,
-                expiry(message, now),
-                data,
-                crc32(message.text.encode()),
-                crc32(data),
-            )
-            for step, message, name, data in columns
-        ],
-    )
+    rows = [
+        (
+            name,
+            space.id,
+            step,
+            message.role,
+            message.writer,
+            message.label,
+            message.text,
+            message.stored_metadata,
+            now if message.at is None else message.at,
+            expiry(message, now),
+            data,
+            crc32(message.text.encode()),
+            crc32(data),
+        )
+        for step, message, name, data in columns
+    ]
+    if len(rows) == 1:
+        only = connection.execute(_INSERT, rows[0]).lastrowid
+        assert only is not None
+        return only
+    connection.executemany(_INSERT, rows)
     last: int = connection.execute("SELECT max(seq) FROM messages").fetchone()[0]
-    return last - len(messages) + 1
+    return last - len(rows) + 1
 
 
 def expiry(message: NewMessage, now: float) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from ecs_plugins.memory import cold_memories, hot_items
 from ecs_plugins.memory.cold_memories import ColdRow
@@ -64,6 +65,33 @@ class Batch:
         return HotRow(row, item, message.metadata, self.expires(at), single=True)
 
 
+def found_all(connection: sqlite3.Connection, space: Space, batch: Batch) -> None:
+    """Let every message found a hot item, as where nothing is merged."""
+    space.appended("hot", len(batch.ids))
+    space.novel += len(batch.ids)
+    labelled = [message.label is not None for message in batch.messages]
+    for has_label, run in groupby(range(len(labelled)), labelled.__getitem__):
+        numbers = list(run)
+        if has_label:
+            for at in numbers:
+                _insert(connection, space, batch.founded(at, 0), row=None)
+        else:
+            start = batch.row + numbers[0]
+            hot_items.found_hot(connection, range(start, start + len(numbers)))
+
+
+def _insert(connection: sqlite3.Connection, space: Space, item: HotRow, row: int | None) -> None:
+    hot_items.insert_hot(
+        connection,
+        space,
+        item.item,
+        metadata=item.metadata,
+        expires=item.expires,
+        borrowed=item.single,
+        row=row,
+    )
+
+
 class HotChanges:
     """What a batch makes of the hot tier.
 
@@ -71,7 +99,7 @@ class HotChanges:
         connection: Inside a write transaction.
         space: The namespace; the caller saves it.
         batch: The messages.
-        nearest: Which item each of them is nearest to; None where nobody looks.
+        nearest: Which item each of them is nearest to.
     """
 
     def __init__(
@@ -79,7 +107,7 @@ class HotChanges:
         connection: sqlite3.Connection,
         space: Space,
         batch: Batch,
-        nearest: Nearest | None = None,
+        nearest: Nearest,
     ) -> None:
         self._connection = connection
         self._space = space
@@ -93,7 +121,7 @@ class HotChanges:
 
     def find(self, at: int) -> tuple[HotRow, float] | None:
         """The item nearest to message number ``at``, and the cosine between them."""
-        row = None if self._nearest is None else self._nearest.find(at)
+        row = self._nearest.find(at)
         if row is None:
             return None
         vector = self._batch.vectors[at]
@@ -114,15 +142,7 @@ class HotChanges:
         self._space.novel += 1
         row = self._take()
         self._founded[row] = at
-        if self._nearest is not None:
-            self._nearest.add(row, self._batch.vectors[at], at)
-
-    def found_all(self) -> None:
-        """Every message founds an item."""
-        count = len(self._batch.ids)
-        self._space.appended("hot", count)
-        self._space.novel += count
-        self._founded = dict(zip(range(self._next, self._next + count), range(count), strict=True))
+        self._nearest.add(row, self._batch.vectors[at], at)
 
     def merge(self, old: HotRow, new: HotRow, at: int) -> None:
         """Message number ``at`` turns an item into a new one; its row number is given here."""
@@ -132,9 +152,8 @@ class HotChanges:
         self._members += [(item.id, item.id), (item.id, self._batch.ids[at])]
         if self._founded.pop(old.row, None) is None and self._merged.pop(old.row, None) is None:
             self._replaced.append(old.row)
-        if self._nearest is not None:
-            self._nearest.remove(old.row)
-            self._nearest.add(row, item.vector, at)
+        self._nearest.remove(old.row)
+        self._nearest.add(row, item.vector, at)
 
     def _take(self) -> int:
         self._next += 1
@@ -146,9 +165,9 @@ class HotChanges:
             hot_items.found_hot(self._connection, messages, row)
         for row, at in self._founded.items():
             if self._batch.messages[at].label is not None:
-                self._insert(self._batch.founded(at, row))
-        for new in self._merged.values():
-            self._insert(new)
+                _insert(self._connection, self._space, self._batch.founded(at, row), row)
+        for row, new in self._merged.items():
+            _insert(self._connection, self._space, new, row)
         hot_items.add_members(self._connection, self._members)
         if self._replaced:
             hot_items.delete_hot(self._connection, self._replaced)
@@ -169,17 +188,6 @@ class HotChanges:
             stop = row + 1
         if start < stop:
             yield start, range(start + shift, stop + shift)
-
-    def _insert(self, row: HotRow) -> None:
-        hot_items.insert_hot(
-            self._connection,
-            self._space,
-            row.item,
-            metadata=row.metadata,
-            expires=row.expires,
-            borrowed=row.single,
-            row=row.row,
-        )
 
 
 class ColdChanges:
