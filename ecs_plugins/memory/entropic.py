@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -19,7 +19,13 @@ from ecs_plugins.embedding import Embedder, as_embedder, default_embedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import inspecting, spaces
 from ecs_plugins.memory import messages as log
-from ecs_plugins.memory.access import FLUSH_AT, insert_query, prune_queries, write_outcome
+from ecs_plugins.memory.access import (
+    FLUSH_AT,
+    complete_query,
+    insert_query,
+    prune_queries,
+    write_outcome,
+)
 from ecs_plugins.memory.admitting import Admitting
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.core import Core
@@ -255,6 +261,7 @@ class EntropicMemory:
         threshold: float | None = None,
         filter: Filter | None = None,
         tiers: str | None = None,
+        exclude: Collection[str] = (),
         record: bool = True,
     ) -> list[Recollection]:
         """What is remembered about a query, best first.
@@ -267,6 +274,8 @@ class EntropicMemory:
             threshold: Least cosine; None is ``MemoryConfig.threshold``.
             filter: Metadata that an item must have (`filters`).
             tiers: ``both``, ``hot`` or ``cold``; None is ``MemoryConfig.search``.
+            exclude: Ids of recollections that are not wanted, such as those in the prompt already;
+                the next best take their places.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
 
@@ -289,6 +298,7 @@ class EntropicMemory:
             tiers=_tiers(tiers or self.config.search),
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
+            exclude=_excluded(exclude),
         )
         found: list[Recollection] = []
         for each in dict.fromkeys(spaces_to_search):
@@ -317,6 +327,8 @@ class EntropicMemory:
     ) -> None:
         """Tell the memory what was answered, and how that turned out.
 
+        After a `recall` of the same query it completes what that recorded: the two are one query.
+
         Args:
             query: The question.
             answer: The answer really given; ``answer_utility`` learns from it.
@@ -334,13 +346,17 @@ class EntropicMemory:
         vector = self._core.embed_query(query)
         with self._core.writing_to(namespace, create=True) as (connection, space):
             assert space is not None
-            insert_query(
-                connection, space, step=space.step, at=time.time(), vector=vector,
-                items=list(recalled_ids), text=query, answer=answer,
-            )  # fmt: skip
+            used = list(recalled_ids)
+            if not complete_query(
+                connection, space, vector=vector, items=used, text=query, answer=answer
+            ):
+                insert_query(
+                    connection, space, step=space.step, at=time.time(), vector=vector,
+                    items=used, text=query, answer=answer,
+                )  # fmt: skip
             prune_queries(connection, space, self.config.utility_window)
             if outcome is not None:
-                write_outcome(connection, space, list(recalled_ids), outcome, self.config)
+                write_outcome(connection, space, used, outcome, self.config)
 
     # Sleeping
 
@@ -515,6 +531,8 @@ class EntropicMemory:
     ) -> ErasureReceipt:
         """Erase a namespace with everything in it, or the messages in it that a filter matches.
 
+        Everything includes the key-value items of that namespace; a filter is for messages alone.
+
         Args:
             namespace: Where; matched whole, label by label.
             filter: Erase only the messages with such metadata, and what rests on them alone.
@@ -572,11 +590,19 @@ class EntropicMemory:
     arecall = _bridged(recall)
     aobserve = _bridged(observe)
     asleep = _bridged(sleep)
+    asleep_all = _bridged(sleep_all)
+    aundo = _bridged(undo)
+    asleeps = _bridged(sleeps)
+    areplay = _bridged(replay)
     aget = _bridged(get)
+    ahistory = _bridged(history)
     amessages = _bridged(messages)
+    amemories = _bridged(memories)
+    anamespaces = _bridged(namespaces)
     aupdate = _bridged(update)
     adelete = _bridged(delete)
     aforget = _bridged(forget)
+    apurge = _bridged(purge)
     adecisions = _bridged(decisions)
     aexplain = _bridged(explain)
     astats = _bridged(stats)
@@ -585,7 +611,14 @@ class EntropicMemory:
     areembed = _bridged(reembed)
     acompact = _bridged(compact)
     averify = _bridged(verify)
+    await_ = _bridged(wait)
     aclose = _bridged(close)
+
+
+def _excluded(ids: Collection[str]) -> frozenset[str]:
+    if isinstance(ids, str):
+        raise InvalidInputError(f"exclude is a collection of ids; write [{ids!r}]")
+    return frozenset(ids)
 
 
 def _tiers(name: str) -> tuple[Tier, ...]:

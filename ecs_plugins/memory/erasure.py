@@ -41,6 +41,7 @@ class Erased:
     queries: int = 0
     snapshots: int = 0
     namespaces: list[Namespace] = field(default_factory=list)
+    items: int = 0
     spaces: set[int] = field(default_factory=set)
 
     def receipt(self, at: float, *, scrubbed: bool) -> ErasureReceipt:
@@ -56,6 +57,7 @@ class Erased:
             queries=self.queries,
             snapshots=self.snapshots,
             namespaces=tuple(self.namespaces),
+            items=self.items,
             scrubbed=scrubbed,
         )
 
