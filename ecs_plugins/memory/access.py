@@ -135,9 +135,8 @@ def complete_query(
 ) -> bool:
     """Write question and answer into the event of the recall that they belong to.
 
-    That is the last event of the same question, if it has no answer yet and what was used is
-    part of what it recalled (or the reverse, where other namespaces were searched too). So one
-    question that was recalled for and then observed counts once.
+    That is the last event of the same question, if it has no answer yet and what was used does
+    not come from elsewhere. So one question that was recalled for and then observed counts once.
 
     Returns:
         Whether there was such an event.
@@ -150,8 +149,8 @@ def complete_query(
         if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
             continue
         found = json.loads(recalled)
-        fits = used <= set(found) or used >= set(found)
-        if known is not None or not fits:
+        elsewhere = bool(used) and bool(found) and used.isdisjoint(found)
+        if known is not None or elsewhere:
             return False
         together = dump([*dict.fromkeys([*found, *items])])
         connection.execute(

@@ -301,20 +301,21 @@ class EntropicMemory:
             exclude=_excluded(exclude),
         )
         found: list[Recollection] = []
+        asked: list[tuple[Namespace, int]] = []
         for each in dict.fromkeys(spaces_to_search):
             with self._core.reading(each) as (connection, space):
                 if space is None:
                     continue
-                here = recall(connection, space, self._core.indexes, request)
-                step = space.step
-            found += here
-            if record:
-                names = (item.id for item in here)
-                if self._core.pending.note(each, step, request.vector, names) >= FLUSH_AT:
-                    self._core.flush(each)
-        self._core.tend()
+                found += recall(connection, space, self._core.indexes, request)
+                asked.append((each, space.step))
         found.sort(key=lambda item: -item.score)
-        return found[:k]
+        del found[k:]
+        for each, step in asked if record else ():
+            names = (item.id for item in found if item.namespace == each)
+            if self._core.pending.note(each, step, request.vector, names) >= FLUSH_AT:
+                self._core.flush(each)
+        self._core.tend()
+        return found
 
     def observe(
         self,

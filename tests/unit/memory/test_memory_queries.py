@@ -52,6 +52,22 @@ def test_an_observation_may_name_what_other_namespaces_held(memory):
     assert [event[:2] for event in events(memory)] == [(QUESTION, "in the harbour")]
 
 
+def test_only_what_a_recall_returns_is_hit(memory):
+    memory.add("where is the blue boat", namespace=("team",))
+    (best,) = memory.recall(QUESTION, also=[("team",)], k=1)
+    assert best.namespace == ("team",)
+    again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
+    memory.sleep()  # writes the hits
+    memory.sleep(("team",))
+    with memory._core.database.read() as connection:
+        hits = dict(
+            connection.execute("SELECT id, json_extract(evidence, '$.hits') FROM hot_items")
+        )
+    assert {item.id: hits[item.id] for item in again} == {
+        item.id: int(item.id == best.id) for item in again
+    }
+
+
 def test_an_observation_without_a_recall_is_a_query_of_its_own(memory):
     memory.observe(QUESTION, "in the harbour")
     assert events(memory) == [(QUESTION, "in the harbour", 0)]
