@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -102,11 +103,13 @@ def measure_sleep(
     ):
         for turn in range(repeats):
             texts = sentences(MESSAGES, turn)
-            vectors, *embedding = _timed(lambda given=texts: embedder.embed_documents(given))  # type: ignore[misc]
+            with _Clock() as embedding:
+                vectors = embedder.embed_documents(texts)
             embedded.take(texts, vectors)
             memory.add(texts)
-            _, *sleeping = _timed(memory.sleep)
-            spent.append((*sleeping, *embedding))
+            with _Clock() as sleeping:
+                memory.sleep()
+            spent.append((sleeping.wall, sleeping.cpu, embedding.wall, embedding.cpu))
     table = np.array(spent)
     figures = {
         "sleep_ms": float(np.median(table[:, 0])) * 1000,
@@ -119,8 +122,13 @@ def measure_sleep(
     return figures
 
 
-def _timed(call: Callable[[], object]) -> tuple[object, float, float]:
-    """What a call returns, its seconds by the clock and of this process's CPU."""
-    clock, cpu = time.perf_counter(), time.process_time()
-    result = call()
-    return result, time.perf_counter() - clock, time.process_time() - cpu
+class _Clock:
+    """Seconds of a block, by the clock and of this process's CPU."""
+
+    def __enter__(self) -> Self:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall = time.perf_counter() - self.wall
+        self.cpu = time.process_time() - self.cpu
