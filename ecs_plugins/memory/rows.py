@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -39,9 +40,19 @@ def dump(data: object) -> str:
     return _encode(data)
 
 
+# The defaults; steps have none, and NaN equals nothing, so that they are always written.
+_NOTHING_YET = Evidence(created=math.nan, updated=math.nan, last_seen=math.nan)  # type: ignore[arg-type]
+
+
 def dump_evidence(evidence: Evidence) -> str:
-    """The JSON of ``evidence.to_json()``, without the deep copies on the way."""
-    return _encode({name: getattr(evidence, name) for name in Evidence.__slots__})
+    """The JSON of ``evidence.to_json()`` without what has its default, which most of it has."""
+    return _encode(
+        {
+            name: value
+            for name in Evidence.__slots__
+            if (value := getattr(evidence, name)) != getattr(_NOTHING_YET, name)
+        }
+    )
 
 
 def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]:

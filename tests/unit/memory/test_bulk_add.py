@@ -1,5 +1,7 @@
 """A batch does what its messages do one after the other."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from ecs_plugins.memory import IndexConfig, MemoryConfig, StoreConfig
 from ecs_plugins.memory.index import VectorIndex
 from ecs_plugins.memory.messages import new_ids
 from ecs_plugins.memory.nearest import Nearest
+from ecs_plugins.memory.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.types import Evidence
 
 SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
 VERBS = ["is blue", "sleeps late", "falls in winter", "burned down", "was late again"]
@@ -175,3 +179,26 @@ def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
             vector = unit((old + vector)[None])[0]
         written[1000 + at] = vector
         nearest.add(1000 + at, vector, at)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(created=3, updated=3, last_seen=3),
+        Evidence(created=-1, updated=-1, last_seen=-1),
+        Evidence(created=1, updated=9, last_seen=4, support=3, demand=0.5, hits=2, resultant=2.5),
+        Evidence(
+            created=0, updated=0, last_seen=0, outcomes=(("a", 1.0),), belief=(("a", 0.9),),
+            contested=("a", "b"), agreements=1.0, contradictions=0.25, surprise=2.0,
+        ),
+    ],
+)  # fmt: skip
+def test_stored_evidence_is_read_as_it_was_written(evidence):
+    stored = dump_evidence(evidence)
+    assert evidence_of(stored) == evidence
+    assert len(stored) <= len(json.dumps(evidence.to_json()))
+
+
+def test_evidence_of_an_older_file_is_read_whole():
+    evidence = Evidence(created=3, updated=3, last_seen=3)
+    assert evidence_of(json.dumps(evidence.to_json())) == evidence

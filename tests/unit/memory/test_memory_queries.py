@@ -61,7 +61,9 @@ def test_only_what_a_recall_returns_is_hit(memory):
     memory.sleep(("team",))
     with memory._core.database.read() as connection:
         hits = dict(
-            connection.execute("SELECT id, json_extract(evidence, '$.hits') FROM hot_items")
+            connection.execute(
+                "SELECT id, coalesce(json_extract(evidence, '$.hits'), 0) FROM hot_items"
+            )
         )
     assert {item.id: hits[item.id] for item in again} == {
         item.id: int(item.id == best.id) for item in again
