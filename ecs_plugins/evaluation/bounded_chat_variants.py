@@ -18,16 +18,12 @@ from ecs_plugins.evaluation.bounded_chat_stores import (
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.closed_loop import answer_utility
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.information import informed_utility
 
 HOT_SHARE = 0.05
 """Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
 
 BATCHED = 0.25
 """The same for the variants that call a language model in every sleep phase."""
-
-SENTENCES = 0.9
-"""Merge threshold for MiniLM on chat: at 0.7 three turns in four have a neighbour to merge with."""
 
 
 def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> MemoryConfig:
@@ -54,11 +50,15 @@ class Longest(Everything):
 
 
 def variants() -> dict[str, StoreFactory]:
-    """Return the variants that need no language model, by their short names."""
+    """Return the variants that need no language model, by their short names.
+
+    ``observed`` and ``vectors`` show what the default owes to what its texts tell, and to the
+    values that fit sentences.
+    """
     return {
-        "default": _default,
-        "sentences": _sentences,
-        "informed": _informed,
+        "default": lambda room: Entropic(room, _config(room)),
+        "observed": lambda room: Entropic(room, _config(room).replace(utility="observed")),
+        "vectors": lambda room: Entropic(room, _config(room).for_vectors()),
         "paper": _paper,
     }
 
@@ -73,20 +73,6 @@ def model_variants() -> dict[str, StoreFactory]:
         "summaries": _summaries,
         "ecs": _ecs,
     }
-
-
-def _default(room: Room) -> ChatStore:
-    return Entropic(room, shared(room.budget, MemoryConfig(seed=room.seed)))
-
-
-def _sentences(room: Room) -> ChatStore:
-    return Entropic(room, _config(room))
-
-
-def _informed(room: Room) -> ChatStore:
-    # Where texts themselves tell what they are worth, nothing need be attested to compete.
-    config = _config(room).replace(min_support=1)
-    return Entropic(room, config, informed_utility(config))
 
 
 def _paper(room: Room) -> ChatStore:
@@ -104,8 +90,7 @@ def _ecs(room: Room) -> ChatStore:
 
 
 def _config(room: Room, hot_share: float = HOT_SHARE) -> MemoryConfig:
-    config = MemoryConfig(merge_threshold=SENTENCES, seed=room.seed)
-    return shared(room.budget, config, hot_share)
+    return shared(room.budget, MemoryConfig(seed=room.seed), hot_share)
 
 
 def _model(room: Room) -> LanguageModel:

@@ -187,14 +187,14 @@ class Admitting:
 
     def _nearest_hot(self, vector: Vector) -> tuple[HotRow, float] | None:
         found = None if self._hot is None else self._hot.find(vector)
-        if found is None or found[1] < self._config.merge_threshold:
+        if found is None or found[1] < self._config.merged_from:
             return None  # `admit` would not merge; spare the look at the row
         rows = hot_items.hot_rows(self._connection, [found[0]], self._dimension)
         return (rows[found[0]], found[1]) if found[0] in rows else None
 
     def _nearest_cold(self, vector: Vector) -> tuple[ColdRow, float] | None:
         found = None if self._cold is None else self._cold.find(vector)
-        if found is None or found[1] < self._config.merge_threshold:
+        if found is None or found[1] < self._config.merged_from:
             return None
         rows = cold_memories.cold_rows(self._connection, [found[0]], self._dimension)
         return (rows[found[0]], found[1]) if found[0] in rows else None
