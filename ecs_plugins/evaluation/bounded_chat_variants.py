@@ -25,6 +25,15 @@ HOT_SHARE = 0.05
 BATCHED = 0.25
 """The same for the variants that call a language model in every sleep phase."""
 
+DEMAND = MemoryConfig(
+    merge_threshold=0.9,
+    merge_guard="none",
+    utility="observed",
+    min_support=2,
+    newcomer_rate=0.5,
+)
+"""What is kept is what was asked for or said again; what a text tells does not count."""
+
 
 def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> MemoryConfig:
     """Return the settings with tiers that hold ``budget`` items together."""
@@ -67,9 +76,11 @@ def model_variants() -> dict[str, StoreFactory]:
     """Return those that need one, and the same settings without it to compare them with.
 
     A sleep phase with a model costs seconds, so these sleep when a quarter of the budget is new.
+    They are valued by demand alone (`DEMAND`): what a text tells by its length would hide what
+    a model adds.
     """
     return {
-        "batched": lambda room: Entropic(room, _config(room, BATCHED)),
+        "batched": lambda room: Entropic(room, _batched(room)),
         "summaries": _summaries,
         "ecs": _ecs,
     }
@@ -81,16 +92,20 @@ def _paper(room: Room) -> ChatStore:
 
 def _summaries(room: Room) -> ChatStore:
     _model(room)
-    return Entropic(room, _config(room, BATCHED).replace(proposal="summary"))
+    return Entropic(room, _batched(room).replace(proposal="summary"))
 
 
 def _ecs(room: Room) -> ChatStore:
     # One answer per sleep phase: each costs a scoring of the whole store.
-    return Entropic(room, _config(room, BATCHED), answer_utility(_model(room), max_queries=1))
+    return Entropic(room, _batched(room), answer_utility(_model(room), max_queries=1))
 
 
-def _config(room: Room, hot_share: float = HOT_SHARE) -> MemoryConfig:
-    return shared(room.budget, MemoryConfig(seed=room.seed), hot_share)
+def _config(room: Room) -> MemoryConfig:
+    return shared(room.budget, MemoryConfig(seed=room.seed))
+
+
+def _batched(room: Room) -> MemoryConfig:
+    return shared(room.budget, DEMAND.replace(seed=room.seed), BATCHED)
 
 
 def _model(room: Room) -> LanguageModel:

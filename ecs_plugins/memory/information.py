@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import re
 
-_WORD = re.compile(r"\w+")
+from ecs_plugins.ranking.text import UNSPACED
+
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def information(text: str) -> float:
@@ -20,5 +22,8 @@ def information(text: str) -> float:
 
 
 def distinct_words(text: str) -> int:
-    """How many different words a text has, whatever their case."""
+    """How many different words a text has, whatever their case.
+
+    In a script that is written without spaces every character counts as one.
+    """
     return len(set(_WORD.findall(text.casefold())))

@@ -27,6 +27,10 @@ def test_words_count_once_whatever_their_case() -> None:
     assert distinct_words("") == 0
 
 
+def test_without_spaces_every_character_is_a_word() -> None:
+    assert distinct_words("\u6211\u559c\u6b22\u732b\u3002") == 4
+
+
 def test_a_text_without_words_tells_nothing() -> None:
     assert information("...") == 0.0
 
