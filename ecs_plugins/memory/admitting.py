@@ -114,7 +114,7 @@ class Admitting:
 
     def _nearest(self, tier: Tier, batch: Batch) -> Nearest:
         index = self._indexes.current(self._connection, self._space, tier)
-        return Nearest(index, batch.vectors, self._config.merge_threshold)
+        return Nearest(index, batch.vectors, self._config.merged_from)
 
     def _admit(
         self,
@@ -136,7 +136,7 @@ class Admitting:
         self._space.statistics = admission.statistics
         item = admission.item
         if admission.kind == "append":
-            hot.found(at)
+            hot.found(at, unlike=item.evidence.unlike)
         elif isinstance(item, HotItem):
             assert said is not None
             old = said[0]

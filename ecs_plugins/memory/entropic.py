@@ -115,7 +115,8 @@ class EntropicMemory:
             path: The file, or ``":memory:"``.
             embedder: Anything that `as_embedder` takes; None is the default embedder.
             model: Writes summaries, for ``MemoryConfig(proposal="summary")``.
-            config: What is kept; it may differ from the one the file was used with before.
+            config: What is kept; it may differ from the one the file was used with before. What
+                is None in it becomes what fits sentences (`MemoryConfig.for_texts`).
             store: How it is stored and run.
             utility: Replaces the configured utility, e.g. ``answer_utility(model)``.
             reembed: If the file was written with another embedder, embed everything anew.
@@ -125,7 +126,7 @@ class EntropicMemory:
             ConfigurationError: Another embedder, or summaries without a model.
             StorageError: The file cannot be opened, is no memory file, or is of a newer version.
         """
-        config, store = config or MemoryConfig(), store or StoreConfig()
+        config, store = (config or MemoryConfig()).for_texts(), store or StoreConfig()
         if config.proposal == "summary" and model is None:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
         embedder = default_embedder() if embedder is None else as_embedder(embedder)
@@ -271,7 +272,8 @@ class EntropicMemory:
             namespace: Where to look.
             also: Other namespaces to look in, such as one that several agents share.
             k: How many at most; None is ``MemoryConfig.top_k``.
-            threshold: Least cosine; None is ``MemoryConfig.threshold``.
+            threshold: Least cosine; None is ``MemoryConfig.threshold``, by default 0.5: a
+                question seldom comes nearer than 0.6 to the message that answers it.
             filter: Metadata that an item must have (`filters`).
             tiers: ``both``, ``hot`` or ``cold``; None is ``MemoryConfig.search``.
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
@@ -294,7 +296,7 @@ class EntropicMemory:
         request = Request(
             vector=self._core.embed_query(query),
             k=k,
-            threshold=self.config.threshold if threshold is None else threshold,
+            threshold=self.config.recalled_from if threshold is None else threshold,
             tiers=_tiers(tiers or self.config.search),
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),

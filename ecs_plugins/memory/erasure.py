@@ -64,7 +64,7 @@ class Erased:
 
 def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
     """One item made of these observations alone, in their order."""
-    forced = config.replace(on_add="merge", merge_threshold=-1.0)
+    forced = config.replace(on_add="merge", merge_threshold=-1.0, merge_guard="none")
     item: HotItem | None = None
     for observation in observations:
         admission = admit(

@@ -140,6 +140,8 @@ def _recollection(
         f"cosine {score:.3f} >= {threshold:g}; {where} ({tier} tier), "
         f"support {evidence.support}, recalled {evidence.hits} times before"
     )
+    if evidence.unlike is not None:
+        why += f"; not merged with a near one, from which it differs in a {evidence.unlike}"
     if judged is not None:
         terms = f"F {judged.total:.3f}: E {judged.energy:.3f}, S {judged.entropy:.3f}"
         why += f"; last judged at {terms}"

@@ -20,6 +20,7 @@ from ecs_plugins.memory.nearest import Nearest
 from ecs_plugins.memory.rows import next_row
 from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.types import HotItem, Matrix, Observation
+from ecs_plugins.memory.wording import Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class HotChanges:
         self._nearest = nearest
         self._next = next_row(connection, "hot_items")
         self._founded: dict[int, int] = {}  # row -> message, of items of that message alone
-        self._merged: dict[int, HotRow] = {}
+        self._changed: dict[int, HotRow] = {}  # row -> item that says more than its message
         self._members: list[tuple[str, str]] = []
         self._replaced: list[int] = []
 
@@ -127,8 +128,8 @@ class HotChanges:
         vector = self._batch.vectors[at]
         if row in self._founded:
             found = self._batch.founded(self._founded[row], row)
-        elif row in self._merged:
-            found = self._merged[row]
+        elif row in self._changed:
+            found = self._changed[row]
         else:
             stored = hot_items.hot_rows(self._connection, [row], len(vector))
             if row not in stored:
@@ -136,21 +137,26 @@ class HotChanges:
             found = stored[row]
         return found, float(found.item.vector @ vector)
 
-    def found(self, at: int) -> None:
-        """Message number ``at`` founds an item."""
+    def found(self, at: int, unlike: Difference | None = None) -> None:
+        """Message number ``at`` founds an item, ``unlike`` the one that it is near to."""
         self._space.appended("hot")
         self._space.novel += 1
         row = self._take()
-        self._founded[row] = at
+        if unlike is None:
+            self._founded[row] = at
+        else:
+            founded = self._batch.founded(at, row)
+            evidence = replace(founded.item.evidence, unlike=unlike)
+            self._changed[row] = replace(founded, item=replace(founded.item, evidence=evidence))
         self._nearest.add(row, self._batch.vectors[at], at)
 
     def merge(self, old: HotRow, new: HotRow, at: int) -> None:
         """Message number ``at`` turns an item into a new one; its row number is given here."""
         row = self._take()
         item = new.item
-        self._merged[row] = replace(new, row=row)
+        self._changed[row] = replace(new, row=row)
         self._members += [(item.id, item.id), (item.id, self._batch.ids[at])]
-        if self._founded.pop(old.row, None) is None and self._merged.pop(old.row, None) is None:
+        if self._founded.pop(old.row, None) is None and self._changed.pop(old.row, None) is None:
             self._replaced.append(old.row)
         self._nearest.remove(old.row)
         self._nearest.add(row, item.vector, at)
@@ -166,7 +172,7 @@ class HotChanges:
         for row, at in self._founded.items():
             if self._batch.messages[at].label is not None:
                 _insert(self._connection, self._space, self._batch.founded(at, row), row)
-        for row, new in self._merged.items():
+        for row, new in self._changed.items():
             _insert(self._connection, self._space, new, row)
         hot_items.add_members(self._connection, self._members)
         if self._replaced:

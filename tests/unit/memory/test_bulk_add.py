@@ -13,16 +13,23 @@ from ecs_plugins.memory.rows import dump_evidence, evidence_of
 from ecs_plugins.memory.types import Evidence
 
 SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
-VERBS = ["is blue", "sleeps late", "falls in winter", "burned down", "was late again"]
+VERBS = [
+    "is blue",
+    "is not blue",
+    "sleeps late",
+    "falls in winter",
+    "burned down",
+    "was late again",
+]
 ENDS = ["", " today", " they say", " at noon and at night"]
 
 
 def stream(seed, count):
-    """Messages of which many repeat others, some contradict others, some expire."""
+    """Messages of which many repeat others, some deny or contradict others, some expire."""
     rng = np.random.default_rng(seed)
     said = []
     for number in range(count):
-        words = [SUBJECTS[rng.integers(6)], VERBS[rng.integers(5)]]
+        words = [SUBJECTS[rng.integers(6)], VERBS[rng.integers(6)]]
         message = {"content": f"{words[0]} {words[1]}{ENDS[rng.integers(4)]}", "at": 1e9 + number}
         if rng.random() < 0.4:
             message["metadata"] = {"source": int(rng.integers(2)), "kind": {"deep": ["x"]}}
@@ -104,6 +111,7 @@ def test_the_batches_of_the_test_repeat_hot_items_memories_and_one_another(open_
         assert count("SELECT max(support) FROM hot_items WHERE live = 1") > 3
         assert count("SELECT max(version) FROM memories WHERE live = 1") > 3
         assert count("SELECT count(*) FROM hot_items WHERE live = 1 AND vector IS NULL") > 0
+        assert count("SELECT count(*) FROM hot_items WHERE evidence LIKE '%negation%'") > 0
 
 
 def test_the_next_sleep_phase_decides_the_same(open_memory, tmp_path):
