@@ -41,8 +41,8 @@ TokenCounter = Callable[[str], int]
 class RecallOptions:
     """What is recalled for a prompt.
 
-    The threshold is lower than `MemoryConfig.threshold`, which is meant for one message that
-    repeats another: a question and its evidence lie further apart.
+    The threshold is lower than `MemoryConfig.threshold`: half of what answers a question is
+    further from it than that, and a prompt has room for some that does not.
 
     Attributes:
         k: How many recollections at most.

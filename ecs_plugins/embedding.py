@@ -107,6 +107,8 @@ class _CheckedEmbedder(ABC):
             return np.zeros((len(texts), self.dimension), dtype=np.float32)
         raw = self._guard(lambda: self._documents([texts[index] for index in filled]))
         unit = self._unit(raw, len(filled))
+        if len(filled) == len(texts):
+            return unit
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
         out[filled] = unit
         return out
@@ -148,7 +150,7 @@ class _CheckedEmbedder(ABC):
                 f"({rows}, dimension) is needed"
             )
         self._check_width(array.shape[1])
-        norms = np.linalg.norm(array, axis=1, keepdims=True)
+        norms = np.sqrt(np.einsum("ij,ij->i", array, array))[:, None]
         if not np.isfinite(norms).all():
             raise ModelError(f"the embedder {self.name} returned a vector with NaN or infinity")
         if not norms.all():
@@ -156,7 +158,9 @@ class _CheckedEmbedder(ABC):
                 f"the embedder {self.name} returned a zero vector for text that is not blank; "
                 "it has no direction to compare"
             )
-        return np.asarray(array / norms, dtype=np.float32)
+        unit = np.empty(array.shape, dtype=np.float32)
+        np.divide(array, norms, out=unit, casting="same_kind")
+        return unit
 
     def _check_width(self, width: int) -> None:
         if width != self.dimension:

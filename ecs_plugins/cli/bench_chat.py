@@ -41,10 +41,10 @@ def bounded_chat(
     variants: Annotated[
         str,
         typer.Option(
-            help="Of Entropic Memory, separated by commas: default, sentences, informed, paper; "
+            help="Of Entropic Memory, separated by commas: default, observed, vectors, paper; "
             "with a language model: summaries, ecs, and batched to compare those with."
         ),
-    ] = "default,sentences,informed,paper",
+    ] = "default,observed,vectors,paper",
     k: Annotated[str, typer.Option(help="Values of k; the first is drawn.")] = "5,10",
     split: Annotated[
         str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import InvalidInputError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from ecs_plugins.evaluation.memory_scale import ScaleResult
@@ -46,6 +46,9 @@ def memory_scale(
     if texts is not None:
         results.append(_of_sentences(texts))
         _write(out, results)
+    if (sleep := _sleep()) is not None:
+        results.append(sleep)
+        _write(out, results)
     typer.echo(scale.table(results))
 
 
@@ -65,6 +68,21 @@ def _of_sentences(file: Path) -> ScaleResult:
         source="sentences",
         progress=lambda step: typer.echo(f"sentences: {step}", err=True),
     )
+
+
+def _sleep() -> ScaleResult | None:
+    """A sleep phase beside one embedding batch, where the default embedder is installed."""
+    from ecs_plugins.embedding import default_embedder
+    from ecs_plugins.evaluation.memory_scale import ScaleResult
+    from ecs_plugins.evaluation.sleep_cost import MESSAGES, measure_sleep
+
+    try:
+        embedder = default_embedder()
+    except ModelNotFoundError as error:
+        typer.echo(f"no sleep phase beside an embedding batch: {error}", err=True)
+        return None
+    typer.echo(f"{MESSAGES} messages: a sleep phase beside an embedding batch", err=True)
+    return ScaleResult(MESSAGES, "slept over", measure_sleep(embedder))
 
 
 def _write(out: Path, results: list[ScaleResult]) -> None:

@@ -222,6 +222,7 @@ def stats(db: Db, as_json: Json = False) -> None:
                 f"{each.since_sleep} since the last"
                 for each in found.namespaces
             ),
+            *([f"{found.items} key-value items"] if found.items else []),
         ],
     )
 

@@ -18,7 +18,6 @@ from ecs_plugins.evaluation.bounded_chat_stores import (
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.closed_loop import answer_utility
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.information import informed_utility
 
 HOT_SHARE = 0.05
 """Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
@@ -26,8 +25,14 @@ HOT_SHARE = 0.05
 BATCHED = 0.25
 """The same for the variants that call a language model in every sleep phase."""
 
-SENTENCES = 0.9
-"""Merge threshold for MiniLM on chat: at 0.7 three turns in four have a neighbour to merge with."""
+DEMAND = MemoryConfig(
+    merge_threshold=0.9,
+    merge_guard="none",
+    utility="observed",
+    min_support=2,
+    newcomer_rate=0.5,
+)
+"""What is kept is what was asked for or said again; what a text tells does not count."""
 
 
 def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> MemoryConfig:
@@ -54,11 +59,15 @@ class Longest(Everything):
 
 
 def variants() -> dict[str, StoreFactory]:
-    """Return the variants that need no language model, by their short names."""
+    """Return the variants that need no language model, by their short names.
+
+    ``observed`` and ``vectors`` show what the default owes to what its texts tell, and to the
+    values that fit sentences.
+    """
     return {
-        "default": _default,
-        "sentences": _sentences,
-        "informed": _informed,
+        "default": lambda room: Entropic(room, _config(room)),
+        "observed": lambda room: Entropic(room, _config(room).replace(utility="observed")),
+        "vectors": lambda room: Entropic(room, _config(room).for_vectors()),
         "paper": _paper,
     }
 
@@ -67,26 +76,14 @@ def model_variants() -> dict[str, StoreFactory]:
     """Return those that need one, and the same settings without it to compare them with.
 
     A sleep phase with a model costs seconds, so these sleep when a quarter of the budget is new.
+    They are valued by demand alone (`DEMAND`): what a text tells by its length would hide what
+    a model adds.
     """
     return {
-        "batched": lambda room: Entropic(room, _config(room, BATCHED)),
+        "batched": lambda room: Entropic(room, _batched(room)),
         "summaries": _summaries,
         "ecs": _ecs,
     }
-
-
-def _default(room: Room) -> ChatStore:
-    return Entropic(room, shared(room.budget, MemoryConfig(seed=room.seed)))
-
-
-def _sentences(room: Room) -> ChatStore:
-    return Entropic(room, _config(room))
-
-
-def _informed(room: Room) -> ChatStore:
-    # Where texts themselves tell what they are worth, nothing need be attested to compete.
-    config = _config(room).replace(min_support=1)
-    return Entropic(room, config, informed_utility(config))
 
 
 def _paper(room: Room) -> ChatStore:
@@ -95,17 +92,20 @@ def _paper(room: Room) -> ChatStore:
 
 def _summaries(room: Room) -> ChatStore:
     _model(room)
-    return Entropic(room, _config(room, BATCHED).replace(proposal="summary"))
+    return Entropic(room, _batched(room).replace(proposal="summary"))
 
 
 def _ecs(room: Room) -> ChatStore:
     # One answer per sleep phase: each costs a scoring of the whole store.
-    return Entropic(room, _config(room, BATCHED), answer_utility(_model(room), max_queries=1))
+    return Entropic(room, _batched(room), answer_utility(_model(room), max_queries=1))
 
 
-def _config(room: Room, hot_share: float = HOT_SHARE) -> MemoryConfig:
-    config = MemoryConfig(merge_threshold=SENTENCES, seed=room.seed)
-    return shared(room.budget, config, hot_share)
+def _config(room: Room) -> MemoryConfig:
+    return shared(room.budget, MemoryConfig(seed=room.seed))
+
+
+def _batched(room: Room) -> MemoryConfig:
+    return shared(room.budget, DEMAND.replace(seed=room.seed), BATCHED)
 
 
 def _model(room: Room) -> LanguageModel:

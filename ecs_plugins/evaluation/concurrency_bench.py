@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ecs_plugins.errors import ScoringError
+from ecs_plugins.evaluation.intervals import median_interval
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 
@@ -157,8 +158,8 @@ def _measure(
         repeats=repeats,
         serial_s=float(np.median([run.wall for run in serial])),
         concurrent_s=float(np.median([run.wall for run in merged])),
-        speedup=_interval([a.wall / b.wall for a, b in pairs], seed),
-        cpu_speedup=_interval([a.cpu / b.cpu for a, b in pairs], seed),
+        speedup=median_interval([a.wall / b.wall for a, b in pairs], seed),
+        cpu_speedup=median_interval([a.cpu / b.cpu for a, b in pairs], seed),
         p50_s=float(np.quantile(latencies, 0.5)),
         p99_s=float(np.quantile(latencies, 0.99)),
         serial_p50_s=float(np.median([s for run in serial for s in run.latencies])),
@@ -203,10 +204,3 @@ def _at_once(model: LocalLM, requests: Sequence[ScoreRequest], callers: int) -> 
     if errors:
         raise errors[0]
     return _Run(scores, latencies, *spent)
-
-
-def _interval(ratios: Sequence[float], seed: int) -> tuple[float, float, float]:
-    """The median, and its 95 % interval by bootstrap."""
-    draws = np.random.default_rng(seed).choice(np.asarray(ratios), size=(2000, len(ratios)))
-    low, high = np.quantile(np.median(draws, axis=1), (0.025, 0.975))
-    return float(np.median(ratios)), float(low), float(high)

@@ -134,8 +134,7 @@ class EntropicStore(BaseStore):
 
     def sweep_ttl(self) -> int:
         """Erase what has expired; returns how many items. Every write does it too."""
-        self.memory.purge()
-        return self._items.sweep()
+        return self.memory.purge().items
 
     def forget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
         """Erase everything in a namespace and below it, items, messages and memories.
@@ -146,9 +145,7 @@ class EntropicStore(BaseStore):
         prefix = checked_namespace(namespace_prefix)
         with self._items.view() as view:
             count = len(view.find(prefix))
-        receipt = self.memory.forget(prefix, below=True)
-        self._items.forget(prefix)
-        return StoreReceipt(count, receipt)
+        return StoreReceipt(count, self.memory.forget(prefix, below=True))
 
     async def aforget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
         """`forget` off the event loop."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ecs_plugins.memory.contest import replay as replay
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
     from ecs_plugins.memory.index_config import IndexConfig as IndexConfig
-    from ecs_plugins.memory.information import informed_utility as informed_utility
     from ecs_plugins.memory.messages import Message as Message
     from ecs_plugins.memory.messages import NewMessage as NewMessage
     from ecs_plugins.memory.records import ErasureReceipt as ErasureReceipt
@@ -62,7 +61,6 @@ _EXPORTS = {
     "Verification": ".verification",
     "answer_utility": ".closed_loop",
     "consolidate": ".consolidation",
-    "informed_utility": ".information",
     "replay": ".contest",
 }
 
@@ -91,7 +89,6 @@ __all__ = [
     "Verification",
     "answer_utility",
     "consolidate",
-    "informed_utility",
     "replay",
 ]
 

@@ -6,11 +6,14 @@ and nothing else is; a close, a sleep phase and every write to the namespace wri
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ecs_plugins.memory import cold_memories, hot_items
 from ecs_plugins.memory.admission import record_hit, record_outcome
@@ -20,6 +23,8 @@ from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.types import ColdMemory, HotItem, Vector
 from ecs_plugins.memory.vectors import pack
+
+_SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 
 FLUSH_AT = 256
 """Pending recalls of a namespace from which on the next recall writes them itself."""
@@ -117,6 +122,43 @@ def insert_query(
         " VALUES (?,?,?,?,?,?,?)",
         (space.id, step, at, text, answer, dump(list(items)), pack(vector)),
     )
+
+
+def complete_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    *,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+) -> bool:
+    """Write question and answer into the event of the recall that they belong to.
+
+    That is the last event of the same question, if it has no answer yet and what was used does
+    not come from elsewhere. So one question that was recalled for and then observed counts once.
+
+    Returns:
+        Whether there was such an event.
+    """
+    used = set(items)
+    for number, data, known, recalled in connection.execute(
+        "SELECT id, vector, answer, recalled FROM queries WHERE namespace = ? ORDER BY id DESC",
+        (space.id,),
+    ):
+        if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
+            continue
+        found = json.loads(recalled)
+        elsewhere = bool(used) and bool(found) and used.isdisjoint(found)
+        if known is not None or elsewhere:
+            return False
+        together = dump([*dict.fromkeys([*found, *items])])
+        connection.execute(
+            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
+            (text, answer, together, number),
+        )
+        return True
+    return False
 
 
 def prune_queries(connection: sqlite3.Connection, space: Space, window: int) -> None:

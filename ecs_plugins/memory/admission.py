@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,12 +20,14 @@ from ecs_plugins.memory.types import (
     Evidence,
     HotItem,
     Observation,
+    Proposal,
     StreamStatistics,
     Vector,
 )
-from ecs_plugins.memory.wording import may_replace
+from ecs_plugins.memory.wording import Difference, difference, may_replace
 
 Item = TypeVar("Item", HotItem, ColdMemory)
+Stating: TypeAlias = Observation | HotItem | ColdMemory | Proposal
 
 
 def admit(
@@ -47,9 +49,11 @@ def admit(
 
     Returns:
         What the message becomes. The cold memory is preferred to a hot item that is no nearer.
+        A message that says something else than a near item (`told_apart`) does not repeat it; if
+        it founds one of its own, ``Evidence.unlike`` says in what they differ.
     """
-    hot = _repeated(nearest_hot, config)
-    cold = _repeated(nearest_cold, config)
+    hot = _repeated(observation, nearest_hot, config)
+    cold = _repeated(observation, nearest_cold, config)
     if cold is not None and (hot is None or cold[1] >= hot[1]):
         memory, similarity = cold
         return Admission(
@@ -61,10 +65,23 @@ def admit(
         item = replace(item, members=(*item.members, observation.id))
         return Admission("reinforce_hot", item, statistics, similarity)
     evidence = first_evidence(observation.step, observation.label)
+    unlike = _kept_apart(observation, nearest_hot, nearest_cold, config)
+    if unlike is not None:
+        evidence = replace(evidence, unlike=unlike)
     item = HotItem(
         observation.id, observation.vector, evidence, (observation.id,), observation.text
     )
     return Admission("append", item, statistics)
+
+
+def told_apart(one: Stating, other: Stating, config: MemoryConfig) -> Difference | None:
+    """Return in what two items differ, so that they are not one memory however near they are.
+
+    Where both carry a label, the labels say what they say, and a contradiction is evidence.
+    """
+    if config.merge_guard == "none" or (_label(one) is not None and _label(other) is not None):
+        return None
+    return difference(one.text, other.text)
 
 
 def record_hit(item: Item, *, step: int, config: MemoryConfig) -> Item:
@@ -124,7 +141,7 @@ def promotable(item: HotItem, config: MemoryConfig) -> bool:
 
 def supported(evidence: Evidence, config: MemoryConfig) -> bool:
     """Return whether a memory was observed or asked for often enough to be believed in."""
-    return evidence.attestations >= config.min_support
+    return evidence.attestations >= config.support_needed
 
 
 def sleep_due(messages_since_sleep: int, config: MemoryConfig) -> bool:
@@ -141,12 +158,34 @@ def moved_centroid(vector: Vector, resultant: float, addition: Vector) -> tuple[
     return total / np.float32(length), length
 
 
+def _label(item: Stating) -> str | None:
+    return item.label if isinstance(item, Observation) else item.evidence.label
+
+
+def _near(similarity: float, config: MemoryConfig) -> bool:
+    return config.on_add == "merge" and similarity >= config.merged_from
+
+
 def _repeated(
-    nearest: tuple[Item, float] | None, config: MemoryConfig
+    observation: Observation, nearest: tuple[Item, float] | None, config: MemoryConfig
 ) -> tuple[Item, float] | None:
-    if config.on_add == "append" or nearest is None:
+    if nearest is None or not _near(nearest[1], config):
         return None
-    return nearest if nearest[1] >= config.merge_threshold else None
+    return None if told_apart(observation, nearest[0], config) else nearest
+
+
+def _kept_apart(
+    observation: Observation,
+    nearest_hot: tuple[HotItem, float] | None,
+    nearest_cold: tuple[ColdMemory, float] | None,
+    config: MemoryConfig,
+) -> Difference | None:
+    """In what the observation differs from the nearest item, if it would have repeated that."""
+    found: list[tuple[HotItem | ColdMemory, float]] = []
+    found += [each for each in (nearest_cold, nearest_hot) if each and _near(each[1], config)]
+    if not found:
+        return None
+    return told_apart(observation, max(found, key=lambda each: each[1])[0], config)
 
 
 def _repeat(

@@ -10,8 +10,6 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import cold_memories, hot_items, rows
 from ecs_plugins.memory import messages as log
@@ -20,45 +18,12 @@ from ecs_plugins.memory.cold_memories import ColdRow
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.evidence import first_evidence
 from ecs_plugins.memory.hot_items import HotRow
-from ecs_plugins.memory.index import VectorIndex
 from ecs_plugins.memory.messages import NewMessage
+from ecs_plugins.memory.nearest import Nearest
 from ecs_plugins.memory.open_indexes import OpenIndexes
-from ecs_plugins.memory.spaces import Space
-from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Observation, Vector
-
-
-class _Nearest:
-    """The nearest row of a tier, in this transaction's own view."""
-
-    def __init__(self, index: VectorIndex, dimension: int) -> None:
-        self._index = index
-        self._gone: set[int] = set()
-        self._rows: list[int] = []
-        self._vectors: Matrix = np.empty((16, dimension), dtype=np.float32)
-
-    def find(self, vector: Vector) -> tuple[int, float] | None:
-        best: tuple[int, float] | None = None
-        entries, scores = self._index.search(vector, 1 + len(self._gone))
-        for entry, score in zip(entries.tolist(), scores.tolist(), strict=True):
-            if entry not in self._gone:
-                best = (entry, score)
-                break
-        if self._rows:
-            own = self._vectors[: len(self._rows)] @ vector
-            own[[row in self._gone for row in self._rows]] = -np.inf
-            at = int(np.argmax(own))
-            if np.isfinite(own[at]) and (best is None or own[at] > best[1]):
-                best = (self._rows[at], float(own[at]))
-        return best
-
-    def add(self, row: int, vector: Vector) -> None:
-        if len(self._rows) == len(self._vectors):
-            self._vectors = np.concatenate([self._vectors, np.empty_like(self._vectors)])
-        self._vectors[len(self._rows)] = vector
-        self._rows.append(row)
-
-    def remove(self, row: int) -> None:
-        self._gone.add(row)
+from ecs_plugins.memory.spaces import Space, Tier
+from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix
+from ecs_plugins.memory.writing import Batch, ColdChanges, HotChanges, found_all
 
 
 class Admitting:
@@ -69,7 +34,6 @@ class Admitting:
         space: The namespace; the caller saves it.
         config: The settings.
         indexes: The open indexes.
-        dimension: Length of the vectors.
         now: Seconds since 1970.
     """
 
@@ -80,21 +44,13 @@ class Admitting:
         *,
         config: MemoryConfig,
         indexes: OpenIndexes,
-        dimension: int,
         now: float,
     ) -> None:
         self._connection = connection
         self._space = space
         self._config = config
-        self._dimension = dimension
+        self._indexes = indexes
         self._now = now
-        self._hot: _Nearest | None = None
-        self._cold: _Nearest | None = None
-        # Where nothing is merged, nobody looks for an item before the end of the transaction.
-        self._appended: list[tuple[HotItem, rows.Metadata, float | None]] = []
-        if config.on_add == "merge":
-            self._hot = _Nearest(indexes.current(connection, space, "hot"), dimension)
-            self._cold = _Nearest(indexes.current(connection, space, "cold"), dimension)
 
     def add(
         self,
@@ -111,23 +67,21 @@ class Admitting:
         """
         space = self._space
         space.step += 1
-        log.insert(self._connection, space, messages, ids, vectors, self._now)
-        for message, name, vector in zip(messages, ids, vectors, strict=True):
-            observation = Observation(name, vector, space.step, message.text, message.label)
-            at = self._now if message.at is None else message.at
-            expires = None if message.ttl is None else at + message.ttl
-            if pinned:
-                self._pin(observation, message, expires)
-            else:
-                self._admit(observation, message, expires)
-            space.step += 1
-        space.step -= 1
+        row = log.insert(self._connection, space, messages, ids, vectors, self._now)
+        batch = Batch(messages, ids, vectors, space.step, row, self._now)
+        if pinned:
+            for at in range(len(ids)):
+                self._pin(batch, at)
+        elif self._config.on_add == "append":
+            found_all(self._connection, space, batch)
+        else:
+            self._merge(batch)
+        space.step += len(messages) - 1
         space.since_sleep += len(messages)
-        hot_items.append_hot(self._connection, space, self._appended)
-        self._appended.clear()
         evict_overflow(self._connection, space, self._config)
 
-    def _pin(self, observation: Observation, message: NewMessage, expires: float | None) -> None:
+    def _pin(self, batch: Batch, at: int) -> None:
+        observation = batch.observation(at)
         memory = ColdMemory(
             id=log.new_ids(1)[0],
             vector=observation.vector,
@@ -140,108 +94,72 @@ class Admitting:
             self._space,
             memory,
             members=(observation.id,),
-            metadata=message.metadata,
-            expires=expires,
+            metadata=batch.messages[at].metadata,
+            expires=batch.expires(at),
             capacity=self._config.cold_capacity,
             now=self._now,
         )
 
-    def _admit(self, observation: Observation, message: NewMessage, expires: float | None) -> None:
-        hot, cold = self._nearest_hot(observation.vector), self._nearest_cold(observation.vector)
+    def _merge(self, batch: Batch) -> None:
+        hot = HotChanges(self._connection, self._space, batch, self._nearest("hot", batch))
+        cold = ColdChanges(self._connection, self._space, batch, self._nearest("cold", batch))
+        for at in range(len(batch.ids)):
+            said, believed = hot.find(at), cold.find(at)
+            if said is None and believed is None:
+                hot.found(at)  # what `admit` says where nothing is near
+            else:
+                self._admit(batch, at, hot, cold, said, believed)
+        hot.write()
+        cold.write()
+
+    def _nearest(self, tier: Tier, batch: Batch) -> Nearest:
+        index = self._indexes.current(self._connection, self._space, tier)
+        return Nearest(index, batch.vectors, self._config.merged_from)
+
+    def _admit(
+        self,
+        batch: Batch,
+        at: int,
+        hot: HotChanges,
+        cold: ColdChanges,
+        said: tuple[HotRow, float] | None,
+        believed: tuple[ColdRow, float] | None,
+    ) -> None:
+        message, expires = batch.messages[at], batch.expires(at)
         admission = admit(
-            observation,
+            batch.observation(at),
             config=self._config,
             statistics=self._space.statistics,
-            nearest_hot=hot and (hot[0].item, hot[1]),
-            nearest_cold=cold and (cold[0].memory, cold[1]),
+            nearest_hot=said and (said[0].item, said[1]),
+            nearest_cold=believed and (believed[0].memory, believed[1]),
         )
         self._space.statistics = admission.statistics
         item = admission.item
         if admission.kind == "append":
-            assert isinstance(item, HotItem)
-            self._append(item, message.metadata, expires)
-        elif admission.kind == "reinforce_hot":
-            assert isinstance(item, HotItem)
-            assert hot is not None
-            self._reinforce_hot(hot[0], item, message, expires)
+            hot.found(at, unlike=item.evidence.unlike)
+        elif isinstance(item, HotItem):
+            assert said is not None
+            old = said[0]
+            new = replace(
+                old,
+                item=item,
+                metadata=rows.shared(old.metadata, message.metadata),
+                expires=rows.earliest(old.expires, expires),
+                single=False,
+            )
+            hot.merge(old, new, at)
         else:
-            assert isinstance(item, ColdMemory)
-            assert cold is not None
-            self._reinforce_cold(cold[0], item, observation.id, message, expires)
-
-    def _append(self, item: HotItem, metadata: rows.Metadata, expires: float | None) -> None:
-        self._space.appended("hot")
-        self._space.novel += 1
-        if self._hot is None:
-            self._appended.append((item, metadata, expires))
-            return
-        row = hot_items.insert_hot(
-            self._connection,
-            self._space,
-            item,
-            metadata=metadata,
-            expires=expires,
-            borrowed=True,
-        )
-        self._hot.add(row, item.vector)
-
-    def _nearest_hot(self, vector: Vector) -> tuple[HotRow, float] | None:
-        found = None if self._hot is None else self._hot.find(vector)
-        if found is None or found[1] < self._config.merge_threshold:
-            return None  # `admit` would not merge; spare the look at the row
-        rows = hot_items.hot_rows(self._connection, [found[0]], self._dimension)
-        return (rows[found[0]], found[1]) if found[0] in rows else None
-
-    def _nearest_cold(self, vector: Vector) -> tuple[ColdRow, float] | None:
-        found = None if self._cold is None else self._cold.find(vector)
-        if found is None or found[1] < self._config.merge_threshold:
-            return None
-        rows = cold_memories.cold_rows(self._connection, [found[0]], self._dimension)
-        return (rows[found[0]], found[1]) if found[0] in rows else None
-
-    def _reinforce_hot(
-        self, old: HotRow, item: HotItem, message: NewMessage, expires: float | None
-    ) -> None:
-        assert self._hot is not None
-        hot_items.add_members(self._connection, item.id, [item.id, *item.members])
-        row = hot_items.insert_hot(
-            self._connection,
-            self._space,
-            item,
-            metadata=rows.shared(old.metadata, message.metadata),
-            expires=rows.earliest(old.expires, expires),
-            borrowed=False,
-        )
-        hot_items.delete_hot(self._connection, [old.row])
-        self._space.rewrote("hot")
-        self._hot.remove(old.row)
-        self._hot.add(row, item.vector)
-
-    def _reinforce_cold(
-        self,
-        old: ColdRow,
-        memory: ColdMemory,
-        message_id: str,
-        message: NewMessage,
-        expires: float | None,
-    ) -> None:
-        assert self._cold is not None
-        row = cold_memories.insert_cold(
-            self._connection,
-            self._space,
-            memory,
-            version=old.version + 1,
-            metadata=rows.shared(old.metadata, message.metadata),
-            created=old.created,
-            changed=self._now,
-            expires=rows.earliest(old.expires, expires),
-            judged=old.judged,
-        )
-        cold_memories.add_provenance(self._connection, memory.id, old.version + 1, [message_id])
-        cold_memories.retire_cold(self._connection, [old.row], None)
-        self._space.rewrote("cold")
-        self._cold.remove(old.row)
-        self._cold.add(row, memory.vector)
+            assert believed is not None
+            known = believed[0]
+            version = replace(
+                known,
+                memory=item,
+                version=known.version + 1,
+                metadata=rows.shared(known.metadata, message.metadata),
+                changed=self._now,
+                expires=rows.earliest(known.expires, expires),
+            )
+            cold.merge(known, version, at)
 
 
 def insert_pinned(

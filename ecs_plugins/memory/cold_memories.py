@@ -127,15 +127,17 @@ def insert_cold(
     expires: float | None,
     born: int | None = None,
     judged: FreeEnergy | None = None,
+    row: int | None = None,
 ) -> int:
-    """Append a live version of a memory."""
+    """Append a live version of a memory, as a row number never used before or the next one."""
     vector = pack(memory.vector)
     cursor = connection.execute(
-        "INSERT INTO memories (id, version, namespace, live, born, text, metadata, created,"
+        "INSERT INTO memories (row, id, version, namespace, live, born, text, metadata, created,"
         " changed, expires, pinned, energy, entropy, free_energy, cluster_entropy, utility,"
         " evidence, vector, text_crc, vector_crc)"
-        " VALUES (?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+        " VALUES (?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
         (
+            row,
             memory.id,
             version,
             space.id,

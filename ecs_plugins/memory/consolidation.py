@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.clustering import cluster
+from ecs_plugins.memory.clustering import Apart, cluster
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import Contest
 from ecs_plugins.memory.energy import free_energy
@@ -30,6 +30,7 @@ from ecs_plugins.memory.types import (
     UtilityFunction,
 )
 from ecs_plugins.memory.utility import entropies, utilities
+from ecs_plugins.memory.wording import Wording
 
 
 def consolidate(
@@ -140,13 +141,34 @@ def _split(
     """
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
-    for rows in cluster(vectors, config, seed):
+    for rows in cluster(vectors, config, seed, _apart(hot, config)):
         members = [hot[row] for row in rows]
         if not config.keep_hot and all(i.evidence.attestations <= i.judged for i in members):
             continue
-        enough = sum(i.evidence.attestations for i in members) >= config.min_support
+        enough = sum(i.evidence.attestations for i in members) >= config.support_needed
         (supported if enough else unsupported).append(members)
     return supported, unsupported
+
+
+def _apart(hot: Sequence[HotItem], config: MemoryConfig) -> Apart | None:
+    """Which of the items differ in what they say; each text is read once, when it is needed."""
+    if config.merge_guard == "none":
+        return None
+    read: dict[int, Wording] = {}
+
+    def wording(row: int) -> Wording:
+        if row not in read:
+            read[row] = Wording.of(hot[row].text)
+        return read[row]
+
+    def apart(row: int, other: int) -> bool:
+        one, two = hot[row], hot[other]
+        labelled = one.evidence.label is not None and two.evidence.label is not None
+        if labelled or one.text == two.text or not (one.text and two.text):
+            return False
+        return wording(row).difference(wording(other)) is not None
+
+    return apart
 
 
 def _leaving(

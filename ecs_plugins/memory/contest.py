@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid
+from ecs_plugins.memory.admission import moved_centroid, told_apart
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
     acceptance_probability,
@@ -167,10 +167,15 @@ class Contest:
         )
 
     def _reinforce(self, proposal: Proposal, terms: FreeEnergy) -> bool:
-        nearest = self._standings.nearest(proposal.vector)
-        if nearest is None or nearest[1] < self._config.merge_threshold:
+        near = self._standings.near(proposal.vector, self._config.merged_from)
+        same = (
+            (position, similarity)
+            for position, similarity in near
+            if not told_apart(proposal, self._standings.memory(position), self._config)
+        )
+        position, similarity = next(same, (-1, 0.0))
+        if position < 0:
             return False
-        position, similarity = nearest
         memory = self._standings.memory(position)
         stronger = min(self._standings.terms(position), terms, key=lambda item: item.total)
         self._standings.change(position, _reinforced(memory, proposal, self._config), stronger)

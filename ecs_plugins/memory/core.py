@@ -233,7 +233,9 @@ class Core:
         with self.database.read() as connection:
             return (
                 connection.execute(
-                    "SELECT 1 FROM messages WHERE expires <= ? LIMIT 1", (time.time(),)
+                    "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
+                    " OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)",
+                    (time.time(),),
                 ).fetchone()
                 is not None
             )

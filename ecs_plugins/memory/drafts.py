@@ -10,6 +10,7 @@ from ecs_plugins.memory.messages import NewMessage
 
 Draft: TypeAlias = str | NewMessage | Mapping[str, object]
 
+_TEXT = ("content", "text")
 _KEYS = ("role", "metadata", "label", "writer", "at", "ttl")
 
 
@@ -20,24 +21,25 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
         InvalidInputError: Something is no message.
     """
     given = [messages] if isinstance(messages, str | NewMessage | Mapping) else list(messages)
-    return [_draft(message, defaults) for message in given]
+    said = {key: value for key, value in defaults.items() if value is not None}
+    return [_draft(message, said) for message in given]
 
 
 def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage:
     if isinstance(message, NewMessage):
         return message
-    values = {key: value for key, value in defaults.items() if value is not None}
     if isinstance(message, str):
-        text: object = message
-    elif isinstance(message, Mapping):
-        text = message.get("content", message.get("text"))
-        unknown = set(message) - {"content", "text", *_KEYS}
-        if unknown:
-            raise InvalidInputError(
-                f"a message has no key {sorted(map(str, unknown))[0]!r}; "
-                f"use content, {', '.join(_KEYS)}"
-            )
-        values |= {key: message[key] for key in _KEYS if message.get(key) is not None}
-    else:
+        return NewMessage(message, **defaults)  # type: ignore[arg-type]
+    if type(message) is not dict and not isinstance(message, Mapping):
         raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
+    values = dict(defaults)
+    for key, value in message.items():
+        if key in _KEYS:
+            if value is not None:
+                values[key] = value
+        elif key not in _TEXT:
+            raise InvalidInputError(
+                f"a message has no key {str(key)!r}; use content, {', '.join(_KEYS)}"
+            )
+    text = message.get("content", message.get("text"))
     return NewMessage(text, **values)  # type: ignore[arg-type]

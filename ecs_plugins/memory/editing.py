@@ -14,6 +14,8 @@ from ecs_plugins.memory.admitting import check_room_to_pin, insert_pinned
 from ecs_plugins.memory.core import Core
 from ecs_plugins.memory.erasure import Erased, Erasing, drop_namespace
 from ecs_plugins.memory.filters import Filter, matches
+from ecs_plugins.memory.item_transfer import erase_items
+from ecs_plugins.memory.items import any_expired, expire_items
 from ecs_plugins.memory.messages import NewMessage
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt
@@ -85,6 +87,8 @@ class Editing:
                 if below
                 else [space for space in [spaces.find(connection, namespace)] if space is not None]
             )
+            if condition is None:
+                erased.items += erase_items(connection, namespace, below=below)
             for space in found:
                 if condition is None:
                     drop_namespace(connection, space, erased)
@@ -123,10 +127,12 @@ class Editing:
             due = connection.execute(
                 "SELECT 1 FROM messages WHERE expires <= ? LIMIT 1", (now,)
             ).fetchone()
+            items_due = any_expired(connection, now)
         retention = self._core.store.log_retention
-        if due is None and retention is None:
+        if due is None and retention is None and not items_due:
             return erased.receipt(now, scrubbed=True)
         with self._core.erasing() as connection:
+            erased.items += expire_items(connection, now)
             expired: dict[int, list[str]] = {}
             for number, name in connection.execute(
                 "SELECT namespace, id FROM messages WHERE expires <= ?", (now,)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -19,7 +19,13 @@ from ecs_plugins.embedding import Embedder, as_embedder, default_embedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import inspecting, spaces
 from ecs_plugins.memory import messages as log
-from ecs_plugins.memory.access import FLUSH_AT, insert_query, prune_queries, write_outcome
+from ecs_plugins.memory.access import (
+    FLUSH_AT,
+    complete_query,
+    insert_query,
+    prune_queries,
+    write_outcome,
+)
 from ecs_plugins.memory.admitting import Admitting
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.core import Core
@@ -109,7 +115,8 @@ class EntropicMemory:
             path: The file, or ``":memory:"``.
             embedder: Anything that `as_embedder` takes; None is the default embedder.
             model: Writes summaries, for ``MemoryConfig(proposal="summary")``.
-            config: What is kept; it may differ from the one the file was used with before.
+            config: What is kept; it may differ from the one the file was used with before. What
+                is None in it becomes what fits sentences (`MemoryConfig.for_texts`).
             store: How it is stored and run.
             utility: Replaces the configured utility, e.g. ``answer_utility(model)``.
             reembed: If the file was written with another embedder, embed everything anew.
@@ -119,7 +126,7 @@ class EntropicMemory:
             ConfigurationError: Another embedder, or summaries without a model.
             StorageError: The file cannot be opened, is no memory file, or is of a newer version.
         """
-        config, store = config or MemoryConfig(), store or StoreConfig()
+        config, store = (config or MemoryConfig()).for_texts(), store or StoreConfig()
         if config.proposal == "summary" and model is None:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
         embedder = default_embedder() if embedder is None else as_embedder(embedder)
@@ -228,7 +235,6 @@ class EntropicMemory:
                     space,
                     config=self.config,
                     indexes=self._core.indexes,
-                    dimension=self._core.dimension,
                     now=time.time(),
                 ).add(drafts[start:stop], ids[start:stop], vectors[start:stop], pinned=pinned)
                 due = is_due(space, self.config, self._core.store)
@@ -256,6 +262,7 @@ class EntropicMemory:
         threshold: float | None = None,
         filter: Filter | None = None,
         tiers: str | None = None,
+        exclude: Collection[str] = (),
         record: bool = True,
     ) -> list[Recollection]:
         """What is remembered about a query, best first.
@@ -265,9 +272,12 @@ class EntropicMemory:
             namespace: Where to look.
             also: Other namespaces to look in, such as one that several agents share.
             k: How many at most; None is ``MemoryConfig.top_k``.
-            threshold: Least cosine; None is ``MemoryConfig.threshold``.
+            threshold: Least cosine; None is ``MemoryConfig.threshold``, by default 0.5: a
+                question seldom comes nearer than 0.6 to the message that answers it.
             filter: Metadata that an item must have (`filters`).
             tiers: ``both``, ``hot`` or ``cold``; None is ``MemoryConfig.search``.
+            exclude: Ids of recollections that are not wanted, such as those in the prompt already;
+                the next best take their places.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
 
@@ -286,26 +296,28 @@ class EntropicMemory:
         request = Request(
             vector=self._core.embed_query(query),
             k=k,
-            threshold=self.config.threshold if threshold is None else threshold,
+            threshold=self.config.recalled_from if threshold is None else threshold,
             tiers=_tiers(tiers or self.config.search),
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
+            exclude=_excluded(exclude),
         )
         found: list[Recollection] = []
+        asked: list[tuple[Namespace, int]] = []
         for each in dict.fromkeys(spaces_to_search):
             with self._core.reading(each) as (connection, space):
                 if space is None:
                     continue
-                here = recall(connection, space, self._core.indexes, request)
-                step = space.step
-            found += here
-            if record:
-                names = (item.id for item in here)
-                if self._core.pending.note(each, step, request.vector, names) >= FLUSH_AT:
-                    self._core.flush(each)
-        self._core.tend()
+                found += recall(connection, space, self._core.indexes, request)
+                asked.append((each, space.step))
         found.sort(key=lambda item: -item.score)
-        return found[:k]
+        del found[k:]
+        for each, step in asked if record else ():
+            names = (item.id for item in found if item.namespace == each)
+            if self._core.pending.note(each, step, request.vector, names) >= FLUSH_AT:
+                self._core.flush(each)
+        self._core.tend()
+        return found
 
     def observe(
         self,
@@ -317,6 +329,8 @@ class EntropicMemory:
         namespace: Sequence[str] = DEFAULT_NAMESPACE,
     ) -> None:
         """Tell the memory what was answered, and how that turned out.
+
+        After a `recall` of the same query it completes what that recorded: the two are one query.
 
         Args:
             query: The question.
@@ -335,13 +349,17 @@ class EntropicMemory:
         vector = self._core.embed_query(query)
         with self._core.writing_to(namespace, create=True) as (connection, space):
             assert space is not None
-            insert_query(
-                connection, space, step=space.step, at=time.time(), vector=vector,
-                items=list(recalled_ids), text=query, answer=answer,
-            )  # fmt: skip
+            used = list(recalled_ids)
+            if not complete_query(
+                connection, space, vector=vector, items=used, text=query, answer=answer
+            ):
+                insert_query(
+                    connection, space, step=space.step, at=time.time(), vector=vector,
+                    items=used, text=query, answer=answer,
+                )  # fmt: skip
             prune_queries(connection, space, self.config.utility_window)
             if outcome is not None:
-                write_outcome(connection, space, list(recalled_ids), outcome, self.config)
+                write_outcome(connection, space, used, outcome, self.config)
 
     # Sleeping
 
@@ -516,6 +534,8 @@ class EntropicMemory:
     ) -> ErasureReceipt:
         """Erase a namespace with everything in it, or the messages in it that a filter matches.
 
+        Everything includes the key-value items of that namespace; a filter is for messages alone.
+
         Args:
             namespace: Where; matched whole, label by label.
             filter: Erase only the messages with such metadata, and what rests on them alone.
@@ -573,11 +593,19 @@ class EntropicMemory:
     arecall = _bridged(recall)
     aobserve = _bridged(observe)
     asleep = _bridged(sleep)
+    asleep_all = _bridged(sleep_all)
+    aundo = _bridged(undo)
+    asleeps = _bridged(sleeps)
+    areplay = _bridged(replay)
     aget = _bridged(get)
+    ahistory = _bridged(history)
     amessages = _bridged(messages)
+    amemories = _bridged(memories)
+    anamespaces = _bridged(namespaces)
     aupdate = _bridged(update)
     adelete = _bridged(delete)
     aforget = _bridged(forget)
+    apurge = _bridged(purge)
     adecisions = _bridged(decisions)
     aexplain = _bridged(explain)
     astats = _bridged(stats)
@@ -586,7 +614,14 @@ class EntropicMemory:
     areembed = _bridged(reembed)
     acompact = _bridged(compact)
     averify = _bridged(verify)
+    await_ = _bridged(wait)
     aclose = _bridged(close)
+
+
+def _excluded(ids: Collection[str]) -> frozenset[str]:
+    if isinstance(ids, str):
+        raise InvalidInputError(f"exclude is a collection of ids; write [{ids!r}]")
+    return frozenset(ids)
 
 
 def _tiers(name: str) -> tuple[Tier, ...]:

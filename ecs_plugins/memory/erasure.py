@@ -41,6 +41,7 @@ class Erased:
     queries: int = 0
     snapshots: int = 0
     namespaces: list[Namespace] = field(default_factory=list)
+    items: int = 0
     spaces: set[int] = field(default_factory=set)
 
     def receipt(self, at: float, *, scrubbed: bool) -> ErasureReceipt:
@@ -56,13 +57,14 @@ class Erased:
             queries=self.queries,
             snapshots=self.snapshots,
             namespaces=tuple(self.namespaces),
+            items=self.items,
             scrubbed=scrubbed,
         )
 
 
 def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
     """One item made of these observations alone, in their order."""
-    forced = config.replace(on_add="merge", merge_threshold=-1.0)
+    forced = config.replace(on_add="merge", merge_threshold=-1.0, merge_guard="none")
     item: HotItem | None = None
     for observation in observations:
         admission = admit(
@@ -219,7 +221,7 @@ class Erasing:
             borrowed=len(item.members) == 1,
         )
         if len(item.members) > 1:
-            hot_items.add_members(self._connection, item.id, item.members)
+            hot_items.add_members(self._connection, ((item.id, m) for m in item.members))
         self._connection.execute(
             "UPDATE hot_items SET live = ?, died = ? WHERE row = ?", (int(live), died, new)
         )

@@ -141,6 +141,7 @@ def merged(older: Evidence, newer: Evidence, resultant: float, config: MemoryCon
         belief=_merged_belief(first, second, config),
         contested=second.contested or first.contested,
         resultant=resultant,
+        unlike=first.unlike or second.unlike,
     )
 
 

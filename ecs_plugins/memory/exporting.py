@@ -1,8 +1,8 @@
 """Export to JSON lines: one object per line, a header first, a footer last.
 
 What is exported is what a memory holds now: the log, both tiers with their provenance and
-evidence, sleep phases and decisions. Earlier versions of memories, which `undo` needs, stay
-behind. Vectors travel as base64 float32.
+evidence, sleep phases and decisions, key-value items. Earlier versions of memories, which `undo`
+needs, stay behind. Vectors travel as base64 float32.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import secrets
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory import cold_memories, hot_items, spaces
+from ecs_plugins.memory.item_transfer import Line, exported_items
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
@@ -26,9 +26,7 @@ from ecs_plugins.memory.types import Vector
 from ecs_plugins.memory.vectors import pack, unpack
 
 FORMAT = "ecs-plugins-memory"
-VERSION = 1
-
-Line = dict[str, Any]
+VERSION = 2
 
 
 def write_export(path: str | os.PathLike[str], lines: Iterator[Line]) -> int:
@@ -71,6 +69,7 @@ def exported(
     *,
     embedder: dict[str, object],
     dimension: int,
+    epoch: int,
     now: float,
 ) -> Iterator[Line]:
     """The lines of an export; expired messages, and what rests on them, are left out."""
@@ -95,6 +94,7 @@ def exported(
         yield from _items(connection, space, dimension, now)
         yield from _memories(connection, space, dimension, now)
         yield from _decisions(connection, space)
+    yield from exported_items(connection, prefix, epoch=epoch, dimension=dimension, now=now)
 
 
 def _base64(vector: Vector) -> str:

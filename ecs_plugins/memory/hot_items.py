@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ecs_plugins.memory.evidence import first_evidence
 from ecs_plugins.memory.rows import (
     NO_VECTOR,
     Metadata,
@@ -125,31 +126,6 @@ def members_of_items(
     return {item: tuple(members) for item, members in found.items()}
 
 
-_INSERT_HOT = (
-    "INSERT INTO hot_items (id, namespace, live, first, support, judged, text, metadata,"
-    " expires, evidence, vector, vector_crc) VALUES (?,?,1,?,?,?,?,?,?,?,?,?)"
-)
-
-
-def _hot_values(
-    space: Space, item: HotItem, metadata: Metadata, expires: float | None, *, borrowed: bool
-) -> tuple[object, ...]:
-    vector = None if borrowed else pack(item.vector)
-    return (
-        item.id,
-        space.id,
-        item.evidence.created,
-        item.evidence.support,
-        item.judged,
-        None if borrowed else item.text,
-        dump(metadata),
-        expires,
-        dump_evidence(item.evidence),
-        vector,
-        None if vector is None else crc(vector),
-    )
-
-
 def insert_hot(
     connection: sqlite3.Connection,
     space: Space,
@@ -158,34 +134,69 @@ def insert_hot(
     metadata: Metadata,
     expires: float | None,
     borrowed: bool,
+    row: int | None = None,
 ) -> int:
-    """Append a live hot item; ``borrowed`` if text and vector are those of message ``item.id``."""
-    values = _hot_values(space, item, metadata, expires, borrowed=borrowed)
-    cursor = connection.execute(_INSERT_HOT, values)
+    """Append a live hot item; ``borrowed`` if text and vector are those of message ``item.id``.
+
+    ``row`` is a row number that was never used before; None takes the next one.
+    """
+    vector = None if borrowed else pack(item.vector)
+    cursor = connection.execute(
+        "INSERT INTO hot_items (row, id, namespace, live, first, support, judged, text, metadata,"
+        " expires, evidence, vector, vector_crc) VALUES (?,?,?,1,?,?,?,?,?,?,?,?,?)",
+        (
+            row,
+            item.id,
+            space.id,
+            item.evidence.created,
+            item.evidence.support,
+            item.judged,
+            None if borrowed else item.text,
+            dump(metadata),
+            expires,
+            dump_evidence(item.evidence),
+            vector,
+            None if vector is None else crc(vector),
+        ),
+    )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
 
-def append_hot(
-    connection: sqlite3.Connection,
-    space: Space,
-    items: Iterable[tuple[HotItem, Metadata, float | None]],
-) -> None:
-    """Append live hot items of one message each, with their metadata and expiry."""
-    connection.executemany(
-        _INSERT_HOT,
+_STEP = -987654321  # stands for the step in the evidence of an item that is founded by a message
+_FOUNDED = dump_evidence(first_evidence(_STEP, None))
+
+
+def found_hot(connection: sqlite3.Connection, messages: range, row: int | None = None) -> None:
+    """Let each of several messages without a label found a live hot item.
+
+    Within the database, because for most messages nothing else is written.
+
+    Args:
+        connection: Inside a write transaction.
+        messages: Their row numbers.
+        row: The row number of the first item, never used before; None takes the next one. The
+            others follow.
+    """
+    connection.execute(
+        "INSERT INTO hot_items (row, id, namespace, live, first, support, judged, text, metadata,"
+        " expires, evidence, vector, vector_crc)"
+        " SELECT seq + ?, id, namespace, 1, step, 1, 0, NULL, metadata, expires,"
+        f" replace(?, '{_STEP}', step), NULL, NULL FROM messages WHERE seq BETWEEN ? AND ?"
+        " ORDER BY seq",
         (
-            _hot_values(space, item, metadata, expires, borrowed=True)
-            for item, metadata, expires in items
+            None if row is None else row - messages.start,
+            _FOUNDED,
+            messages.start,
+            messages.stop - 1,
         ),
     )
 
 
-def add_members(connection: sqlite3.Connection, item: str, messages: Iterable[str]) -> None:
-    """Note which messages a hot item holds."""
+def add_members(connection: sqlite3.Connection, members: Iterable[tuple[str, str]]) -> None:
+    """Note which messages hot items hold: pairs of an item and a message."""
     connection.executemany(
-        "INSERT OR IGNORE INTO hot_members (message, item) VALUES (?, ?)",
-        ((message, item) for message in messages),
+        "INSERT OR IGNORE INTO hot_members (item, message) VALUES (?, ?)", members
     )
 
 

@@ -20,8 +20,9 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import cold_memories, hot_items, spaces
 from ecs_plugins.memory.decisions import record_decision
 from ecs_plugins.memory.derivation import Embed, derived, embedded
-from ecs_plugins.memory.exporting import FORMAT, VERSION, Line
+from ecs_plugins.memory.exporting import FORMAT, VERSION
 from ecs_plugins.memory.index import Progress
+from ecs_plugins.memory.item_transfer import Line, import_item
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
@@ -99,6 +100,11 @@ class Import:
                 for line in self._lines
                 if line["kind"] in ("hot", "memory") and not line.get("single")
             }
+            self._of_value = {
+                id(line): self._vectors_of_value(line)
+                for line in self._lines
+                if line["kind"] == "item"
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInputError(f"the export holds a line that cannot be read: {error}") from (
                 error
@@ -123,6 +129,20 @@ class Import:
         members = line["members"] if line["kind"] == "hot" else line["provenance"]
         return derived(line["text"], members, self._vectors, self._embed)
 
+    def _vectors_of_value(self, line: Line) -> dict[str, Vector]:
+        """The vectors of a key-value item, by path; those that the file lacks are made here."""
+        entries = {entry["path"]: entry for entry in line["vectors"]}
+        lacking = {
+            path: entry["text"]
+            for path, entry in entries.items()
+            if self._foreign or entry["vector"] is None
+        }
+        made = embedded(lacking, self._embed)
+        return {
+            path: made[path] if path in made else self._decoded(entry | {"id": line["key"]})
+            for path, entry in entries.items()
+        }
+
     def write(self, connection: sqlite3.Connection, *, epoch: int) -> dict[str, int]:
         """Write everything; returns how many lines of each kind.
 
@@ -140,6 +160,8 @@ class Import:
                     if space is not None:
                         space.save(connection)
                     space = self._namespace(connection, line, epoch)
+                elif kind == "item":
+                    import_item(connection, line, self._of_value[id(line)], epoch=epoch)
                 elif space is None:
                     raise InvalidInputError("the export names no namespace before its content")
                 else:
@@ -214,7 +236,7 @@ class Import:
             borrowed=single,
         )
         if not single:
-            hot_items.add_members(connection, item.id, item.members)
+            hot_items.add_members(connection, ((item.id, m) for m in item.members))
         space.appended("hot")
 
     def _memory(self, connection: sqlite3.Connection, space: Space, line: Line) -> None:

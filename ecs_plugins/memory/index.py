@@ -192,6 +192,35 @@ class VectorIndex:
             best = _largest(scores, k)
             return self._entries[rows[best]], scores[best]
 
+    def near(self, queries: Vectors, k: int, floor: float) -> list[list[tuple[int, float]]]:
+        """For each of many queries, up to ``k`` live entries that `search` would find.
+
+        Args:
+            queries: ``[queries, dimension]``.
+            k: How many at most for each.
+            floor: Least inner product.
+
+        Returns:
+            For each query, entries and scores, best first.
+        """
+        with self._lock.read():
+            scores = None if self._linked else queries @ self._tail.T
+            entries = self._entries
+        if scores is None:  # the graph; FAISS gains nothing from many queries on one thread
+            found = [self.search(query, k) for query in queries]
+            return [
+                [
+                    pair
+                    for pair in zip(rows.tolist(), near.tolist(), strict=True)
+                    if pair[1] >= floor
+                ]
+                for rows, near in found
+            ]
+        out: list[list[tuple[int, float]]] = [[] for _ in queries]
+        for at, column in np.argwhere(scores >= floor).tolist():
+            out[at].append((int(entries[column]), float(scores[at, column])))
+        return [sorted(pairs, key=lambda pair: -pair[1])[:k] for pairs in out]
+
     def _is_selective(self, mask: npt.NDArray[np.bool_], allowed: Entries | None) -> bool:
         if allowed is None:
             return False

@@ -136,7 +136,7 @@ class ItemView:
         limit: int | None = None,
     ) -> list[StoredItem]:
         """The items in a namespace and below it, in the order in which they were first put."""
-        where, values = _under(prefix)
+        where, values = under(prefix)
         sql = f"SELECT {_COLUMNS} WHERE {where} AND {_ALIVE} ORDER BY i.row"
         values = [*values, self._now]
         if condition is None:
@@ -163,7 +163,7 @@ class ItemView:
         return [*scored, *rest][:limit]
 
     def _scores(self, prefix: Namespace, rows: set[int], query: Vector) -> dict[int, float]:
-        where, values = _under(prefix)
+        where, values = under(prefix)
         owners: list[int] = []
         vectors: list[Vector] = []
         for row, path, data, checksum in self._connection.execute(
@@ -241,8 +241,9 @@ class Items:
         unique = list(dict.fromkeys(text for _, _, text in texts))
         vectors = dict(zip(unique, self._core.embed(unique), strict=True)) if unique else {}
         now = time.time()
-        with self._core.writing() as connection:
-            self._expire(connection, now)
+        erases = bool(deletes) or self._is_due(now)
+        with self._core.erasing() if erases else self._core.writing() as connection:
+            expire_items(connection, now)
             connection.executemany(
                 "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL"
                 " AND message IS NULL",
@@ -258,31 +259,13 @@ class Items:
                     for index, path, text in texts
                 ),
             )
-        if deleted:
-            self._core.database.scrub()
+        if erases:
+            self._core.scrub()
         return deleted
 
-    def forget(self, prefix: Namespace) -> int:
-        """Erase every item in a namespace and below it; returns how many."""
-        where, values = _under(prefix)
-        with self._core.writing() as connection:
-            count = connection.execute(
-                f"DELETE FROM items WHERE row IN (SELECT i.row FROM items i WHERE {where})", values
-            ).rowcount
-        self._core.database.scrub()
-        return count
-
-    def sweep(self) -> int:
-        """Erase the items that have expired; returns how many. Every write does it too."""
-        with self._core.writing() as connection:
-            count = self._expire(connection, time.time())
-        if count:
-            self._core.database.scrub()
-        return count
-
-    @staticmethod
-    def _expire(connection: sqlite3.Connection, now: float) -> int:
-        return connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
+    def _is_due(self, now: float) -> bool:
+        with self._core.database.read() as connection:
+            return any_expired(connection, now)
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""
@@ -304,21 +287,28 @@ class Items:
             )
 
 
+def expire_items(connection: sqlite3.Connection, now: float) -> int:
+    """Erase the items that have expired; returns how many."""
+    return connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
+
+
+def any_expired(connection: sqlite3.Connection, now: float) -> bool:
+    """Whether an item has expired and is still there."""
+    found = connection.execute("SELECT 1 FROM items WHERE expires <= ? LIMIT 1", (now,)).fetchone()
+    return found is not None
+
+
 def _packed(vector: Vector) -> tuple[bytes, int]:
     data = pack(vector)
     return data, crc(data)
 
 
-def _under(prefix: Namespace) -> tuple[str, list[Any]]:
+def under(prefix: Namespace, column: str = "i.namespace") -> tuple[str, list[Any]]:
     """A condition for the namespaces equal to a prefix or below it, label by label."""
     if not prefix:
         return "1", []
     low, high = below(prefix)
-    return "(i.namespace = ? OR (i.namespace >= ? AND i.namespace < ?))", [
-        encode(prefix),
-        low,
-        high,
-    ]
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", [encode(prefix), low, high]
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:

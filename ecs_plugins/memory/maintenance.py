@@ -11,6 +11,7 @@ from ecs_plugins.memory.core import Core
 from ecs_plugins.memory.exporting import exported, write_export
 from ecs_plugins.memory.importing import Import, read_export
 from ecs_plugins.memory.index import Progress
+from ecs_plugins.memory.item_transfer import count_items
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.open_indexes import OpenIndexes
 from ecs_plugins.memory.records import MemoryStats
@@ -40,6 +41,7 @@ class Maintenance:
                 prefix,
                 embedder=self._core.identity,
                 dimension=self._core.dimension,
+                epoch=self._core.epoch,
                 now=time.time(),
             )
             return write_export(path, lines)
@@ -96,13 +98,16 @@ class Maintenance:
         core = self._core
         integrity = list(core.database.integrity())
         with core.database.read() as connection:
-            return verify(connection, core.indexes, core.dimension, integrity=integrity)
+            return verify(
+                connection, core.indexes, core.dimension, epoch=core.epoch, integrity=integrity
+            )
 
     def stats(self, prefix: Namespace | None) -> MemoryStats:
         """The state of the file."""
         core = self._core
         with core.database.read() as connection:
             found = inspecting.namespace_stats(connection, prefix)
+            items = count_items(connection, prefix, time.time())
         return MemoryStats(
             path=core.database.path,
             schema=len(MIGRATIONS),
@@ -112,4 +117,5 @@ class Maintenance:
             bytes=core.database.size(),
             indexes=core.indexes.statistics(),
             pending=len(core.pending),
+            items=items,
         )

@@ -8,12 +8,14 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from zlib import crc32
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.rows import dump
 from ecs_plugins.memory.spaces import Space
 from ecs_plugins.memory.types import Matrix, Observation
-from ecs_plugins.memory.vectors import crc, damaged, pack, unpack
+from ecs_plugins.memory.vectors import crc, damaged, pack_all, unpack
 
 MAX_TEXT = 1_000_000
 
@@ -40,6 +42,8 @@ class NewMessage:
     writer: str | None = None
     at: float | None = None
     ttl: float | None = None
+    stored_metadata: str = field(init=False, repr=False, compare=False)
+    """The metadata as JSON, as it is stored."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str) or not self.text.strip():
@@ -52,19 +56,40 @@ class NewMessage:
             raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
         try:
             for text in (self.text, self.role, self.label or "", self.writer or ""):
-                text.encode()
+                _check_unicode(text)
         except UnicodeEncodeError as error:
             raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
-        if not isinstance(self.metadata, Mapping):
+        if type(self.metadata) is not dict and not isinstance(self.metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")
-        stored: dict[str, object] = {}
-        if self.metadata:
-            try:
-                stored = json.loads(json.dumps(dict(self.metadata), allow_nan=False))
-                dump(stored).encode()
-            except (TypeError, ValueError) as error:
-                raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
-        object.__setattr__(self, "metadata", stored)
+        own, stored = _checked_metadata(self.metadata)
+        object.__setattr__(self, "metadata", own)
+        object.__setattr__(self, "stored_metadata", stored)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def _check_unicode(text: str) -> None:
+    if not text.isascii():  # which strings know, so that most are not encoded to find out
+        text.encode()
+
+
+def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object], str]:
+    """The caller's metadata as an own copy of JSON values, and as JSON."""
+    if not metadata:
+        return {}, "{}"
+    own = dict(metadata)
+    try:
+        stored = _encode(own)
+        _check_unicode(stored)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
+    plain = all(type(key) is str and type(value) in _PLAIN for key, value in own.items())
+    if not plain:
+        own = json.loads(stored)
+        stored = _encode(own)
+    return own, stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +122,16 @@ class Message:
 
 
 def new_ids(count: int) -> list[str]:
-    """Fresh ids: 48 bits of time, so that an index appends, and 64 random bits."""
+    """Fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
     stem = f"{int(time.time() * 1000):012x}"
     noise = secrets.token_hex(8 * count)
-    return [stem + noise[16 * i : 16 * i + 16] for i in range(count)]
+    return sorted(stem + noise[16 * i : 16 * i + 16] for i in range(count))
+
+
+_INSERT = (
+    "INSERT INTO messages (id, namespace, step, role, writer, label, text, metadata,"
+    " created, expires, vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
 
 
 def insert(
@@ -110,35 +141,45 @@ def insert(
     ids: Sequence[str],
     vectors: Matrix,
     now: float,
-) -> None:
-    """Append messages; ``space.step`` is the step of the first one."""
-    rows = []
-    for offset, (message, name, vector) in enumerate(zip(messages, ids, vectors, strict=True)):
-        at = now if message.at is None else message.at
-        data = pack(vector)
-        rows.append(
-            (
-                name,
-                space.id,
-                space.step + offset,
-                message.role,
-                message.writer,
-                message.label,
-                message.text,
-                dump(message.metadata),
-                at,
-                None if message.ttl is None else at + message.ttl,
-                data,
-                crc(message.text),
-                crc(data),
-            )
+) -> int:
+    """Append messages; ``space.step`` is the step of the first one.
+
+    Returns:
+        The row number of the first one; the others follow it without a gap.
+    """
+    columns = zip(count(space.step), messages, ids, pack_all(vectors), strict=False)
+    rows = [
+        (
+            name,
+            space.id,
+            step,
+            message.role,
+            message.writer,
+            message.label,
+            message.text,
+            message.stored_metadata,
+            now if message.at is None else message.at,
+            expiry(message, now),
+            data,
+            crc32(message.text.encode()),
+            crc32(data),
         )
-    connection.executemany(
-        "INSERT INTO messages (id, namespace, step, role, writer, label, text, metadata,"
-        " created, expires, vector, text_crc, vector_crc)"
-        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        rows,
-    )
+        for step, message, name, data in columns
+    ]
+    if len(rows) == 1:
+        only = connection.execute(_INSERT, rows[0]).lastrowid
+        assert only is not None
+        return only
+    connection.executemany(_INSERT, rows)
+    last: int = connection.execute("SELECT max(seq) FROM messages").fetchone()[0]
+    return last - len(rows) + 1
+
+
+def expiry(message: NewMessage, now: float) -> float | None:
+    """When a message that is added now will expire."""
+    if message.ttl is None:
+        return None
+    return (now if message.at is None else message.at) + message.ttl
 
 
 _COLUMNS = (

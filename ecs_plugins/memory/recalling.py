@@ -30,6 +30,7 @@ class Request:
     tiers: tuple[Tier, ...]
     condition: Filter | None
     now: float
+    exclude: frozenset[str] = frozenset()
 
 
 def recall(
@@ -62,7 +63,7 @@ def _from_tier(
         near = scores >= request.threshold
         chosen = dict(zip(entries[near].tolist(), scores[near].tolist(), strict=True))
         out = _fetched(connection, space, tier, chosen, request)
-        # Expired items take places until they are purged; look further if that cost us some.
+        # Expired and excluded items take places; look further if that cost us some.
         exhausted = len(entries) < wanted or not near.all()
         if len(out) >= request.k or exhausted:
             return out[: request.k]
@@ -96,15 +97,15 @@ def _fetched(
         rows = hot_items.hot_rows(connection, scores)
     else:
         rows = cold_memories.cold_rows(connection, scores)
-    alive = [rows[row] for row in scores if row in rows and _alive(rows[row], request.now)][
-        : request.k
-    ]
+    alive = [rows[row] for row in scores if row in rows and _wanted(rows[row], request)]
+    alive = alive[: request.k]
     behind = _provenance(connection, alive)
     return [_recollection(row, scores[row.row], space, behind, request.threshold) for row in alive]
 
 
-def _alive(row: HotRow | ColdRow, now: float) -> bool:
-    return row.expires is None or row.expires > now
+def _wanted(row: HotRow | ColdRow, request: Request) -> bool:
+    name = row.item.id if isinstance(row, HotRow) else row.memory.id
+    return (row.expires is None or row.expires > request.now) and name not in request.exclude
 
 
 def _provenance(
@@ -139,6 +140,8 @@ def _recollection(
         f"cosine {score:.3f} >= {threshold:g}; {where} ({tier} tier), "
         f"support {evidence.support}, recalled {evidence.hits} times before"
     )
+    if evidence.unlike is not None:
+        why += f"; not merged with a near one, from which it differs in a {evidence.unlike}"
     if judged is not None:
         terms = f"F {judged.total:.3f}: E {judged.energy:.3f}, S {judged.entropy:.3f}"
         why += f"; last judged at {terms}"

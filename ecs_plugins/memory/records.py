@@ -204,6 +204,7 @@ class ErasureReceipt:
         queries: Recorded queries and answers erased.
         snapshots: Index snapshots deleted.
         namespaces: Namespaces deleted with everything in them.
+        items: Key-value items erased, those of erased messages aside.
         scrubbed: Whether the freed space is overwritten in every file already. False if another
             process still reads an older state: `compact` finishes it later.
     """
@@ -218,6 +219,7 @@ class ErasureReceipt:
     queries: int = 0
     snapshots: int = 0
     namespaces: tuple[Namespace, ...] = ()
+    items: int = 0
     scrubbed: bool = True
 
     def to_dict(self) -> dict[str, object]:
@@ -251,6 +253,7 @@ class MemoryStats:
         bytes: Of the database with its log.
         indexes: Open indexes, their bytes, linked vectors, tombstones, snapshots.
         pending: Retrieval hits not yet written.
+        items: Key-value items (those of `EntropicStore`), of messages or not.
     """
 
     path: str
@@ -261,6 +264,7 @@ class MemoryStats:
     bytes: int
     indexes: Mapping[str, int]
     pending: int
+    items: int = 0
 
     def to_dict(self) -> dict[str, object]:
         """Plain JSON types."""

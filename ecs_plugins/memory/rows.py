@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
@@ -38,9 +40,19 @@ def dump(data: object) -> str:
     return _encode(data)
 
 
+# The defaults; steps have none, and NaN equals nothing, so that they are always written.
+_NOTHING_YET = Evidence(created=math.nan, updated=math.nan, last_seen=math.nan)  # type: ignore[arg-type]
+
+
 def dump_evidence(evidence: Evidence) -> str:
-    """The JSON of ``evidence.to_json()``, without the deep copies on the way."""
-    return _encode({name: getattr(evidence, name) for name in Evidence.__slots__})
+    """The JSON of ``evidence.to_json()`` without what has its default, which most of it has."""
+    return _encode(
+        {
+            name: value
+            for name in Evidence.__slots__
+            if (value := getattr(evidence, name)) != getattr(_NOTHING_YET, name)
+        }
+    )
 
 
 def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]:
@@ -51,6 +63,12 @@ def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]
     if len(numbers) <= _FEW:
         return f"{column} IN ({','.join('?' * len(numbers))})", tuple(numbers)
     return f"{column} IN (SELECT value FROM json_each(?))", (dump(list(numbers)),)
+
+
+def next_row(connection: sqlite3.Connection, table: str) -> int:
+    """The row number that a table will use next; inside a write transaction it stays so."""
+    used = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+    return 1 if used is None else int(used[0]) + 1
 
 
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:

@@ -78,15 +78,13 @@ class Standings:
         """Remove a memory."""
         self._present[position] = False
 
-    def nearest(self, vector: Vector) -> tuple[int, float] | None:
-        """Return the memory of highest cosine and that cosine; None if there is none."""
-        if not self._present.any():
-            return None
+    def near(self, vector: Vector, least: float) -> Iterator[tuple[int, float]]:
+        """Yield memories of at least this cosine, the nearest first, with their cosine."""
         count = len(self._memories)
         similarities = self._vectors[:count] @ vector
-        similarities[~self._present[:count]] = -np.inf
-        position = int(similarities.argmax())
-        return position, float(similarities[position])
+        found = np.flatnonzero(self._present[:count] & (similarities >= least))
+        for position in found[np.argsort(-similarities[found], kind="stable")].tolist():
+            yield position, float(similarities[position])
 
     def weakest(self) -> int | None:
         """Return the position of the victim, or None if every memory is pinned.

@@ -14,6 +14,8 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ecs_plugins.memory.wording import Difference
+
 Vector: TypeAlias = NDArray[np.float32]
 Matrix: TypeAlias = NDArray[np.float32]
 Floats: TypeAlias = NDArray[np.float64]
@@ -44,6 +46,8 @@ class Evidence:
         contested: The (older, newer) labels of an unresolved contradiction.
         resultant: Length of the sum of the unit vectors observed; with the direction it gives the
             sum itself, so the running centroid is exact.
+        unlike: In what it differed from a memory that it was near enough to repeat, when it was
+            first said (`wording`): the reason why it is a memory of its own.
     """
 
     created: int
@@ -59,6 +63,7 @@ class Evidence:
     belief: tuple[tuple[str, float], ...] = ()
     contested: tuple[str, str] | None = None
     resultant: float = 1.0
+    unlike: Difference | None = None
 
     @property
     def attestations(self) -> int:

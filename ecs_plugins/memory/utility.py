@@ -18,6 +18,7 @@ from ecs_plugins.memory.energy import (
     outcome_entropy,
     query_utility,
 )
+from ecs_plugins.memory.information import information
 from ecs_plugins.memory.types import (
     Evidence,
     Floats,
@@ -26,9 +27,6 @@ from ecs_plugins.memory.types import (
     StreamStatistics,
     UtilityFunction,
 )
-
-NEWCOMER_RATE = 0.5
-"""Demand expected of a memory of which nothing is known, relative to the mean of the store."""
 
 PRIOR_OUTCOMES = 2.0
 """Weight of the store's typical surprise, in outcomes, when a memory's own is estimated."""
@@ -59,8 +57,12 @@ def utilities(
                 f"it returned {values!r}."
             )
         return values
-    if config.utility == "observed":
-        return observed_utility([item.evidence for item in items], step, config)
+    if config.utility in ("informed", "observed"):
+        demand = observed_utility([item.evidence for item in items], step, config)
+        if config.utility == "observed":
+            return demand
+        told = np.array([information(item.text) for item in items])
+        return demand + config.information_weight * told
     if not recent:
         return np.zeros(len(items))
     ages = np.array([step - query.step for query in recent], dtype=np.float64)
@@ -76,16 +78,15 @@ def utilities(
 def observed_utility(evidence: Sequence[Evidence], step: int, config: MemoryConfig) -> Floats:
     """Return the log of the rate at which each memory is in demand, in nats.
 
-    The prior of the Gamma-Poisson estimate is one event at a fraction of the mean rate over the
-    memories given: it follows the stream, and expects less of a newcomer than of what has
-    already prevailed.
+    The prior of the Gamma-Poisson estimate is one event at ``newcomer_rate`` times the mean rate
+    over the memories given, so it follows the stream.
     """
     age = np.array([step - item.created for item in evidence], dtype=np.float64)
     exposure = effective_age(age, config.half_life)
     lag = np.array([step - item.updated for item in evidence], dtype=np.float64)
     demand = np.array([item.demand for item in evidence]) * 2.0 ** (-lag / config.half_life)
     mean_rate = (float(demand.sum()) + 1.0) / (float(exposure.sum()) + 1.0)
-    return log_demand_rate(demand, exposure, NEWCOMER_RATE * mean_rate)
+    return log_demand_rate(demand, exposure, config.expected_of_newcomers * mean_rate)
 
 
 def entropies(

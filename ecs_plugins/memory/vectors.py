@@ -12,14 +12,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from ecs_plugins.errors import StorageError
-from ecs_plugins.memory.types import Vector
+from ecs_plugins.memory.types import Matrix, Vector
 
 _TYPE = np.dtype("<f4")
 
 
-def pack(vector: Vector) -> bytes:
-    """The bytes of a vector."""
+def pack(vector: Vector | Matrix) -> bytes:
+    """The bytes of a vector, or of the rows of a matrix one after the other."""
     return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
+
+
+def pack_all(vectors: Matrix) -> list[bytes]:
+    """The bytes of each row."""
+    data = pack(vectors)
+    width = _TYPE.itemsize * vectors.shape[1]
+    return [data[start : start + width] for start in range(0, len(data), width)]
 
 
 def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:

@@ -10,6 +10,7 @@ import numpy as np
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory import spaces
 from ecs_plugins.memory.decisions import decisions, replayed
+from ecs_plugins.memory.item_transfer import item_problems
 from ecs_plugins.memory.open_indexes import OpenIndexes
 from ecs_plugins.memory.spaces import TIERS, Space
 from ecs_plugins.memory.vectors import crc
@@ -27,7 +28,8 @@ class Verification:
     Attributes:
         problems: One line each; empty when the file keeps all its promises.
         rebuildable: Problems of files that are caches and are built anew by themselves.
-        checked: Messages, hot items, memory versions and decisions looked at.
+        checked: Messages, hot items, memory versions, decisions, key-value items and their
+            vectors looked at.
     """
 
     problems: tuple[str, ...]
@@ -41,9 +43,14 @@ class Verification:
 
 
 def verify(
-    connection: sqlite3.Connection, indexes: OpenIndexes, dimension: int, *, integrity: list[str]
+    connection: sqlite3.Connection,
+    indexes: OpenIndexes,
+    dimension: int,
+    *,
+    epoch: int,
+    integrity: list[str],
 ) -> Verification:
-    """Check contents, counts, provenance, decisions and indexes of a file."""
+    """Check contents, counts, provenance, decisions, items and indexes of a file."""
     problems = list(integrity)
     checked = 0
     for table, name in (("messages", "message"), ("memories", "memory"), ("hot_items", "hot item")):
@@ -59,6 +66,9 @@ def verify(
             if len(vector) != 4 * dimension or crc(vector) != vector_check:
                 problems.append(f"the vector of {name} {label} does not match its checksum")
     problems += _references(connection)
+    wrong, items = item_problems(connection, epoch=epoch, dimension=dimension)
+    problems += wrong
+    checked += items
     for space in spaces.listed(connection):
         problems += _counts(connection, space)
         record = decisions(connection, space.id)

@@ -1,12 +1,71 @@
-"""Whose words a memory keeps when texts are merged: a question never replaces a statement.
+"""What two near texts say: are they one memory, and whose words does it keep?
 
-A question and the statement that answers it are near neighbours for a sentence embedder, so they
-support one memory. What it says must stay the statement.
+For a sentence embedder "I am allergic to nuts" and "I am not allergic to nuts" are neighbours,
+and so are a question and the statement that answers it. So the cosine only nominates:
+
+* texts that differ in a negation, a number or a name are two memories (`difference`);
+* a question never replaces a statement (`may_replace`).
+
+A negation is known in English only, and so are numbers and days in words. In a script without
+capitals every word may be a name, so there only texts of the same words are one memory. A name
+written in small letters is not noticed.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from ecs_plugins._wording import WORD, names_and_numbers
+
+Difference = Literal["negation", "number", "name"]
+
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+
+_NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
+_SPOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
+
+
+def _list(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# The second line: typed without the apostrophe.
+_NEGATIONS = _list(
+    """
+    no not never none nobody nothing nowhere neither nor without cannot hardly unable
+    dont wont doesnt didnt isnt arent wasnt werent cant couldnt wouldnt shouldnt hasnt havent hadnt
+    """
+)
+
+_COUNTED = """
+    two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
+    seventeen eighteen nineteen twenty
+"""
+_DATED = _list(
+    """
+    thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half
+    twice first second third last today tonight tomorrow yesterday
+    monday tuesday wednesday thursday friday saturday sunday
+    january february april june july august september october november december
+    """
+)
+_IN_WORDS = {word: str(value) for value, word in enumerate(_COUNTED.split(), start=2)}
+_IN_WORDS |= {word: word for word in _DATED}
+
+# Words that begin sentences, or are written large, without naming anything.
+_NO_NAMES = _list(
+    """
+    a an the i my mine me we our us you your he his him she her it its they their them
+    this that these those here there and but or so if as at by for from in into of off on onto
+    out over to under up with about after again before then now also just really very since
+    while because though although am is are was were be been being do does did have has had can
+    could will would shall should might must what when where which who whose whom why how
+    yes yeah yep ok okay oh ah well hi hello hey wow thanks thank please sorry sure actually
+    maybe s t d m ll re ve
+    """
+)
 
 
 def is_question(text: str) -> bool:
@@ -17,3 +76,99 @@ def is_question(text: str) -> bool:
 def may_replace(new: str, old: str) -> bool:
     """Whether ``new`` may stand for what ``old`` said."""
     return is_question(old) or not is_question(new)
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What of a text may keep it from being one memory with another.
+
+    Attributes:
+        asks: It is a question.
+        negations: How many negations it has.
+        numbers: Figures, and numbers and days in words, in order.
+        capitals: Words with a capital that may name something, in order, casefolded.
+        small: Words without a capital.
+        words: All words, casefolded.
+    """
+
+    asks: bool
+    negations: int
+    numbers: tuple[str, ...]
+    capitals: tuple[str, ...]
+    small: frozenset[str]
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, text: str) -> Wording:
+        """Read a text."""
+        words = WORD.findall(text)
+        return cls(
+            is_question(text),
+            _negations(text),
+            _numbers(text),
+            tuple(word for word in names_and_numbers(text) if _may_name(word)),
+            frozenset(word for word in words if word.islower()),
+            frozenset(word.casefold() for word in words),
+        )
+
+    def names(self, other: Wording) -> tuple[str, ...]:
+        """The names; a word that the other text writes small is large as a sentence begins."""
+        return tuple(word for word in self.capitals if word not in other.small)
+
+    def difference(self, other: Wording) -> Difference | None:
+        """See `difference`."""
+        if self.asks != other.asks:
+            question, statement = (self, other) if self.asks else (other, self)
+            return question._asks_for_more(statement)
+        if self.negations != other.negations:
+            return "negation"
+        if self.numbers != other.numbers:
+            return "number"
+        return "name" if self.names(other) != other.names(self) else None
+
+    def _asks_for_more(self, statement: Wording) -> Difference | None:
+        if set(self.numbers) - set(statement.numbers):
+            return "number"
+        return "name" if set(self.capitals) - statement.words else None
+
+
+def difference(one: str, other: str) -> Difference | None:
+    """What keeps two texts from saying the same, however near they are; None if nothing does.
+
+    An empty text contradicts nothing. A question asserts nothing: it differs from a statement only
+    by a name or a number that the statement does not have. The order of names counts, and so does
+    that of numbers: who told whom is not the same either way round.
+
+    >>> difference("I am allergic to nuts.", "I'm not allergic to nuts.")
+    'negation'
+    >>> difference("The code is 4711.", "The code is 4712.")
+    'number'
+    >>> difference("The code is 4711.", "What is the code?") is None
+    True
+    """
+    return (
+        None
+        if one == other or not (one and other)
+        else Wording.of(one).difference(Wording.of(other))
+    )
+
+
+def _negations(text: str) -> int:
+    spoken = (word.replace("\u2019", "'").casefold() for word in _SPOKEN.findall(text))
+    return sum(word in _NEGATIONS or word.endswith("n't") for word in spoken)
+
+
+def _numbers(text: str) -> tuple[str, ...]:
+    found = [(match.start(), match.group()) for match in _NUMBER.finditer(text)]
+    found += [
+        (match.start(), _IN_WORDS[word])
+        for match in _SPOKEN.finditer(text)
+        if (word := match.group().casefold()) in _IN_WORDS
+    ]
+    return tuple(number for _, number in sorted(found))
+
+
+def _may_name(word: str) -> bool:
+    # Negations and numbers in words are compared as such.
+    known = word in _NO_NAMES or word in _NEGATIONS or word in _IN_WORDS
+    return not (known or word[0].isdigit())

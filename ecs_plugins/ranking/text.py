@@ -12,10 +12,10 @@ import re
 import unicodedata
 
 # Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
-_UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_UNSPACED += "\U00020000-\U0003ffff"
-_RUN = re.compile(rf"[{_UNSPACED}]+|[^\W{_UNSPACED}]+(?:['’][^\W{_UNSPACED}]+)?")
-_IS_UNSPACED = re.compile(rf"[{_UNSPACED}]")
+UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED += "\U00020000-\U0003ffff"
+_RUN = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+(?:['’][^\W{UNSPACED}]+)?")
+_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 
 
 def terms(text: str) -> list[str]:

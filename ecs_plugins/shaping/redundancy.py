@@ -8,19 +8,17 @@ name which the kept one lacks is never redundant. "The meeting is on the 14th in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ecs_plugins._wording import names_and_numbers
 from ecs_plugins.ranking.lexical import tfidf_matrix
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
-
-_WORD = re.compile(r"\w+")
 
 
 def exact_repetitions(passages: Sequence[str]) -> dict[int, int]:
@@ -66,5 +64,4 @@ class NearRepetitions:
 
 
 def _facts(text: str) -> set[str]:
-    """Numbers, words with a capital, and words of a script that has no lower case."""
-    return {word.casefold() for word in _WORD.findall(text) if not word.islower()}
+    return set(names_and_numbers(text))

@@ -97,7 +97,6 @@ def _config() -> MemoryConfig:
         hot_capacity=HOT,
         cold_capacity=COLD,
         sleep_every=SLEEP_EVERY,
-        min_support=1,  # with an informed utility, nothing need be attested to compete
         merge_threshold=0.75,  # the speakers' names alone make these turns alike
         proposal="medoid",
         threshold=0.5,
@@ -106,12 +105,8 @@ def _config() -> MemoryConfig:
 
 def _open(file: Path, embedder: Embedder) -> EntropicMemory:
     from ecs_plugins.memory.entropic import EntropicMemory
-    from ecs_plugins.memory.information import informed_utility
 
-    config = _config()
-    return EntropicMemory.open(
-        file, embedder=embedder, config=config, utility=informed_utility(config)
-    )
+    return EntropicMemory.open(file, embedder=embedder, config=_config())
 
 
 def tell(demo: Demo, memory: EntropicMemory, asked: Sequence[Question]) -> Told:

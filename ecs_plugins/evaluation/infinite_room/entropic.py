@@ -101,7 +101,7 @@ class EntropicPolicy:
     def observe(self, moment: Moment) -> None:
         """Record hits, admit the observation, sleep when it is time."""
         config, step = self._config, moment.step
-        if config.utility != "observed":
+        if config.utility in ("query_mean", "query_max"):
             self._queries.append(QueryEvent(step, moment.vector))
             del self._queries[: -config.utility_window]
         for position in moment.recalled:

@@ -346,12 +346,12 @@ def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_pat
     out = tmp_path / "out"
     status, shown = run(
         "--data", str(data), "--out", str(out), "--capacities", "25", "--k", "3",
-        "--variants", "sentences,summaries,ecs",
+        "--variants", "default,summaries,ecs",
     )  # fmt: skip
     assert status == 0, shown
     record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
     runs = record["runs"]["0.25"]
-    assert {"FIFO", "Unbounded", "Entropic, sentences", "Entropic, ecs"} <= set(runs)
+    assert {"FIFO", "Unbounded", "Entropic, default", "Entropic, ecs"} <= set(runs)
     assert all(len(table) == 2 for table in runs.values())
     assert {path.name for path in out.iterdir()} == {
         "bounded_chat.json", "bounded_chat.md", "bounded_chat.png", "embeddings.npz"
@@ -361,7 +361,7 @@ def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_pat
 def test_chats_can_be_skipped_and_limited(run, data, tmp_path) -> None:
     out = tmp_path / "out"
     status, shown = run(
-        "--data", str(data), "--out", str(out), "--capacities", "25", "--variants", "sentences",
+        "--data", str(data), "--out", str(out), "--capacities", "25", "--variants", "default",
         "--skip", "1", "--limit", "1", "--turns", "20",
     )  # fmt: skip
     assert status == 0, shown

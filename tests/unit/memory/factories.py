@@ -32,11 +32,16 @@ def evidence(step=0, label=None, support=1, demand=0.0, **changes):
     return Evidence(**(values | changes))
 
 
+def text_of(name):
+    """A text without a number, in which two names would differ."""
+    return f"text of {name.translate(str.maketrans('0123456789', 'abcdefghij'))}"
+
+
 def hot(name, vector, **changes):
-    return HotItem(name, vector, evidence(**changes), (name,), f"text of {name}")
+    return HotItem(name, vector, evidence(**changes), (name,), text_of(name))
 
 
 def cold(name, vector, *, pinned=False, entropy=0.0, **changes):
     return ColdMemory(
-        name, vector, evidence(**changes), f"text of {name}", pinned=pinned, entropy=entropy
+        name, vector, evidence(**changes), text_of(name), pinned=pinned, entropy=entropy
     )

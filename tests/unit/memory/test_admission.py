@@ -132,3 +132,39 @@ def test_nothing_leaves_a_store_within_its_capacity():
 def test_sleep_is_due_after_the_configured_number_of_messages():
     assert not sleep_due(CONFIG.sleep_every - 1, CONFIG)
     assert sleep_due(CONFIG.sleep_every, CONFIG)
+
+
+def test_a_near_text_that_says_something_else_is_a_memory_of_its_own():
+    told = Observation("m9", axis(0), 9, "the code is 4712")
+    known = replace(cold("c", axis(0)), text="the code is 4711")
+    admission = admitted(told, nearest_cold=(known, 1.0))
+    assert (admission.kind, admission.item.evidence.unlike) == ("append", "number")
+
+
+def test_the_other_tier_may_still_be_repeated():
+    told = Observation("m9", axis(0), 9, "the code is 4712")
+    known = replace(cold("c", axis(0)), text="the code is 4711")
+    repeated = replace(hot("m1", axis(0)), text="so the code is 4712")
+    admission = admitted(told, nearest_cold=(known, 1.0), nearest_hot=(repeated, 0.95))
+    assert admission.kind == "reinforce_hot"
+
+
+def test_where_both_are_labelled_the_labels_decide():
+    told = Observation("m9", axis(0), 9, "the code is 4712", label="4712")
+    known = replace(cold("c", axis(0), label="4711", support=3), text="the code is 4711")
+    admission = admitted(told, nearest_cold=(known, 1.0))
+    assert admission.kind == "reinforce_cold"
+    assert admission.item.evidence.contradictions == 1.0
+
+
+def test_without_the_guard_the_cosine_decides():
+    told = Observation("m9", axis(0), 9, "the code is 4712")
+    known = replace(cold("c", axis(0)), text="the code is 4711")
+    unguarded = CONFIG.replace(merge_guard="none")
+    assert admitted(told, unguarded, nearest_cold=(known, 1.0)).kind == "reinforce_cold"
+
+
+def test_what_is_far_is_not_unlike():
+    told = Observation("m9", axis(0), 9, "the code is 4712")
+    known = replace(cold("c", axis(1)), text="the code is 4711")
+    assert admitted(told, nearest_cold=(known, 0.0)).item.evidence.unlike is None

@@ -51,3 +51,29 @@ def test_kmeans_asks_for_no_more_clusters_than_distinct_vectors():
 def test_the_medoid_is_nearest_to_the_mean():
     vectors = np.stack([axis(0), axis(0, 1, 0.9), axis(0, 1, 0.6)])
     assert medoid(vectors) == 1
+
+
+@given(st.integers(0, 12), st.integers(0, 10_000), st.floats(-1, 1), st.sets(st.integers(0, 143)))
+def test_rows_that_must_stay_apart_are_in_no_common_cluster(count, seed, threshold, pairs):
+    vectors = np.random.default_rng(seed).standard_normal((count, 3))
+    similarities = (vectors @ vectors.T).astype(np.float32)
+    forbidden = {frozenset(divmod(pair, 12)) for pair in pairs}
+
+    def apart(row, other):
+        return frozenset((row, other)) in forbidden
+
+    labels = link_labels(similarities, threshold, apart)
+    free = link_labels(similarities, threshold)
+    for row in range(count):
+        for other in range(row):
+            if labels[row] == labels[other]:
+                assert not apart(row, other)
+                assert free[row] == free[other]
+    if not forbidden:
+        assert labels == free
+
+
+def test_the_nearest_rows_are_joined_first():
+    vectors = np.stack([axis(0, 1, 0.8), axis(0), axis(0, 1, 0.95)])
+    labels = link_labels(vectors @ vectors.T, 0.7, lambda row, other: {row, other} == {0, 1})
+    assert labels == [0, 1, 1]

@@ -141,7 +141,7 @@ def test_the_paper_discards_clusters_below_three():
 def test_the_paper_inserts_the_medoid_as_it_is():
     items = [hot(f"m{i}", axis(0, 1, cosine)) for i, cosine in enumerate((0.9, 0.95, 1.0))]
     plan = sleep(items, config=MemoryConfig.paper(clusters=1))
-    assert plan.inserted[0].text == "text of m1"
+    assert plan.inserted[0].text == items[1].text
     assert np.array_equal(plan.inserted[0].vector, items[1].vector)
 
 
@@ -279,3 +279,36 @@ def test_acceptance_frequency_follows_the_recorded_probability():
         for seed in range(2000)
     ]
     assert np.mean(accepted) == pytest.approx(math.exp(-1.0), abs=0.04)
+
+
+def says(item, text):
+    return replace(item, text=text)
+
+
+def test_a_sleep_phase_does_not_cluster_what_says_something_else():
+    items = [
+        says(hot("m1", axis(0), support=2), "the code is 4711"),
+        says(hot("m2", axis(0), support=2), "the code is 4712"),
+        says(hot("m3", axis(0), support=2), "so the code is 4711"),
+    ]
+    plan = sleep(items)
+    assert [decision.members for decision in plan.decisions] == [("m1", "m3"), ("m2",)]
+    assert kinds(sleep(items, config=SMALL.replace(merge_guard="none"))) == ["insert"]
+
+
+def test_a_proposal_reinforces_the_nearest_memory_that_says_the_same():
+    cold_items = [
+        says(cold("a", axis(0), support=2), "the code is 4711"),
+        says(cold("b", axis(0, 1, 0.9), support=2), "the code is 4712"),
+    ]
+    plan = sleep([says(hot("m1", axis(0), support=2), "so the code is 4712")], cold_items)
+    (decision,) = plan.decisions
+    assert (decision.kind, decision.target_id) == ("reinforce", "b")
+
+
+def test_labelled_items_are_clustered_whatever_their_words():
+    items = [
+        says(hot("m1", axis(0), support=2, label="x"), "the code is 4711"),
+        says(hot("m2", axis(0), support=2, label="y"), "the code is 4712"),
+    ]
+    assert sleep(items).decisions[0].members == ("m1", "m2")

@@ -406,7 +406,7 @@ async def test_the_async_forms_do_the_same(open_memory):
     memory = open_memory(store=MANUAL)
     await asyncio.gather(*(memory.aadd(f"subject{i} does thing{i}") for i in range(5)))
     await memory.asleep()
-    found = await memory.arecall("subject3 does thing3")
+    found = await memory.arecall("subject3 does thing3", threshold=0.9)
     assert texts(found) == ["subject3 does thing3"]
     assert (await memory.averify()).ok
     assert (await memory.aforget(("default",))).namespaces == (("default",),)

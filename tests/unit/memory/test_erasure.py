@@ -9,7 +9,7 @@ from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.vectors import pack
 
 MANUAL = StoreConfig(sleep="manual")
-SECRET = "xyzzysecret plugh lives at number 4711"
+SECRET = "xyzzysecret plugh lives at harbour 4711"
 
 
 def files_that_hold(folder: Path, content: bytes) -> list[str]:
@@ -127,7 +127,7 @@ def test_decisions_that_mention_what_was_erased_say_so_and_still_replay(open_mem
 def test_queries_that_quote_or_used_what_was_erased_go(db, open_memory):
     memory = open_memory(store=MANUAL)
     name = memory.add(SECRET)[0]
-    memory.observe("who lives at number 4711?", "xyzzysecret plugh does", [name], True)
+    memory.observe("who lives at harbour 4711?", "xyzzysecret plugh does", [name], True)
     memory.observe("is this so?", f"they say {SECRET}")
     memory.observe("another thing", "another answer")
     receipt = memory.delete(name)

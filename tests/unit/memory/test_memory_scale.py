@@ -5,7 +5,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
-from ecs_plugins.evaluation import memory_scale
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.evaluation import memory_scale, sleep_cost
 from ecs_plugins.memory import IndexConfig
 
 
@@ -45,10 +46,33 @@ def test_the_table_has_a_row_per_figure(result):
 
 def test_the_command_writes_what_it_measured(tmp_path, monkeypatch, result):
     monkeypatch.setattr(memory_scale, "measure", lambda *_, **__: result)
+    monkeypatch.setattr("ecs_plugins.embedding._default", FakeEmbedder(64))
     run = CliRunner().invoke(
         app, ["bench", "memory-scale", "--size", "600", "--out", str(tmp_path / "out")]
     )
     assert run.exit_code == 0, run.output
     written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
     assert written["results"][0]["figures"] == result.figures
-    assert (tmp_path / "out" / "memory_scale.md").read_text() == memory_scale.table([result])
+    slept = memory_scale.ScaleResult(**written["results"][1])
+    assert slept.figures["sleep_over_embedding"] > 0
+    assert (tmp_path / "out" / "memory_scale.md").read_text() == memory_scale.table([result, slept])
+
+
+def test_the_sentences_differ_between_turns_and_repeat_one_another_within():
+    texts = sleep_cost.sentences(100, seed=1)
+    assert texts == sleep_cost.sentences(100, seed=1)
+    assert len(set(texts)) > 80
+    assert len(set(texts) & set(sleep_cost.sentences(100, seed=2))) < 5
+    assert len({text.split(" ")[0] for text in texts}) < 12
+
+
+def test_a_sleep_phase_is_measured_beside_the_embedding_of_its_messages():
+    embedder = FakeEmbedder(64)
+    figures = sleep_cost.measure_sleep(embedder, repeats=3)
+    for kind in ("", "_cpu"):
+        low, middle, high = (
+            figures[f"sleep_over_embedding{kind}{n}"] for n in ("_low", "", "_high")
+        )
+        assert 0 < low <= middle <= high
+    assert figures["sleep_ms"] > 0
+    assert figures["embedding_ms"] > 0

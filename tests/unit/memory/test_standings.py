@@ -59,12 +59,11 @@ def test_the_arrays_agree_with_a_plain_search(rows, added, removed, victim):
     assert arrays.weakest_old_filler() == first_of_highest(old, weakness)
     assert [memory.id for memory in arrays] == [memory.id for _, memory, _ in plain]
     assert len(arrays) == len(plain)
-    nearest = arrays.nearest(axis(0, 1, 0.8))
-    if not plain:
-        assert nearest is None
-    else:
-        best = max(float(memory.vector @ axis(0, 1, 0.8)) for _, memory, _ in plain)
-        assert nearest[1] == pytest.approx(best)
+    cosines = {at: float(memory.vector @ axis(0, 1, 0.8)) for at, memory, _ in plain}
+    near = list(arrays.near(axis(0, 1, 0.8), 0.5))
+    assert sorted(at for at, _ in near) == [at for at, cosine in cosines.items() if cosine >= 0.5]
+    assert [cosine for _, cosine in near] == sorted((c for _, c in near), reverse=True)
+    assert all(cosine == pytest.approx(cosines[at]) for at, cosine in near)
 
 
 def test_a_changed_memory_has_its_new_standing():
@@ -72,4 +71,4 @@ def test_a_changed_memory_has_its_new_standing():
     assert arrays.weakest() == 0
     arrays.change(0, cold("c0", axis(7), support=2), FreeEnergy(0.0, 0.0, -9.0))
     assert arrays.weakest() == 1
-    assert arrays.nearest(axis(7)) == (0, pytest.approx(1.0))
+    assert list(arrays.near(axis(7), 0.9)) == [(0, pytest.approx(1.0))]

@@ -1,8 +1,8 @@
 import pytest
 
 from ecs_plugins.embedding import default_embedder
-from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.memory.wording import is_question, may_replace
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory.wording import difference, is_question, may_replace
 
 FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
 
@@ -24,11 +24,105 @@ def test_only_a_question_makes_room_for_a_question() -> None:
     assert not may_replace(QUESTION, FACT)
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("I am allergic to nuts", "I am not allergic to nuts", "negation"),
+        ("I can swim.", "I can\u2019t swim.", "negation"),
+        ("i do like it", "i dont like it", "negation"),
+        ("I never eat meat, I eat fish", "I never eat meat, I never eat fish", "negation"),
+        ("The code is 4711.", "The code is 4712.", "number"),
+        ("We meet at 10:30.", "We meet at 10:45.", "number"),
+        ("I have two cats.", "I have three cats.", "number"),
+        ("The bag weighs 5kg", "The bag weighs 6 kg", "number"),
+        ("I fly today.", "I fly tomorrow.", "number"),
+        ("He takes 3 of the blue and 2 of the red", "He takes 2 of the blue and 3 of the red",
+         "number"),
+        ("Ada lives in Rome.", "Ada lives in Oslo.", "name"),
+        ("Ada is here.", "Bob is here.", "name"),
+        ("Ada owes Bob money.", "Bob owes Ada money.", "name"),
+        ("We leave in May.", "We leave in March.", "name"),
+        ("\u6211\u4e0d\u559c\u6b22\u732b", "\u6211\u559c\u6b22\u732b", "name"),
+        ("Is Ada in Rome?", "Ada is in Oslo.", "name"),
+        ("Is the code 4711?", "The code is 4712.", "number"),
+        ("Do you eat fish?", "Don't you eat fish?", "negation"),
+    ],
+)  # fmt: skip
+def test_a_negation_a_number_or_a_name_keeps_texts_apart(one, other, expected) -> None:
+    assert difference(one, other) == expected
+    assert difference(other, one) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("I moved to Rome.", "I have moved to Rome"),
+        ("I don't drink.", "I do not drink."),
+        ("I can\u2019t swim", "I cannot swim"),
+        ("I have 2 cats.", "I have two cats."),
+        ("It weighs 5kg.", "It weighs 5 kg."),
+        ("Dogs are loud.", "I think dogs are loud."),
+        ("Also, we went to Rome in 2020.", "In 2020 we went to Rome."),
+        ("Ich wohne in Rom.", "In Rom wohne ich."),
+        ("I like IPA", "I like ipa"),
+        ("\u6211\u559c\u6b22\u732b", "\u6211\u559c\u6b22\u732b\u3002"),
+        (FACT, QUESTION),
+        ("You don't eat fish.", "Do you eat fish?"),
+        ("Ada lives in Rome.", ""),
+    ],
+)
+def test_other_words_for_the_same_do_not(one, other) -> None:
+    assert difference(one, other) is None
+    assert difference(other, one) is None
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return default_embedder()
+
+
 @pytest.mark.parametrize("messages", [(FACT, QUESTION), (QUESTION, FACT)])
-def test_a_memory_keeps_the_statement_and_not_the_question_about_it(messages) -> None:
-    with EntropicMemory.open(":memory:", embedder=default_embedder()) as memory:
+def test_a_memory_keeps_the_statement_and_not_the_question_about_it(messages, embedder) -> None:
+    near_enough = MemoryConfig(merge_threshold=0.7)
+    with EntropicMemory.open(":memory:", embedder=embedder, config=near_enough) as memory:
         for message in messages:
             memory.add(message)
         assert memory.recall(QUESTION)[0].text == FACT
         memory.sleep()
         assert memory.recall(QUESTION)[0].text == FACT
+
+
+@pytest.mark.parametrize("threshold", [None, 0.7])
+@pytest.mark.parametrize(
+    ("older", "newer", "kind"),
+    [
+        ("I am allergic to nuts", "I am not allergic to nuts", "negation"),
+        ("The meeting is on Friday at 10 in room 4", "The meeting is on Friday at 11 in room 4",
+         "number"),
+        ("My sister Ada lives in Rome", "My sister Ada lives in Oslo", "name"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_a_memory_is_kept_and_recalled_beside_it(
+    older, newer, kind, threshold, embedder
+) -> None:
+    config = MemoryConfig(merge_threshold=threshold)
+    with EntropicMemory.open(":memory:", embedder=embedder, config=config) as memory:
+        memory.add([older, newer])
+        for _ in range(2):
+            found = {item.text: item for item in memory.recall(newer)}
+            assert set(found) == {older, newer}
+            assert [item.support for item in found.values()] == [1, 1]
+            memory.sleep()
+        memory.add([older, newer])
+        assert [item.support for item in memory.recall(newer)] == [2, 2]
+        if kind != "name":  # the two cities lie further apart than either threshold
+            assert f"differs in a {kind}" in found[newer].why
+        assert "differs" not in found[older].why
+
+
+def test_a_sentence_said_again_in_nearly_the_same_words_is_one_memory(embedder) -> None:
+    with EntropicMemory.open(":memory:", embedder=embedder) as memory:
+        memory.add("I am allergic to peanuts.")
+        memory.add("I'm allergic to peanuts!")
+        (found,) = memory.recall("I am allergic to peanuts.")
+        assert found.support == 2

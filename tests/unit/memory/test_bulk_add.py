@@ -1,0 +1,212 @@
+"""A batch does what its messages do one after the other."""
+
+import json
+
+import numpy as np
+import pytest
+
+from ecs_plugins.memory import IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.memory.index import VectorIndex
+from ecs_plugins.memory.messages import new_ids
+from ecs_plugins.memory.nearest import Nearest
+from ecs_plugins.memory.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.types import Evidence
+
+SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
+VERBS = [
+    "is blue",
+    "is not blue",
+    "sleeps late",
+    "falls in winter",
+    "burned down",
+    "was late again",
+]
+ENDS = ["", " today", " they say", " at noon and at night"]
+
+
+def stream(seed, count):
+    """Messages of which many repeat others, some deny or contradict others, some expire."""
+    rng = np.random.default_rng(seed)
+    said = []
+    for number in range(count):
+        words = [SUBJECTS[rng.integers(6)], VERBS[rng.integers(6)]]
+        message = {"content": f"{words[0]} {words[1]}{ENDS[rng.integers(4)]}", "at": 1e9 + number}
+        if rng.random() < 0.4:
+            message["metadata"] = {"source": int(rng.integers(2)), "kind": {"deep": ["x"]}}
+        if rng.random() < 0.3:
+            message["label"] = "yes" if rng.random() < 0.7 else "no"
+        if rng.random() < 0.1:
+            message["ttl"] = 5e9 + number
+        said.append(message)
+    return said
+
+
+def rows_of(memory):
+    """All that the file holds, with the position of a message in the log for its id."""
+    with memory._core.database.read() as connection:
+        fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
+        known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
+        known |= {name: row for row, name in fetch("SELECT min(row), id FROM memories GROUP BY id")}
+        tables = [
+            fetch("SELECT seq, step, text, metadata, label, created, expires FROM messages"),
+            fetch(
+                "SELECT row, id, first, support, judged, text, metadata, expires, evidence, vector"
+                " FROM hot_items WHERE live = 1"
+            ),
+            fetch("SELECT item, message FROM hot_members"),
+            fetch(
+                "SELECT row, id, version, live, text, metadata, expires, energy, entropy, utility,"
+                " evidence, vector FROM memories"
+            ),
+            fetch("SELECT memory, message, version FROM provenance"),
+            fetch(
+                "SELECT step, since_sleep, novel, hot_count, cold_count, statistics FROM namespaces"
+            ),
+        ]
+    return [
+        sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables
+    ]
+
+
+def both(open_memory, tmp_path, config, batch, before=(), **options):
+    """The same messages added together and one by one, after the same past; both memories."""
+    filled = []
+    for together in (True, False):
+        memory = open_memory(
+            path=tmp_path / f"{together}.db",
+            config=config,
+            store=StoreConfig(sleep="manual", **options),
+        )
+        for message in before:
+            memory.add(message)
+        if before:
+            memory.sleep()
+            for message in before[: len(before) // 2]:
+                memory.add(message)
+        if together:
+            memory.add(batch)
+        else:
+            for message in batch:
+                memory.add(message)
+        filled.append(memory)
+    return filled
+
+
+@pytest.mark.parametrize("on_add", ["merge", "append"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, on_add, seed):
+    config = MemoryConfig(on_add=on_add, merge_threshold=0.8, hot_capacity=500)
+    together, one_by_one = both(
+        open_memory, tmp_path, config, stream(seed, 150), before=stream(seed + 100, 40)
+    )
+    assert rows_of(together) == rows_of(one_by_one)
+    assert together.verify().ok
+
+
+def test_the_batches_of_the_test_repeat_hot_items_memories_and_one_another(open_memory, tmp_path):
+    config = MemoryConfig(merge_threshold=0.8, hot_capacity=500)
+    memory, _ = both(open_memory, tmp_path, config, stream(0, 150), before=stream(100, 40))
+    with memory._core.database.read() as connection:
+        count = lambda sql: connection.execute(sql).fetchone()[0]  # noqa: E731
+        assert count("SELECT max(support) FROM hot_items WHERE live = 1") > 3
+        assert count("SELECT max(version) FROM memories WHERE live = 1") > 3
+        assert count("SELECT count(*) FROM hot_items WHERE live = 1 AND vector IS NULL") > 0
+        assert count("SELECT count(*) FROM hot_items WHERE evidence LIKE '%negation%'") > 0
+
+
+def test_the_next_sleep_phase_decides_the_same(open_memory, tmp_path):
+    config = MemoryConfig(merge_threshold=0.8, hot_capacity=500)
+    memories = both(open_memory, tmp_path, config, stream(7, 150), before=stream(107, 40))
+    for memory in memories:
+        memory.sleep()
+    kinds = [
+        [(d.decision.kind, d.decision.support, d.decision.probability) for d in m.decisions()]
+        for m in memories
+    ]
+    assert kinds[0] == kinds[1]
+    assert kinds[0]
+
+
+def test_a_batch_is_indexed_like_its_messages_one_by_one(open_memory, tmp_path):
+    memories = both(
+        open_memory,
+        tmp_path,
+        MemoryConfig(on_add="append", hot_capacity=1000),
+        stream(3, 120),
+        before=stream(4, 60),
+        index=IndexConfig(exact_limit=20, links=8),
+    )
+    found = []
+    for memory in memories:
+        memory.compact()
+        memory.add(stream(5, 30))
+        found.append([(i.text, i.score) for i in memory.recall("the boat is blue", k=5)])
+    assert found[0] == found[1]
+
+
+def test_a_batch_that_fails_leaves_nothing(open_memory):
+    memory = open_memory(config=MemoryConfig(cold_capacity=2), store=StoreConfig(sleep="manual"))
+    with pytest.raises(ValueError, match="pinned"):
+        memory.add(["one thing", "another thing", "a third thing"], pinned=True)
+    assert memory.messages() == []
+
+
+def test_ids_of_a_batch_ascend_and_differ():
+    ids = new_ids(500)
+    assert ids == sorted(set(ids))
+
+
+def brute_force(index, written, vectors, at, floor):
+    """The nearest of everything that is there, computed without blocks."""
+    rows = [*index, *written]
+    scores = np.array([vectors[at] @ vector for vector in [*index.values(), *written.values()]])
+    if not len(scores) or scores.max() < floor:
+        return None
+    return min(row for row, score in zip(rows, scores, strict=True) if score >= scores.max() - 1e-6)
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["scanned", "graph"])
+def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
+    rng = np.random.default_rng(1)
+    centres = rng.normal(size=(12, 16))
+    draw = lambda n: centres[rng.integers(12, size=n)] + 0.2 * rng.normal(size=(n, 16))  # noqa: E731
+    unit = lambda m: np.float32(m / np.linalg.norm(m, axis=1, keepdims=True))  # noqa: E731
+    stored, vectors = unit(draw(60)), unit(draw(200))
+    index = VectorIndex(16, IndexConfig(exact_limit=20 if linked else 1000, ef_search=200))
+    index.add(np.arange(60), stored)
+    index.maintain()
+    assert bool(index.linked) is linked
+    left, written = dict(enumerate(stored)), {}
+    nearest = Nearest(index, vectors, 0.9)
+    for at, vector in enumerate(vectors):
+        row = nearest.find(at)
+        assert row == brute_force(left, written, vectors, at, 0.9)
+        if row is not None:
+            nearest.remove(row)
+            old = left.pop(row) if row in left else written.pop(row)
+            vector = unit((old + vector)[None])[0]
+        written[1000 + at] = vector
+        nearest.add(1000 + at, vector, at)
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(created=3, updated=3, last_seen=3),
+        Evidence(created=-1, updated=-1, last_seen=-1),
+        Evidence(created=1, updated=9, last_seen=4, support=3, demand=0.5, hits=2, resultant=2.5),
+        Evidence(
+            created=0, updated=0, last_seen=0, outcomes=(("a", 1.0),), belief=(("a", 0.9),),
+            contested=("a", "b"), agreements=1.0, contradictions=0.25, surprise=2.0,
+        ),
+    ],
+)  # fmt: skip
+def test_stored_evidence_is_read_as_it_was_written(evidence):
+    stored = dump_evidence(evidence)
+    assert evidence_of(stored) == evidence
+    assert len(stored) <= len(json.dumps(evidence.to_json()))
+
+
+def test_evidence_of_an_older_file_is_read_whole():
+    evidence = Evidence(created=3, updated=3, last_seen=3)
+    assert evidence_of(json.dumps(evidence.to_json())) == evidence

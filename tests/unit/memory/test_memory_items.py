@@ -1,0 +1,205 @@
+"""Key-value items go through export, import, checks, counts and erasure like all else."""
+
+import hashlib
+import json
+import sqlite3
+import time
+
+import pytest
+
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory.items import Items, NewItem
+
+NOTES = ("notes", "acme")
+SECRET = "xyzzysecret plugh lives at number 4711"
+
+
+def put(memory, namespace=NOTES, key="k", text="the boat is blue", **options):
+    item = NewItem(namespace, key, {"text": text, "n": [1, None]}, {"text": text}, **options)
+    Items(memory).write([item])
+
+
+def found(memory, query="which boat is blue", prefix=()):
+    items = Items(memory)
+    with items.view(search=True) as view:
+        pairs = view.nearest(prefix, items.embed_query(query))
+        return [(i.namespace, i.key, i.value, i.created, i.ttl, i.message, s) for i, s in pairs]
+
+
+def files_that_hold(folder, content):
+    return [p.name for p in folder.rglob("*") if p.is_file() and content in p.read_bytes()]
+
+
+@pytest.fixture
+def filled(open_memory):
+    memory = open_memory()
+    put(memory)
+    put(memory, key="later", text="cats chase birds", ttl=600)
+    put(memory, ("notes", "acme", "deep"), text="snow falls")
+    put(memory, ("notes", "acmes"), text="a neighbour")
+    (said,) = memory.add("the mill burned down", namespace=("chat",))
+    item = NewItem(
+        ("chat",), "m", {"content": "the mill burned down", "by": "Q"},
+        message=said, text_key="content",
+    )  # fmt: skip
+    Items(memory).write([item])
+    return memory
+
+
+def test_an_import_holds_the_items_that_were_exported(filled, open_memory, tmp_path):
+    file = tmp_path / "export.jsonl"
+    filled.export(file)
+    copy = open_memory(path=tmp_path / "copy.db")
+    assert copy.import_(file)["item"] == 5
+    assert found(copy) == found(filled)
+    assert copy.verify().ok
+
+
+def test_an_import_with_another_embedder_embeds_the_items_anew(filled, open_memory, tmp_path):
+    file = tmp_path / "export.jsonl"
+    filled.export(file)
+    copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(64))
+    copy.import_(file)
+    assert found(copy)[0][1:3] == ("k", {"text": "the boat is blue", "n": [1, None]})
+    assert copy.verify().ok
+
+
+def test_items_that_wait_for_a_new_vector_are_exported_without_it(filled, open_memory, tmp_path):
+    file = tmp_path / "export.jsonl"
+    filled.reembed(FakeEmbedder(64))
+    filled.export(file)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    vectors = [v["vector"] for line in lines if line["kind"] == "item" for v in line["vectors"]]
+    assert vectors == [None] * 4
+    copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(64))
+    copy.import_(file)
+    assert found(copy) == found(filled)
+
+
+def test_one_namespace_is_exported_with_its_items(filled, open_memory, tmp_path):
+    filled.export(tmp_path / "part.jsonl", namespace=NOTES)
+    copy = open_memory(path=tmp_path / "copy.db")
+    copy.import_(tmp_path / "part.jsonl")
+    assert {each[0] for each in found(copy)} == {NOTES, (*NOTES, "deep")}
+
+
+def test_an_item_of_a_message_that_is_not_exported_stays_behind(filled, open_memory, tmp_path):
+    (said,) = filled.add("elsewhere", namespace=("other",))
+    item = NewItem(NOTES, "m", {"content": "elsewhere"}, message=said, text_key="content")
+    Items(filled).write([item])
+    filled.export(tmp_path / "part.jsonl", namespace=NOTES)
+    copy = open_memory(path=tmp_path / "copy.db")
+    copy.import_(tmp_path / "part.jsonl")
+    assert "m" not in {each[1] for each in found(copy)}
+
+
+def test_an_import_does_not_overwrite_an_item(filled, open_memory, tmp_path):
+    filled.export(tmp_path / "part.jsonl", namespace=NOTES)
+    copy = open_memory(path=tmp_path / "copy.db")
+    put(copy, text="mine")
+    before = found(copy)
+    with pytest.raises(InvalidInputError, match="delete it first"):
+        copy.import_(tmp_path / "part.jsonl")
+    assert found(copy) == before
+
+
+def test_a_file_of_the_first_version_is_still_imported(open_memory, tmp_path):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    file = tmp_path / "export.jsonl"
+    memory.export(file)
+    assert json.loads(file.read_text().splitlines()[0])["version"] == 2
+    lines = file.read_bytes().replace(b'"version":2', b'"version":1', 1).splitlines(keepends=True)
+    digest = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
+    footer = json.loads(lines[-1]) | {"sha256": digest}
+    file.write_bytes(b"".join(lines[:-1]) + json.dumps(footer).encode() + b"\n")
+    with EntropicMemory.open(embedder=FakeEmbedder(32)) as copy:
+        assert copy.import_(file)["message"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("UPDATE items SET value = replace(value, 'blue', 'grey')", "value of item 'k'"),
+        ("UPDATE item_vectors SET vector = zeroblob(128)", "vector of item 'k' at text"),
+        ("UPDATE item_vectors SET vector = x'00'", "vector of item 'k' at text"),
+    ],
+)
+def test_verify_finds_an_item_that_was_tampered_with(db, open_memory, change, problem):
+    memory = open_memory()
+    put(memory)
+    assert memory.verify().ok
+    memory.close()
+    with sqlite3.connect(db) as connection:
+        connection.execute(change)
+    connection.close()
+    report = open_memory().verify()
+    assert not report.ok
+    assert problem in report.problems[0]
+
+
+def test_verify_accepts_items_that_wait_for_a_new_vector(filled):
+    filled.reembed(FakeEmbedder(64))
+    assert filled.verify().ok
+
+
+def test_the_items_are_counted(filled):
+    assert filled.stats().items == 5
+    assert filled.stats(NOTES).items == 3
+    assert filled.stats(("nothing",)).items == 0
+
+
+def test_an_expired_item_is_neither_counted_nor_exported(filled, tmp_path):
+    put(filled, key="short", ttl=0.01)
+    time.sleep(0.02)
+    assert filled.stats().items == 5
+    filled.export(tmp_path / "export.jsonl")
+    assert "short" not in (tmp_path / "export.jsonl").read_text()
+
+
+def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
+    assert filled.forget(NOTES).items == 2
+    assert {each[0] for each in found(filled)} == {(*NOTES, "deep"), ("notes", "acmes"), ("chat",)}
+    assert filled.forget(("notes",), below=True).items == 2
+    assert {each[0] for each in found(filled)} == {("chat",)}
+
+
+def test_forgetting_by_a_filter_leaves_the_items(filled):
+    assert filled.forget(NOTES, filter={"n": 1}).items == 0
+    assert filled.stats(NOTES).items == 3
+
+
+def test_erasing_a_message_erases_its_item(filled):
+    filled.forget(("chat",))
+    assert ("chat",) not in {each[0] for each in found(filled)}
+    assert filled.verify().ok
+
+
+@pytest.mark.parametrize("how", ["forget", "delete", "expire"])
+def test_an_erased_item_is_in_no_file(db, open_memory, how):
+    memory = open_memory()
+    for number in range(30):
+        put(memory, key=f"other {number}", text=f"subject{number} " + "padding " * 7 * number)
+    put(memory, ("secret", "place"), text=SECRET, ttl=0.05 if how == "expire" else None)
+    assert files_that_hold(db.parent, b"xyzzysecret")
+    if how == "forget":
+        memory.forget(("secret", "place"))
+    elif how == "delete":
+        Items(memory).write(deletes=[(("secret", "place"), "k")])
+    else:
+        time.sleep(0.06)
+        assert memory.purge().items == 1
+    assert files_that_hold(db.parent, b"xyzzysecret") == []
+    assert files_that_hold(db.parent, FakeEmbedder(32).embed_query(SECRET).tobytes()) == []
+    assert memory.stats().items == 30
+
+
+def test_a_sleep_phase_erases_items_that_have_expired(db, open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    put(memory, text=SECRET, ttl=0.01)
+    time.sleep(0.02)
+    memory.sleep()
+    assert files_that_hold(db.parent, b"xyzzysecret") == []

@@ -1,0 +1,166 @@
+"""What a memory records of the questions that it was asked."""
+
+import inspect
+
+import pytest
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+
+QUESTION = "where is the blue boat?"
+
+
+def events(memory, namespace=("default",)):
+    with memory._core.reading(namespace) as (connection, space):
+        rows = connection.execute(
+            "SELECT text, answer, json_array_length(recalled) FROM queries WHERE namespace = ?"
+            " ORDER BY id",
+            (space.id,),
+        )
+        return rows.fetchall()
+
+
+@pytest.fixture
+def memory(open_memory):
+    filled = open_memory(
+        store=StoreConfig(sleep="manual"), config=MemoryConfig(threshold=0.1, on_add="append")
+    )
+    filled.add(["the boat is blue", "a cat sleeps", "the blue boat is in the harbour"])
+    return filled
+
+
+def ask(memory, question=QUESTION, **options):
+    return [item.id for item in memory.recall(question, **options)]
+
+
+def test_a_recall_and_its_observation_are_one_query(memory):
+    used = ask(memory)
+    memory.observe(QUESTION, "in the harbour", used)
+    assert events(memory) == [(QUESTION, "in the harbour", len(used))]
+
+
+def test_an_observation_of_some_of_what_was_recalled_completes_it(memory):
+    recalled = ask(memory)
+    memory.observe(QUESTION, "in the harbour", recalled[:1])
+    assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
+
+
+def test_an_observation_may_name_what_other_namespaces_held(memory):
+    memory.add("all boats are in the harbour", namespace=("team",))
+    used = ask(memory, also=[("team",)])
+    memory.observe(QUESTION, "in the harbour", used)
+    assert [event[:2] for event in events(memory)] == [(QUESTION, "in the harbour")]
+
+
+def test_only_what_a_recall_returns_is_hit(memory):
+    memory.add("where is the blue boat", namespace=("team",))
+    (best,) = memory.recall(QUESTION, also=[("team",)], k=1)
+    assert best.namespace == ("team",)
+    again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
+    memory.sleep()  # writes the hits
+    memory.sleep(("team",))
+    with memory._core.database.read() as connection:
+        hits = dict(
+            connection.execute(
+                "SELECT id, coalesce(json_extract(evidence, '$.hits'), 0) FROM hot_items"
+            )
+        )
+    assert {item.id: hits[item.id] for item in again} == {
+        item.id: int(item.id == best.id) for item in again
+    }
+
+
+def test_an_observation_without_a_recall_is_a_query_of_its_own(memory):
+    memory.observe(QUESTION, "in the harbour")
+    assert events(memory) == [(QUESTION, "in the harbour", 0)]
+
+
+def test_an_observation_of_another_question_leaves_the_recall_alone(memory):
+    ask(memory)
+    memory.observe("who sleeps?", "a cat")
+    assert [event[:2] for event in events(memory)] == [("", None), ("who sleeps?", "a cat")]
+
+
+def test_an_observation_of_what_was_not_recalled_is_a_query_of_its_own(memory):
+    (cat,) = ask(memory, "a cat sleeps", k=1, record=False)
+    ask(memory, k=1)
+    memory.observe(QUESTION, "on the sofa", [cat])
+    assert len(events(memory)) == 2
+
+
+def test_a_question_asked_and_answered_twice_is_two_queries(memory):
+    for answer in ("in the harbour", "at sea"):
+        memory.observe(QUESTION, answer, ask(memory))
+    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
+
+
+def test_a_second_observation_does_not_overwrite_the_first(memory):
+    used = ask(memory)
+    memory.observe(QUESTION, "in the harbour", used)
+    memory.observe(QUESTION, "at sea", used)
+    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
+
+
+def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
+    used = ask(memory)
+    memory.close()
+    later = open_memory(store=StoreConfig(sleep="manual"))
+    later.observe(QUESTION, "in the harbour", used)
+    assert len(events(later)) == 1
+
+
+def test_erasing_what_was_recalled_erases_the_completed_query(memory):
+    used = ask(memory)
+    memory.observe(QUESTION, "in the harbour", used[:1])
+    assert memory.delete(used[-1]).queries == 1
+    assert events(memory) == []
+
+
+def test_what_is_excluded_is_not_recalled_and_leaves_its_place(memory):
+    best = ask(memory, k=1)
+    found = ask(memory, k=2, exclude=best, threshold=-1)
+    assert len(found) == 2
+    assert not set(found) & set(best)
+
+
+def test_everything_can_be_excluded(memory):
+    everything = ask(memory, k=9, threshold=-1)
+    assert ask(memory, k=9, threshold=-1, exclude=everything) == []
+
+
+def test_an_excluded_memory_of_the_cold_tier_is_not_recalled(memory):
+    memory.add("the boat is blue", pinned=True)
+    (pinned,) = ask(memory, "the boat is blue", k=1, tiers="cold")
+    assert pinned not in ask(memory, "the boat is blue", k=9, exclude={pinned})
+
+
+def test_one_id_instead_of_a_collection_is_refused(memory):
+    with pytest.raises(InvalidInputError, match="collection of ids"):
+        memory.recall(QUESTION, exclude="abc")
+
+
+def test_every_method_has_an_async_form():
+    methods = {
+        name
+        for name, value in vars(EntropicMemory).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
+    forms = {name for name in methods if inspect.iscoroutinefunction(vars(EntropicMemory)[name])}
+    lacking = {
+        name
+        for name in methods - forms
+        if not {f"a{name}", f"a{name.rstrip('_')}", f"a{name}_"} & forms  # `await` is taken
+    }
+    assert lacking == set()
+
+
+async def test_async_forms_of_the_record(memory):
+    await memory.asleep_all()
+    assert await memory.anamespaces() == [("default",)]
+    assert [report.id for report in await memory.asleeps()] == [1]
+    assert await memory.areplay() == memory.replay()
+    assert await memory.amemories() == memory.memories()
+    await memory.aundo(1)
+    assert (await memory.asleeps()) == memory.sleeps()
+    assert (await memory.apurge()).messages == ()
+    assert await memory.await_(5)
