@@ -10,6 +10,7 @@ from ecs_plugins.cli import (
     bench,
     bench_chat,
     bench_engine,
+    bench_evidence,
     bench_frontier,
     demo,
     frontier,
@@ -37,6 +38,8 @@ bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
 bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
 bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
 bench.app.command("bounded-chat", help=bench_chat.HELP)(bench_chat.bounded_chat)
+for _name, _help in bench_evidence.BENCHES.items():
+    bench.app.command(_name, help=_help)(bench_evidence.command(_name))
 app.add_typer(bench.app)
 
 

@@ -8,8 +8,12 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
 
-def load_model(name_or_path: str | None) -> LanguageModel:
+def load_model(name_or_path: str | None, dtype: str = "auto") -> LanguageModel:
     """The model that a ``--model`` option names; the bundled one without it.
+
+    Args:
+        name_or_path: A name or a directory.
+        dtype: As `LocalLM.from_pretrained` takes it.
 
     Raises:
         ModelNotFoundError: It is not on this machine.
@@ -19,4 +23,6 @@ def load_model(name_or_path: str | None) -> LanguageModel:
     from ecs_plugins.lm.local import LocalLM
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # commands show their own
-    return LocalLM.bundled() if name_or_path is None else LocalLM.from_pretrained(name_or_path)
+    if name_or_path is None:
+        return LocalLM.bundled(dtype=dtype)
+    return LocalLM.from_pretrained(name_or_path, dtype=dtype)

@@ -1,0 +1,278 @@
+"""Published evidence data sets as `EvidenceQuestion`s: what is a unit, and what is evidence.
+
+| data set | units | evidence |
+|---|---|---|
+| LoCoMo | turns, ``(date) speaker: text`` | the listed turns that can be resolved |
+| LongMemEval | sessions, or turns within them | the listed sessions; turns marked ``has_answer`` |
+| HotpotQA | sentences of all paragraphs, ``title: sentence`` | the supporting facts |
+| MuSiQue | sentences, or paragraphs | in a supporting paragraph, the sentences with its answer |
+| SQuAD | sentences of the whole article | sentences of the paragraph that hold an answer |
+| NQ-open | 20 passages, 19 of them of other questions | the gold passage |
+
+A question whose evidence cannot be resolved at all is left out, and so is one without an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
+from ecs_plugins.shaping.passages import sentence_spans
+
+Record = Mapping[str, Any]
+NQ_PASSAGES = 20
+"""Passages per question, the gold one among them."""
+
+_LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
+_TURN_ID = re.compile(r"D:?\d+:\d+")
+
+
+def read_dataset(
+    name: str, path: str | os.PathLike[str], *, unit: str | None = None, seed: int = 42
+) -> list[EvidenceQuestion]:
+    """Read a published file.
+
+    Args:
+        name: One of `DATASETS`.
+        path: The file.
+        unit: What is ranked, one of `UNITS` of this data set; its first by default.
+        seed: Of whatever is drawn (the other passages of NQ-open).
+
+    Raises:
+        StorageError: The file cannot be read.
+        InvalidInputError: It is not of this data set, or holds no question with evidence.
+    """
+    if name not in DATASETS:
+        raise InvalidInputError(f"unknown data set {name!r}: use one of {', '.join(DATASETS)}")
+    chosen = unit or UNITS[name][0]
+    if chosen not in UNITS[name]:
+        raise InvalidInputError(
+            f"{name} has no units {chosen!r}: use one of {', '.join(UNITS[name])}"
+        )
+    file = Path(path)
+    try:
+        data = json.loads(file.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise InvalidInputError(f"{file} is not valid JSON: {error}") from error
+    try:
+        questions = list(DATASETS[name](data, chosen, seed))
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise InvalidInputError(
+            f"{file} does not look like {name}: {type(error).__name__} {error}; "
+            "use the published file"
+        ) from error
+    if not questions:
+        raise InvalidInputError(f"{file}: no question with an answer and evidence")
+    return questions
+
+
+def _locomo(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQuestion]:
+    del unit, seed
+    for number, record in enumerate(data):
+        talk = record["conversation"]
+        sample = str(record.get("sample_id", number))
+        units: list[str] = []
+        places: dict[str, int] = {}
+        names = [name for name in talk if re.fullmatch(r"session_\d+", name)]
+        for name in sorted(names, key=lambda item: int(item.rpartition("_")[2])):
+            date = talk.get(f"{name}_date_time", "")
+            for turn in talk[name]:
+                places[turn["dia_id"]] = len(units)
+                units.append(f"({date}) {turn['speaker']}: {turn['text']}")
+        shared = tuple(units)
+        for index, entry in enumerate(record["qa"]):
+            # Category 5 asks for what was never said.
+            if entry.get("answer") is None or entry.get("category") not in _LOCOMO_CATEGORIES:
+                continue
+            # Some entries hold several ids in one string.
+            listed = _TURN_ID.findall(" ".join(map(str, entry.get("evidence") or ())))
+            evidence = sorted({places[item] for item in listed if item in places})
+            if evidence:
+                yield EvidenceQuestion(
+                    f"{sample}/{index}",
+                    str(entry["question"]),
+                    (str(entry["answer"]),),
+                    shared,
+                    tuple(evidence),
+                    sample,
+                    _LOCOMO_CATEGORIES[entry["category"]],
+                )
+
+
+def _longmemeval(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQuestion]:
+    del seed
+    for number, haystack in enumerate(data):
+        units: list[str] = []
+        of_session: dict[str, list[int]] = {}
+        for name, date, turns in zip(
+            haystack["haystack_session_ids"],
+            haystack["haystack_dates"],
+            haystack["haystack_sessions"],
+            strict=True,
+        ):
+            texts = [f"{turn['role']}: {turn['content']}" for turn in turns]
+            if unit == "session":
+                of_session[name] = [len(units)]
+                units.append(f"({date})\n" + "\n".join(texts))
+            else:
+                # Not every file marks turns; without a mark, all turns of the session count.
+                marked = [i for i, turn in enumerate(turns) if turn.get("has_answer")]
+                of_session[name] = [len(units) + i for i in marked or range(len(turns))]
+                units += [f"({date}) {text}" for text in texts]
+        shared = tuple(units)
+        for entry in haystack["questions"]:
+            evidence = sorted(
+                {i for name in entry["answer_session_ids"] for i in of_session.get(name, ())}
+            )
+            if evidence and str(entry.get("answer") or "").strip():
+                yield EvidenceQuestion(
+                    str(entry["question_id"]),
+                    entry["question"],
+                    (str(entry["answer"]),),
+                    shared,
+                    tuple(evidence),
+                    f"haystack {number}",
+                    entry.get("question_type", ""),
+                )
+
+
+def _hotpotqa(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQuestion]:
+    del unit, seed
+    for record in data:
+        units: list[str] = []
+        places: dict[tuple[str, int], int] = {}
+        for title, sentences in record["context"]:
+            for index, sentence in enumerate(sentences):
+                if sentence.strip():
+                    places[(title, index)] = len(units)
+                    units.append(f"{title}: {sentence.strip()}")
+        facts = {(title, index) for title, index in record["supporting_facts"]}
+        evidence = sorted(places[fact] for fact in facts if fact in places)
+        if evidence:
+            yield EvidenceQuestion(
+                record["_id"],
+                record["question"],
+                (str(record["answer"]),),
+                tuple(units),
+                tuple(evidence),
+                record["_id"],
+                record.get("type", ""),
+            )
+
+
+def _musique(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQuestion]:
+    del seed
+    for record in data:
+        if not record.get("answerable", True):
+            continue
+        hops: dict[int, list[str]] = {}
+        for hop in record["question_decomposition"]:
+            hops.setdefault(hop["paragraph_support_idx"], []).append(str(hop["answer"]))
+        units: list[str] = []
+        evidence: list[int] = []
+        for paragraph in record["paragraphs"]:
+            text, title = paragraph["paragraph_text"], paragraph["title"]
+            parts = _sentences(text) if unit == "sentence" else [text]
+            supporting = range(len(parts)) if paragraph["is_supporting"] else range(0)
+            answers = hops.get(paragraph["idx"], [])
+            holding = [i for i in supporting if any(_holds(parts[i], a) for a in answers)]
+            # Where the answer is worded differently, the whole paragraph is what is known.
+            evidence += [len(units) + i for i in holding or supporting]
+            units += [f"{title}: {part}" for part in parts]
+        if evidence:
+            yield EvidenceQuestion(
+                record["id"],
+                record["question"],
+                (str(record["answer"]), *map(str, record.get("answer_aliases") or ())),
+                tuple(units),
+                tuple(evidence),
+                record["id"],
+                record["id"].partition("hop")[0] + "-hop",
+            )
+
+
+def _squad(data: Record, unit: str, seed: int) -> Iterator[EvidenceQuestion]:
+    del unit, seed
+    for article in data["data"]:
+        units: list[str] = []
+        spans: list[range] = []
+        for paragraph in article["paragraphs"]:
+            sentences = _sentences(paragraph["context"])
+            spans.append(range(len(units), len(units) + len(sentences)))
+            units += sentences
+        shared = tuple(units)
+        for paragraph, span in zip(article["paragraphs"], spans, strict=True):
+            for entry in paragraph["qas"]:
+                answers = tuple(dict.fromkeys(answer["text"] for answer in entry["answers"]))
+                # Some releases hold first occurrences and not offsets, so every sentence of the
+                # paragraph that holds an answer counts.
+                evidence = [i for i in span if any(_holds(shared[i], a) for a in answers)]
+                if evidence:
+                    yield EvidenceQuestion(
+                        entry["id"],
+                        entry["question"],
+                        answers,
+                        shared,
+                        tuple(evidence),
+                        article["title"],
+                    )
+
+
+def _nq(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQuestion]:
+    del unit
+    for number, record in enumerate(data):
+        rng = random.Random(f"{seed}/{number}")
+        answers = tuple(str(answer) for answer in record["answers"])
+        others: list[str] = []
+        for index in rng.sample(range(len(data)), len(data)):
+            other = data[index]
+            # What holds an answer, or comes from the same page, may be evidence too.
+            if other["title"] == record["title"] or any(_holds(other["text"], a) for a in answers):
+                continue
+            others.append(f"{other['title']}: {other['text']}")
+            if len(others) == NQ_PASSAGES - 1:
+                break
+        place = rng.randrange(len(others) + 1)
+        others.insert(place, f"{record['title']}: {record['text']}")
+        name = str(record.get("id", f"nq/{number}"))
+        yield EvidenceQuestion(name, record["question"], answers, tuple(others), (place,), name)
+
+
+def _sentences(text: str) -> list[str]:
+    return [part for s, e in sentence_spans(text) if (part := text[s:e].strip())]
+
+
+def _holds(text: str, answer: str) -> bool:
+    """Whether the answer stands in the text as whole words."""
+    found = answer.strip()
+    return bool(found) and bool(re.search(rf"(?<!\w){re.escape(found)}(?!\w)", text, re.IGNORECASE))
+
+
+DATASETS: dict[str, Callable[[Any, str, int], Iterator[EvidenceQuestion]]] = {
+    "locomo": _locomo,
+    "longmemeval": _longmemeval,
+    "hotpotqa": _hotpotqa,
+    "musique": _musique,
+    "nq": _nq,
+    "squad": _squad,
+}
+"""The readers by name."""
+
+UNITS: dict[str, tuple[str, ...]] = {
+    "locomo": ("turn",),
+    "longmemeval": ("session", "turn"),
+    "hotpotqa": ("sentence",),
+    "musique": ("sentence", "paragraph"),
+    "nq": ("passage",),
+    "squad": ("sentence",),
+}
+"""What can be ranked in each data set; the default first."""
