@@ -1,34 +1,79 @@
 """``ecs-plugins bench locomo`` and its siblings: which units each method puts first.
 
 Every question gets one pool, every method orders it, and the run is a journal that a later run
-continues.
+continues. Tables and figures are made from the JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from ecs_plugins.evaluation.evidence.benchmark import Progress, Protocol, Selection
     from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion, Part
 
-COUNTERFACTUAL = "counterfactual"
-BENCHES: dict[str, str] = {
-    "locomo": "Turns of long conversations (LoCoMo).",
-    "longmemeval": "Sessions of an assistant's history, or turns within them (LongMemEval).",
+_ABOUT: dict[str, str] = {
+    "locomo": "Turns of long conversations that hold the answer (LoCoMo).",
+    "longmemeval": "Sessions of an assistant's history, or --unit turn (LongMemEval).",
     "hotpotqa": "Supporting sentences of two-hop questions (HotpotQA, distractor setting).",
-    "musique": "Supporting sentences of questions with two to four hops (MuSiQue).",
+    "musique": "Sentences, or --unit paragraph, of questions with two to four hops (MuSiQue).",
     "nq": "The gold passage among 20 (NQ-open).",
     "squad": "The sentence of a whole article that holds the answer (SQuAD v1.1).",
-    COUNTERFACTUAL: "The true passage against a copy with a false answer (from SQuAD or NQ-open).",
+    "counterfactual": "The true passage against a copy with a false answer (SQuAD or NQ-open).",
 }
-DEFAULT_POOL = 40
+_MORE = """
+
+\b
+  ecs-plugins bench {name} --data FILE --out DIR --limit 50
+  ecs-plugins bench {name} --data FILE --out DIR --limit 200 --resume
+  ecs-plugins bench {name} --data FILE --out DIR --tables-only
+
+Every question gets one pool of units (TF-IDF with word pairs, fused with
+embeddings), and every method orders it. DIR/{name}.jsonl grows with every
+question: a killed run goes on with --resume, a larger --limit extends the same
+sample, and methods that are named later join the questions that are there.
+--tables-only reads it, also while it is being written.
+
+\b
+Methods:
+  bounds                random, oracle
+  rankers               tfidf, bm25, dense, hybrid; over all units and not the
+                        pool alone: tfidf_all, bm25_all, dense_all, hybrid_all
+  of other packages     embeddings_filter, sentence_optimizer
+  of the same model     longllmlingua_rule, upr, judge_factuality,
+                        judge_helpfulness, judge_correctness
+  ours, no answer       query_likelihood, query_likelihood+tfidf_query,
+                        query_likelihood+hybrid, contrastive_likelihood,
+                        drafted_answer_shift, drafted_joint_shift,
+                        query_likelihood+half_drafted_answer_shift
+  ours, answer given    answer_shift, joint_shift,
+                        query_likelihood+half_answer_shift
+"""
+BENCHES = tuple(_ABOUT)
+"""Names of the commands."""
+REPORT_HELP = """Make one set of tables of several evidence benchmarks.
+
+\b
+  ecs-plugins bench evidence-report out/locomo out/hotpotqa --out tables.md
+
+Takes folders, or the JSON files in them, and prints Markdown: quality with 95 % intervals, what
+it costs, the differences from the best peers, and answers where a reader ran.
+"""
+
+
+def help_of(bench: str) -> str:
+    """What ``--help`` says."""
+    return _ABOUT[bench] + _MORE.format(name=bench)
 
 
 def command(bench: str) -> Callable[..., None]:
@@ -38,160 +83,174 @@ def command(bench: str) -> Callable[..., None]:
         data: Annotated[
             Path, typer.Option(help="The published file; see docs/evaluation.md.", exists=True)
         ],
-        out: Annotated[Path, typer.Option(help="Folder for journal, JSON, tables and figure.")],
+        out: Annotated[Path, typer.Option(help="Folder for journal, JSON, tables and figures.")],
         limit: Annotated[
-            int | None,
-            typer.Option(
-                min=1,
-                help="A sample of so many questions. A larger limit later adds to the same sample.",
-            ),
+            int | None, typer.Option(min=1, help="A sample of so many questions.")
         ] = None,
         seed: Annotated[int, typer.Option(help="Of the sample and everything random.")] = 42,
         part: Annotated[
-            str, typer.Option(help="all, or tune / report: two halves of the conversations.")
+            str,
+            typer.Option(help="all, or tune / report: two halves of the conversations, articles."),
         ] = "all",
         unit: Annotated[
             str | None, typer.Option(help="What is ranked, where there is a choice.")
         ] = None,
-        pool_size: Annotated[
-            int, typer.Option(min=1, help="Units that stage 1 passes on.")
-        ] = DEFAULT_POOL,
+        pool_size: Annotated[int, typer.Option(min=1, help="Units in the pool.")] = 40,
         methods: Annotated[
-            str, typer.Option(help="Methods, separated by commas, or 'all'.")
-        ] = "all",
+            str | None,
+            typer.Option(
+                help="Names separated by commas, or 'all'. By default all but the judges; with "
+                "--tables-only all that the journal holds."
+            ),
+        ] = None,
+        cross_encoder: Annotated[
+            list[Path] | None, typer.Option(help="Directory of a reranker of yours; repeatable.")
+        ] = None,
+        read: Annotated[
+            str,
+            typer.Option(
+                help="Also answer from what is kept: budgets separated by commas, in tokens, topN "
+                "units, 'all' or 'none'."
+            ),
+        ] = "",
         model: Annotated[
             str | None, typer.Option(help="Name or directory; the bundled model without it.")
         ] = None,
         dtype: Annotated[
-            str, typer.Option(help="auto, float32 or bfloat16 (faster, and a little coarser).")
+            str, typer.Option(help="auto, float32 or bfloat16 (faster, a little coarser).")
         ] = "auto",
         resume: Annotated[
             bool, typer.Option(help="Go on with the journal that --out holds.")
         ] = False,
+        tables_only: Annotated[
+            bool, typer.Option(help="Measure nothing; make JSON, tables and figures again.")
+        ] = False,
     ) -> None:
-        questions = _questions(bench, data, unit, seed)
-        settings = {
-            "bench": bench,
-            "unit": unit or _default_unit(bench),
-            "seed": seed,
-            "pool_size": pool_size,
-            "dtype": dtype,
-        }
-        _measure(
-            out / f"{bench}.jsonl",
-            questions,
-            settings,
-            _listed(methods),
-            limit,
-            part,
-            model,
-            resume,
-        )
+        from ecs_plugins.evaluation.evidence.benchmark import Protocol, Selection, result_of
 
-    run.__doc__ = BENCHES[bench]
+        protocol = Protocol(bench, unit, seed, pool_size)
+        selection = Selection(
+            _methods(methods, tables_only),
+            limit,
+            _part(part),
+            tuple(cross_encoder or ()),
+            tuple(_listed(read)),
+        )
+        journal = out / f"{bench}.jsonl"
+        if journal.exists() and not (resume or tables_only):
+            raise InvalidInputError(
+                f"{journal} is there already: go on with --resume, or name another --out"
+            )
+        questions = protocol.read(data)
+        left_out: dict[str, str] = {}
+        if not tables_only:
+            left_out = _measure(protocol, selection, questions, journal, model, dtype)
+        _write(result_of(protocol, selection, questions, journal, left_out), out, bench)
+
+    run.__doc__ = _ABOUT[bench]
     return run
 
 
-def _default_unit(bench: str) -> str:
-    from ecs_plugins.evaluation.evidence.readers import UNITS
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Folders or JSON files.", exists=True)],
+    out: Annotated[Path | None, typer.Option(help="Markdown file; printed without it.")] = None,
+) -> None:
+    """See `REPORT_HELP`, which the command line shows."""
+    from ecs_plugins.evaluation.evidence.report import find_results, load, markdown
+    from ecs_plugins.frontier.artefact import write_atomically
 
-    return "passage" if bench == COUNTERFACTUAL else UNITS[bench][0]
-
-
-def _listed(text: str) -> list[str]:
-    from ecs_plugins.evaluation.evidence.catalogue import CATALOGUE
-
-    if text.strip() == "all":
-        return list(CATALOGUE)
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _questions(bench: str, data: Path, unit: str | None, seed: int) -> list[EvidenceQuestion]:
-    from ecs_plugins.evaluation.evidence.counterfactual import counterfactuals
-    from ecs_plugins.evaluation.evidence.readers import read_dataset
-
-    if bench == COUNTERFACTUAL:
-        with data.open(encoding="utf-8-sig") as file:
-            source = "squad" if file.read(64).lstrip().startswith("{") else "nq"
-        return counterfactuals(read_dataset(source, data, seed=seed), seed=seed)
-    return read_dataset(bench, data, unit=unit, seed=seed)
+    text = markdown([load(path) for path in find_results(results)])
+    if out is None:
+        typer.echo(text)
+    else:
+        typer.echo(f"wrote {write_atomically(out, text)}")
 
 
 def _measure(
+    protocol: Protocol,
+    selection: Selection,
+    questions: Sequence[EvidenceQuestion],
     journal: Path,
-    questions: list[EvidenceQuestion],
-    settings: dict[str, Any],
-    methods: list[str],
-    limit: int | None,
-    part: str,
     model_name: str | None,
-    resume: bool,
-) -> None:
-    from rich.console import Console
+    dtype: str,
+) -> dict[str, str]:
+    from ecs_plugins import __version__
+    from ecs_plugins.cli import _setup
+    from ecs_plugins.embedding import default_embedder
+    from ecs_plugins.evaluation.evidence.benchmark import measure
+
+    with _progress() as progress:
+        return measure(
+            protocol,
+            selection,
+            questions,
+            model=_setup.load_model(model_name, dtype),
+            dtype=dtype,
+            embedder=default_embedder(),
+            journal=journal,
+            version=__version__,
+            progress=progress,
+        )
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
-        Progress,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.progress import Progress as Bars
 
-    from ecs_plugins import __version__
-    from ecs_plugins.cli import _setup
-    from ecs_plugins.embedding import default_embedder
-    from ecs_plugins.evaluation.evidence.candidates import CandidateFinder
-    from ecs_plugins.evaluation.evidence.catalogue import Tools, choose
-    from ecs_plugins.evaluation.evidence.journal import EvidenceJournal
-    from ecs_plugins.evaluation.evidence.metrics import evidence_f1
-    from ecs_plugins.evaluation.evidence.questions import data_hash, sample
-    from ecs_plugins.evaluation.evidence.suite import run_methods
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, TimeElapsedColumn(), TimeRemainingColumn()) as bars:
+        jobs: dict[str, TaskID] = {}
 
-    if part not in ("all", "tune", "report"):
-        raise InvalidInputError(f"--part is all, tune or report, got {part!r}")
-    chosen_part: Part = part  # type: ignore[assignment]
-    asked = sample(questions, limit=limit, seed=settings["seed"], part=chosen_part)
-    if journal.exists() and not resume:
-        raise InvalidInputError(
-            f"{journal} is there already: go on with --resume, or name another --out"
-        )
-    console = Console()
-    model = _setup.load_model(model_name, settings["dtype"])
-    embedder = default_embedder()
-    tools = Tools.of(embedder, settings["seed"])
-    chosen = choose(methods, tools)
-    identity = {
-        **settings,
-        "data_hash": data_hash(questions),
-        "model": model.name,
-        "embedder": embedder.name,
-        "version": __version__,
-    }
-    with (
-        EvidenceJournal(journal, identity) as rows,
-        Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-        ) as bar,
-    ):
-        job = bar.add_task("questions", total=len(asked))
-        run_methods(
-            asked,
-            chosen,
-            finder=CandidateFinder(tools.hybrid, model, settings["pool_size"]),
-            model=model,
-            journal=rows,
-            seed=settings["seed"],
-            progress=lambda done, _total: bar.update(job, completed=done),
-        )
-        found = [rows.rows[question.id] for question in asked]
-    for name in methods:
-        measured = [(row, row.methods[name]) for row in found if name in row.methods]
-        f1 = fmean(evidence_f1(ordered.order, row.evidence) for row, ordered in measured)
-        tokens = fmean(ordered.scored_tokens for _, ordered in measured)
-        seconds = fmean(ordered.seconds for _, ordered in measured)
-        console.print(f"{name:44} F1 {f1:.3f}, {tokens:.0f} tokens, {seconds:.2f} s")
+        def show(what: str, done: int, total: int) -> None:
+            if what not in jobs:
+                jobs[what] = bars.add_task(what, total=total)
+            bars.update(jobs[what], completed=done)
+
+        yield show
+
+
+def _write(result: dict[str, Any], out: Path, bench: str) -> None:
+    from ecs_plugins.evaluation.evidence.figures import draw
+    from ecs_plugins.evaluation.evidence.report import markdown
+    from ecs_plugins.frontier.artefact import write_atomically
+
+    text = markdown([result])
+    typer.echo(text)
+    written = [
+        write_atomically(out / f"{bench}.json", json.dumps(result, indent=1) + "\n"),
+        write_atomically(out / f"{bench}.md", text),
+    ]
+    try:
+        written += draw(result, out / bench)
+    except MissingExtraError as error:
+        typer.echo(f"no figures: {error}")
+    typer.echo("wrote " + ", ".join(map(str, written)))
+
+
+def _methods(text: str | None, tables_only: bool) -> tuple[str, ...]:
+    """Names of methods; none stands for all that a journal holds."""
+    from ecs_plugins.evaluation.evidence.catalogue import CATALOGUE
+
+    if text is None:
+        judged = (name for name in CATALOGUE if not name.startswith("judge_"))
+        return () if tables_only else tuple(judged)
+    return tuple(CATALOGUE) if text.strip() == "all" else tuple(_listed(text))
+
+
+def _part(text: str) -> Part:
+    parts: tuple[Part, ...] = ("all", "tune", "report")
+    for part in parts:
+        if text == part:
+            return part
+    raise InvalidInputError(f"--part is all, tune or report, got {text!r}")
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Literal
 
 from ecs_plugins.embedding import Embedder
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.evaluation.evidence.methods import Method, Oracle, RandomOrder, RankerMethod
+from ecs_plugins.evaluation.evidence.peers import (
+    CrossEncoderMethod,
+    LangChainEmbeddingsFilter,
+    LlamaIndexSentenceOptimizer,
+)
 from ecs_plugins.evaluation.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule, WeightedSum
 from ecs_plugins.ranking import BM25Ranker, DenseRanker, HybridRanker, Ranker, TfidfQueryRanker
 from ecs_plugins.shaping.answers import drafted_answer_shift
@@ -100,6 +105,16 @@ def _catalogue() -> dict[str, Entry]:
         "hybrid": _ranked("TF-IDF 1-2 grams + dense", lambda tools: tools.hybrid, by_piece=True),
     }.items():
         out[name], out[f"{name}_all"] = found
+    out["embeddings_filter"] = Entry(
+        "peer",
+        "LangChain's EmbeddingsFilter",
+        method=lambda tools: LangChainEmbeddingsFilter(tools.embedder),
+    )
+    out["sentence_optimizer"] = Entry(
+        "peer",
+        "LlamaIndex' SentenceEmbeddingOptimizer",
+        method=lambda tools: LlamaIndexSentenceOptimizer(tools.embedder),
+    )
     out["longllmlingua_rule"] = Entry(
         "peer", "LongLLMLingua's ranking rule", signal=lambda _: LongLLMLinguaRule()
     )
@@ -146,12 +161,18 @@ class Chosen:
     methods: Mapping[str, Method]
     left_out: Mapping[str, str]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of everything that runs."""
+        return (*self.signals, *self.methods)
+
 
 def choose(names: Sequence[str], tools: Tools, cross_encoders: Sequence[Path] = ()) -> Chosen:
     """Make methods from their names.
 
     Raises:
         InvalidInputError: A name is unknown or named twice, or there is none.
+        ModelError: A cross-encoder cannot be loaded.
     """
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
@@ -168,5 +189,10 @@ def choose(names: Sequence[str], tools: Tools, cross_encoders: Sequence[Path] = 
         if entry.signal is not None:
             signals[name] = entry.signal(tools)
         elif entry.method is not None:
-            methods[name] = entry.method(tools)
+            try:
+                methods[name] = entry.method(tools)
+            except MissingExtraError as error:
+                left_out[name] = str(error)
+    for path in cross_encoders:
+        methods[f"{CROSS_ENCODER}{path.name}"] = CrossEncoderMethod(path)
     return Chosen(signals, methods, left_out)

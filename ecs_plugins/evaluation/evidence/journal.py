@@ -6,14 +6,16 @@ questions that are there.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from ecs_plugins._journal import LineJournal
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.evaluation.evidence.candidates import Candidates
 from ecs_plugins.evaluation.evidence.methods import Ordered
 
@@ -72,7 +74,12 @@ class EvidenceJournal:
         self.rows: dict[str, QuestionRow] = {}
         self._path = path
         self._lines = LineJournal(
-            path, identity, format=FORMAT, version=VERSION, what="benchmark", take=self._take
+            path,
+            identity,
+            format=FORMAT,
+            version=VERSION,
+            what="benchmark",
+            take=lambda data: _take(self.rows, data),
         )
 
     def open_question(self, candidates: Candidates) -> QuestionRow:
@@ -137,17 +144,70 @@ class EvidenceJournal:
     ) -> None:
         self.close()
 
-    def _take(self, data: Mapping[str, Any]) -> None:
-        name = str(data["id"])
-        if "question" in data:
-            found = dict(data["question"])
-            for key in ("evidence", "misleading", "pool", "tokens"):
-                found[key] = tuple(map(int, found[key]))
-            self.rows[name] = QuestionRow(id=name, **found)
-        row = self.rows[name]
-        for method, found in data.get("methods", {}).items():
-            row.methods[method] = _ordered(found)
-        _join(row.answers, data.get("answers", {}))
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a journal holds.
+
+    Attributes:
+        identity: What was measured.
+        rows: Question id -> row.
+    """
+
+    identity: Mapping[str, Any]
+    rows: Mapping[str, QuestionRow]
+
+
+def read_journal(path: Path) -> Recorded:
+    """Read a journal that another process may be writing.
+
+    Raises:
+        StorageError: It cannot be read, or a line is damaged.
+        InvalidInputError: It is no journal of an evidence benchmark.
+    """
+    try:
+        # What follows the last line break is still being written.
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise StorageError(
+            f"cannot read {path}: {error.strerror or error}; measure first"
+        ) from error
+    rows: dict[str, QuestionRow] = {}
+    identity: Mapping[str, Any] | None = None
+    for number, line in enumerate(lines, start=1):
+        try:
+            data = json.loads(line)
+            if identity is not None:
+                _take(rows, data)
+            elif (data["format"], data["version"]) == (FORMAT, VERSION):
+                identity = data["identity"]
+            else:
+                break
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{path}:{number} is damaged; remove that line, or measure into another folder"
+            ) from error
+    if identity is None:
+        raise InvalidInputError(f"{path} is no journal of an evidence benchmark of this version")
+    return Recorded(identity, rows)
+
+
+def _take(rows: dict[str, QuestionRow], data: Mapping[str, Any]) -> None:
+    """Add one line to the rows.
+
+    Raises:
+        ValueError: It is damaged; so say KeyError and TypeError.
+    """
+    name = str(data["id"])
+    if "question" in data:
+        found = dict(data["question"])
+        for key in ("evidence", "misleading", "pool", "tokens"):
+            found[key] = tuple(map(int, found[key]))
+        rows[name] = QuestionRow(id=name, **found)
+    row = rows[name]
+    for method, ordered in data.get("methods", {}).items():
+        row.methods[method] = _ordered(ordered)
+    _join(row.answers, data.get("answers", {}))
 
 
 def _join(

@@ -54,6 +54,28 @@ def auc(order: Sequence[int], evidence: Collection[int]) -> float | None:
     return right / pairs
 
 
+def other_hops(
+    order: Sequence[int], evidence: Sequence[int], hops: Sequence[str], k: int
+) -> float | None:
+    """Second-hop recall: what else is found once the first hop is.
+
+    Evidence comes in hops (paragraphs, where sentences are ranked). The hop whose evidence
+    stands first counts as given; this is the share of the other hops with a piece among the
+    first ``k``. None if there is only one hop.
+
+    Args:
+        order: Units, best first.
+        evidence: Indices of the evidence.
+        hops: The hop of each piece of evidence.
+        k: How many units are kept.
+    """
+    of_unit = dict(zip(evidence, hops, strict=True))
+    if len(set(hops)) < 2:
+        return None
+    seen = list(dict.fromkeys(of_unit[index] for index in order[:k] if index in of_unit))
+    return max(0, len(seen) - 1) / (len(set(hops)) - 1)
+
+
 def _known(evidence: Collection[int]) -> set[int]:
     known = set(evidence)
     if not known:

@@ -30,9 +30,12 @@ class EvidenceQuestion:
             independent; a question alone in its group has its own id here.
         category: The data set's own.
         misleading: Indices of units that state a false answer.
+        hops: What each piece of evidence belongs to, such as its paragraph; by default each is
+            a hop of its own.
 
     Raises:
-        InvalidInputError: Blank, no evidence, or an index that is not a unit.
+        InvalidInputError: Blank, no evidence, an index that is not a unit, or not one hop for
+            every piece of evidence.
     """
 
     id: str
@@ -43,6 +46,7 @@ class EvidenceQuestion:
     group: str
     category: str = ""
     misleading: tuple[int, ...] = ()
+    hops: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.question.strip():
@@ -54,6 +58,13 @@ class EvidenceQuestion:
                 raise InvalidInputError(
                     f"question {self.id!r}: {index} is no index of its {len(self.units)} units"
                 )
+        hops = self.hops or tuple(map(str, self.evidence))
+        if len(hops) != len(self.evidence):
+            raise InvalidInputError(
+                f"question {self.id!r} has {len(self.evidence)} pieces of evidence and "
+                f"{len(hops)} hops; name one hop for each"
+            )
+        object.__setattr__(self, "hops", hops)
 
 
 def part_of(group: str) -> Literal["tune", "report"]:

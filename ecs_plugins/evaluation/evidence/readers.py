@@ -156,16 +156,17 @@ def _hotpotqa(data: Sequence[Record], unit: str, seed: int) -> Iterator[Evidence
                     places[(title, index)] = len(units)
                     units.append(f"{title}: {sentence.strip()}")
         facts = {(title, index) for title, index in record["supporting_facts"]}
-        evidence = sorted(places[fact] for fact in facts if fact in places)
-        if evidence:
+        found = sorted((places[fact], fact[0]) for fact in facts if fact in places)
+        if found:
             yield EvidenceQuestion(
                 record["_id"],
                 record["question"],
                 (str(record["answer"]),),
                 tuple(units),
-                tuple(evidence),
+                tuple(index for index, _ in found),
                 record["_id"],
                 record.get("type", ""),
+                hops=tuple(title for _, title in found),
             )
 
 
@@ -179,6 +180,7 @@ def _musique(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQ
             hops.setdefault(hop["paragraph_support_idx"], []).append(str(hop["answer"]))
         units: list[str] = []
         evidence: list[int] = []
+        of_paragraph: list[str] = []
         for paragraph in record["paragraphs"]:
             text, title = paragraph["paragraph_text"], paragraph["title"]
             parts = _sentences(text) if unit == "sentence" else [text]
@@ -187,6 +189,7 @@ def _musique(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQ
             holding = [i for i in supporting if any(_holds(parts[i], a) for a in answers)]
             # Where the answer is worded differently, the whole paragraph is what is known.
             evidence += [len(units) + i for i in holding or supporting]
+            of_paragraph += [str(paragraph["idx"])] * len(holding or supporting)
             units += [f"{title}: {part}" for part in parts]
         if evidence:
             yield EvidenceQuestion(
@@ -197,6 +200,7 @@ def _musique(data: Sequence[Record], unit: str, seed: int) -> Iterator[EvidenceQ
                 tuple(evidence),
                 record["id"],
                 record["id"].partition("hop")[0] + "-hop",
+                hops=tuple(of_paragraph),
             )
 
 

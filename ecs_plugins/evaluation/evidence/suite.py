@@ -12,6 +12,7 @@ from ecs_plugins.evaluation.evidence.journal import EvidenceJournal
 from ecs_plugins.evaluation.evidence.methods import Ordered
 from ecs_plugins.evaluation.evidence.passes import order_by_signals
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
+from ecs_plugins.evaluation.evidence.reading import Reader
 from ecs_plugins.lm.base import LanguageModel
 
 
@@ -59,5 +60,41 @@ def run_methods(
         if signals:
             found |= order_by_signals(signals, candidates, model, seed=seed)
         journal.add_methods(row, found)
+    if progress is not None:
+        progress(len(questions), len(questions))
+
+
+def run_reader(
+    questions: Sequence[EvidenceQuestion],
+    names: Sequence[str],
+    *,
+    reader: Reader,
+    journal: EvidenceJournal,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Answer from what each method keeps, where the journal has no answer yet.
+
+    Args:
+        questions: That have been measured.
+        names: Methods whose selections are read.
+        reader: Answers.
+        journal: Is added to after every question.
+        progress: Called with (questions done, all questions).
+
+    Raises:
+        InvalidInputError: A selection does not fit the reader's window.
+        StorageError: The journal cannot be written.
+    """
+    for done, question in enumerate(questions):
+        if progress is not None:
+            progress(done, len(questions))
+        row = journal.rows[question.id]
+        wanted = {
+            name: (row.methods[name].order, missing)
+            for name in names
+            if (missing := [b for b in reader.budgets if b not in row.answers.get(name, {})])
+        }
+        if wanted and question.answers:
+            journal.add_answers(row, reader.read(question, row.tokens, wanted))
     if progress is not None:
         progress(len(questions), len(questions))
