@@ -169,7 +169,11 @@ def _part(
 
 
 class _Counted:
-    """Tokens that a request takes by itself, with what its continuations share counted once."""
+    """Tokens that a request takes by itself, with what its continuations share counted once.
+
+    The engine feeds a few less: not the last token of a continuation, and an equal first token
+    of two of them once.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model

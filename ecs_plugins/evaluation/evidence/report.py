@@ -178,17 +178,21 @@ def _comparisons(result: Result, category: str | None) -> str | None:
         for row in result["comparisons"]
         if row["metric"] == metric and row["category"] == category
     ]
-    references = {row["role"]: row["reference"] for row in found}
-    cells = {(row["method"], row["role"]): _difference(row) for row in found}
+    roles: dict[str, list[str]] = {}
+    for row in found:
+        named = roles.setdefault(row["reference"], [])
+        if row["role"] not in named:
+            named.append(row["role"])
+    cells = {(row["method"], row["reference"]): _difference(row) for row in found}
     rows = [
-        [_label(result, name), *(cells.get((name, role), "") for role in references)]
+        [_label(result, name), *(cells.get((name, reference), "") for reference in roles)]
         for name in by_quality(result)
-        if any((name, role) in cells for role in references)
+        if any((name, reference) in cells for reference in roles)
     ]
     if not rows:
         return None
     of = "" if category is None else f", {category}"
-    head = [f"against {reference} ({role})" for role, reference in references.items()]
+    head = [f"against {reference} ({', '.join(named)})" for reference, named in roles.items()]
     return (
         f"Difference of {_NAMES.get(metric, metric)}{of}: absolute and relative with 95 % "
         "intervals, wins / losses / ties\n\n" + table(["method", *head], rows)
@@ -197,22 +201,29 @@ def _comparisons(result: Result, category: str | None) -> str | None:
 
 def _answers(result: Result) -> str | None:
     methods = result["methods"]
-    columns = {
-        name: None
+    budgets = {
+        name.partition("@")[2]: None
         for entry in methods.values()
         for name in entry["metrics"]
-        if name.startswith(("answer_f1@", "answer_em@", "answer_tokens@"))
+        if name.startswith("answer_f1@")
     }
-    if not columns:
+    if not budgets:
         return None
-    rows = [
-        [_label(result, name), *(_cell(c, methods[name]["metrics"].get(c)) for c in columns)]
-        for name in by_quality(result)
-    ]
-    head = [name.removeprefix("answer_") for name in columns]
-    return "Answers of the same model from what is kept, by budget\n\n" + table(
-        ["method", *head], rows
-    )
+    head, rows = ["method"], [[_label(result, name)] for name in by_quality(result)]
+    for budget in budgets:
+        head += [f"F1@{budget}", f"EM@{budget}", f"tokens@{budget}"]
+        compared = any(budget in found for found in result["answers_against_all"].values())
+        head += [f"F1@{budget} - F1@all"] * compared
+        for row, name in zip(rows, by_quality(result), strict=True):
+            metrics = methods[name]["metrics"]
+            row += [
+                _cell(metric, metrics.get(metric))
+                for metric in (f"answer_{kind}@{budget}" for kind in ("f1", "em", "tokens"))
+            ]
+            if compared:
+                found = result["answers_against_all"][name].get(budget)
+                row.append("" if found is None else _absolute(found))
+    return "Answers of the same model from what is kept, by budget\n\n" + table(head, rows)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -248,10 +259,14 @@ def _interval(found: Mapping[str, float] | None) -> str:
 
 def _difference(row: Mapping[str, Any]) -> str:
     return (
-        f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]; "
+        f"{_absolute(row)}; "
         f"{_percent(row['relative'])} [{_percent(row['relative_low'])}, "
         f"{_percent(row['relative_high'])}]; {row['wins']} / {row['losses']} / {row['ties']}"
     )
+
+
+def _absolute(row: Mapping[str, Any]) -> str:
+    return f"{row['mean']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
 
 
 def _percent(value: float | None) -> str:

@@ -80,8 +80,9 @@ def summarise(rows: Sequence[Measured], names: Sequence[str], *, seed: int = 42)
         seed: Of the bootstrap.
 
     Returns:
-        ``methods`` (name -> metrics with intervals, over all and by category) and ``comparisons``
-        (method against reference on one metric, over all and by category).
+        ``methods`` (name -> metrics with intervals, over all and by category), ``comparisons``
+        (method against reference on one metric, over all and by category) and
+        ``answers_against_all`` (name -> budget -> what selection does to the reader's F1).
 
     Raises:
         InvalidInputError: There is no row.
@@ -130,6 +131,7 @@ def summarise(rows: Sequence[Measured], names: Sequence[str], *, seed: int = 42)
             for category, subset in subsets.items()
             for compared in _comparisons(values, metric, category, subset, seed)
         ],
+        "answers_against_all": {name: _against_all(values[name], seed) for name in names},
     }
 
 
@@ -186,6 +188,19 @@ def _comparisons(
         for name in columns
         if name != reference and entry_of(name).kind != "bound"
     ]
+
+
+def _against_all(values: Sequence[Measures], seed: int) -> dict[str, dict[str, float | None]]:
+    """Budget -> answer F1 with it less answer F1 from the whole pool."""
+    opening, whole = "answer_f1@", "answer_f1@all"
+    budgets = {name for found in values for name in found if name.startswith(opening)} - {whole}
+    out: dict[str, dict[str, float | None]] = {}
+    for name in sorted(budgets):
+        both = [found for found in values if name in found and whole in found]
+        if both:
+            ours, theirs = [found[name] for found in both], [found[whole] for found in both]
+            out[name.removeprefix(opening)] = _plain(paired_difference(ours, theirs, seed=seed))
+    return out
 
 
 def _plain(difference: Difference) -> dict[str, float | None]:

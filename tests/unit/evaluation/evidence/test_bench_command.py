@@ -1,0 +1,126 @@
+import json
+import sys
+
+import pytest
+
+from ecs_plugins import cli
+from ecs_plugins.cli.bench_evidence import BENCHES, help_of
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.evaluation.evidence.catalogue import CATALOGUE
+from ecs_plugins.evaluation.evidence.readers import UNITS
+from ecs_plugins.lm.fake import FakeLanguageModel
+
+from .records import HOTPOTQA, LOCOMO, LONGMEMEVAL, MUSIQUE, SQUAD, nq, save
+
+DATA = {
+    "locomo": LOCOMO, "longmemeval": LONGMEMEVAL, "hotpotqa": HOTPOTQA, "musique": MUSIQUE,
+    "nq": nq(), "squad": SQUAD, "counterfactual": nq(),
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr(
+        "ecs_plugins.cli._setup.load_model", lambda name, dtype="auto": FakeLanguageModel()
+    )
+
+    def run(bench, *arguments, status=0):
+        data = save(tmp_path / f"{bench}-data.json", DATA[bench]) if bench in DATA else None
+        given = ["--data", str(data)] if data else []
+        monkeypatch.setattr(sys, "argv", ["ecs-plugins", "bench", bench, *given, *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        captured = capsys.readouterr()
+        assert int(caught.value.code or 0) == status, captured
+        return captured.out + captured.err
+
+    return run
+
+
+@pytest.mark.parametrize("bench", BENCHES)
+def test_every_bench_writes_a_journal_json_tables_and_figures(bench, run, tmp_path):
+    out = tmp_path / "out"
+    run(bench, "--out", str(out), "--methods", "tfidf,query_likelihood", "--limit", "3")
+    assert {path.name for path in out.iterdir()} == {
+        f"{bench}.jsonl", f"{bench}.json", f"{bench}.md", f"{bench}_f1.png", f"{bench}_f1.svg",
+        f"{bench}_cost.png", f"{bench}_cost.svg",
+    }  # fmt: skip
+    result = json.loads((out / f"{bench}.json").read_text(encoding="utf-8"))
+    assert set(result["methods"]) == {"tfidf", "query_likelihood"}
+    assert len(result["provenance"]["data_hash"]) == 64
+    assert {"model", "dtype", "embedder", "version", "created", "seconds", "scored_tokens"} <= set(
+        result["provenance"]
+    )
+
+
+def test_all_methods_run_but_those_that_are_not_installed(run, tmp_path):
+    out = tmp_path / "out"
+    run("squad", "--out", str(out), "--methods", "all")
+    result = json.loads((out / "squad.json").read_text(encoding="utf-8"))
+    assert set(result["methods"]) | set(result["left_out"]) == set(CATALOGUE)
+    assert set(result["left_out"]) <= {"embeddings_filter", "sentence_optimizer"}
+
+
+def test_a_journal_is_continued_only_if_asked(run, tmp_path):
+    arguments = ("--out", str(tmp_path / "out"), "--methods", "tfidf")
+    run("squad", *arguments, "--limit", "1")
+    assert "--resume" in run("squad", *arguments, status=1)
+    run("squad", *arguments, "--resume")
+    result = json.loads((tmp_path / "out" / "squad.json").read_text(encoding="utf-8"))
+    assert result["questions"] == 2
+
+
+def test_tables_alone_come_from_the_journal_and_load_no_model(run, tmp_path, monkeypatch):
+    out = ("--out", str(tmp_path / "out"))
+    run("squad", *out, "--methods", "tfidf,bm25")
+    monkeypatch.setattr("ecs_plugins.cli._setup.load_model", None)
+    shown = run("squad", *out, "--tables-only")
+    assert "| tfidf |" in shown
+    assert "| bm25 |" in shown
+    assert "| bm25 |" not in run("squad", *out, "--tables-only", "--methods", "tfidf")
+
+
+def test_tables_of_other_data_are_refused(run, tmp_path):
+    run("nq", "--out", str(tmp_path), "--methods", "tfidf", "--limit", "2")
+    shown = run("nq", "--out", str(tmp_path), "--tables-only", "--seed", "7", status=1)
+    assert "other data" in shown
+
+
+def test_a_reader_answers_within_budgets(run, tmp_path):
+    run("squad", "--out", str(tmp_path), "--methods", "tfidf", "--read", "top1,all")
+    result = json.loads((tmp_path / "squad.json").read_text(encoding="utf-8"))
+    assert {"answer_f1@top1", "answer_em@all"} <= set(result["methods"]["tfidf"]["metrics"])
+
+
+def test_several_results_make_one_report(run, tmp_path):
+    for bench in ("squad", "locomo"):
+        run(bench, "--out", str(tmp_path / bench), "--methods", "tfidf")
+    folders = [str(tmp_path / "squad"), str(tmp_path / "locomo")]
+    shown = run("evidence-report", *folders)
+    assert "## squad (sentence)" in shown
+    assert "## locomo (turn)" in shown
+    run("evidence-report", *folders, "--out", str(tmp_path / "all.md"))
+    assert (tmp_path / "all.md").read_text(encoding="utf-8").strip() in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--methods", "best"), "unknown method"),
+        (("--part", "half"), "--part is"),
+        (("--unit", "page"), "no units"),
+        (("--read", "much"), "a budget is"),
+        (("--limit", "1", "--methods", ","), "nothing to measure"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(run, tmp_path, arguments, message):
+    out = tmp_path / "out"
+    assert message in run("squad", "--out", str(out), *arguments, status=1)
+    assert not out.exists()
+
+
+def test_the_help_names_every_method_and_there_is_a_command_for_every_data_set():
+    words = set(help_of("locomo").replace(",", " ").replace(";", " ").split())
+    assert set(CATALOGUE) <= words
+    assert {*UNITS, "counterfactual"} == set(BENCHES)
