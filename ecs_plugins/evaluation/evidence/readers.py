@@ -9,10 +9,11 @@
 | SQuAD | sentences of the whole article | sentences of the paragraph that hold an answer |
 | NQ-open | 20 passages, 19 of them of other questions | the gold passage |
 
-MuSiQue labels paragraphs only: its sentences are those of a supporting paragraph that hold the
-answer of its hop, or all of them where none does. LongMemEval marks turns in some sessions only;
-in one without marks every turn counts. A question whose evidence cannot be resolved at all is
-left out, and so is one without an answer.
+LoCoMo's turns may also be their ``text`` alone, an ``exchange`` (with the turn before), or a whole
+``session``. MuSiQue labels paragraphs only: its sentences are those of a supporting paragraph
+that hold the answer of its hop, or all of them where none does. LongMemEval marks turns in some
+sessions only; in one without marks every turn counts. A question whose evidence cannot be
+resolved at all is left out, and so is one without an answer.
 
 A file is one JSON document, or JSON lines with one record each (``.jsonl``).
 """
@@ -142,15 +143,12 @@ def _has(record: object, field: str) -> bool:
 def _locomo(record: Record, within: _Within) -> Iterator[EvidenceQuestion]:
     talk = record["conversation"]
     sample = str(record.get("sample_id", within.number))
-    units: list[str] = []
-    places: dict[str, int] = {}
     names = [name for name in talk if re.fullmatch(r"session_\d+", name)]
-    for name in sorted(names, key=lambda item: int(item.rpartition("_")[2])):
-        date = talk.get(f"{name}_date_time", "")
-        for turn in talk[name]:
-            places[turn["dia_id"]] = len(units)
-            units.append(f"({date}) {turn['speaker']}: {turn['text']}")
-    shared = tuple(units)
+    sessions = [
+        (str(talk.get(f"{name}_date_time", "")), talk[name])
+        for name in sorted(names, key=lambda item: int(item.rpartition("_")[2]))
+    ]
+    units, places = _LOCOMO_UNITS[within.unit](sessions)
     for index, entry in enumerate(record["qa"]):
         # Category 5 asks for what was never said.
         if entry.get("answer") is None or entry.get("category") not in _LOCOMO_CATEGORIES:
@@ -163,11 +161,50 @@ def _locomo(record: Record, within: _Within) -> Iterator[EvidenceQuestion]:
                 f"{sample}/{index}",
                 str(entry["question"]),
                 (str(entry["answer"]),),
-                shared,
+                units,
                 tuple(evidence),
                 sample,
                 _LOCOMO_CATEGORIES[entry["category"]],
             )
+
+
+_Sessions = Sequence[tuple[str, Sequence[Record]]]
+_Placed = tuple[tuple[str, ...], dict[str, int]]
+"""Units, and the unit of every turn id."""
+
+
+def _turns(sessions: _Sessions, write: Callable[[str, Record], str], before: int = 0) -> _Placed:
+    """Turns of all sessions, each with so many that were said before it in its session."""
+    units: list[str] = []
+    places: dict[str, int] = {}
+    for date, turns in sessions:
+        written = [write(date, turn) for turn in turns]
+        for index, turn in enumerate(turns):
+            places[turn["dia_id"]] = len(units)
+            units.append("\n".join(written[max(0, index - before) : index + 1]))
+    return tuple(units), places
+
+
+def _dated(date: str, turn: Record) -> str:
+    return f"({date}) {turn['speaker']}: {turn['text']}"
+
+
+def _whole_sessions(sessions: _Sessions) -> _Placed:
+    units: list[str] = []
+    places: dict[str, int] = {}
+    for date, turns in sessions:
+        places |= {turn["dia_id"]: len(units) for turn in turns}
+        said = "\n".join(f"{turn['speaker']}: {turn['text']}" for turn in turns)
+        units.append(f"({date})\n{said}")
+    return tuple(units), places
+
+
+_LOCOMO_UNITS: Mapping[str, Callable[[_Sessions], _Placed]] = {
+    "turn": lambda sessions: _turns(sessions, _dated),
+    "text": lambda sessions: _turns(sessions, lambda _, turn: str(turn["text"])),
+    "exchange": lambda sessions: _turns(sessions, _dated, before=1),
+    "session": _whole_sessions,
+}
 
 
 def _longmemeval(haystack: Record, within: _Within) -> Iterator[EvidenceQuestion]:
@@ -317,7 +354,7 @@ def _holds(text: str, answer: str) -> bool:
 
 
 _DATASETS: Mapping[str, _Dataset] = {
-    "locomo": _Dataset(_locomo, ("turn",), ("conversation", "qa")),
+    "locomo": _Dataset(_locomo, tuple(_LOCOMO_UNITS), ("conversation", "qa")),
     "longmemeval": _Dataset(
         _longmemeval,
         ("session", "turn"),

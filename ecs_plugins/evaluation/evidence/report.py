@@ -126,6 +126,8 @@ def _about(result: Result) -> str:
         "scored / candidate: tokens through the model per token of the pool.",
         *(f"Left out: {name}. {why}" for name, why in result["left_out"].items()),
     ]
+    if provenance["bench"] == "counterfactual":
+        lines.append("F1 is the share of questions whose true passage stands first; chance: 0.5.")
     lines += [
         f"{name} failed on {entry['failed']} questions; stage 1's order counts there."
         for name, entry in result["methods"].items()

@@ -33,6 +33,37 @@ def test_locomo_leaves_out_what_was_never_said_and_what_cannot_be_resolved(tmp_p
     assert [q.question for q in questions] == ["Who bought a boat?", "Who sold and bought it?"]
 
 
+@pytest.mark.parametrize(
+    ("unit", "count", "evidence"),
+    [
+        ("text", 3, ["I bought a red boat.", "I sold the red boat."]),
+        (
+            "exchange",
+            3,
+            ["(1 May) Ana: I bought a red boat.", "(4 May) Ben: I sold the red boat."],
+        ),
+        (
+            "session",
+            2,
+            [
+                "(1 May)\nAna: I bought a red boat.\nBen: The weather is fine.",
+                "(4 May)\nBen: I sold the red boat.",
+            ],
+        ),
+    ],
+)
+def test_locomo_units_may_be_smaller_or_larger(tmp_path, unit, count, evidence):
+    _, second = read_dataset("locomo", save(tmp_path / "d.json", LOCOMO), unit=unit)
+    assert len(second.units) == count
+    assert evidence_texts(second) == evidence
+
+
+def test_an_exchange_stays_within_its_session(tmp_path):
+    first, _ = read_dataset("locomo", save(tmp_path / "d.json", LOCOMO), unit="exchange")
+    assert first.units[1] == "(1 May) Ana: I bought a red boat.\n(1 May) Ben: The weather is fine."
+    assert first.units[2] == "(4 May) Ben: I sold the red boat."
+
+
 def test_longmemeval_ranks_whole_sessions(tmp_path):
     first, second = read_dataset("longmemeval", save(tmp_path / "d.json", LONGMEMEVAL))
     assert first.units[0] == "(1 May)\nuser: My dog is called Rex.\nassistant: Nice."
