@@ -41,6 +41,7 @@ bench.app.command("bounded-chat", help=bench_chat.HELP)(bench_chat.bounded_chat)
 for _name in bench_evidence.BENCHES:
     bench.app.command(_name, help=bench_evidence.help_of(_name))(bench_evidence.command(_name))
 bench.app.command("evidence-report", help=bench_evidence.REPORT_HELP)(bench_evidence.report)
+bench.app.command("evidence-methods", help=bench_evidence.METHODS_HELP)(bench_evidence.methods)
 app.add_typer(bench.app)
 
 

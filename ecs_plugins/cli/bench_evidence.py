@@ -7,6 +7,7 @@ continues. Tables and figures are made from the JSON.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ecs_plugins.evaluation.evidence.benchmark import Progress, Protocol, Selection
     from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion, Part
+    from ecs_plugins.shaping.protocol import Signal
 
 _ABOUT: dict[str, str] = {
     "locomo": "Turns of long conversations that hold the answer (LoCoMo).",
@@ -44,20 +46,9 @@ question: a killed run goes on with --resume, a larger --limit extends the same
 sample, and methods that are named later join the questions that are there.
 --tables-only reads it, also while it is being written.
 
-\b
-Methods:
-  bounds                random, oracle
-  rankers               tfidf, bm25, dense, hybrid; over all units and not the
-                        pool alone: tfidf_all, bm25_all, dense_all, hybrid_all
-  of other packages     embeddings_filter, sentence_optimizer
-  of the same model     longllmlingua_rule, upr, judge_factuality,
-                        judge_helpfulness, judge_correctness
-  ours, no answer       query_likelihood, query_likelihood+tfidf_query,
-                        query_likelihood+hybrid, contrastive_likelihood,
-                        drafted_answer_shift, drafted_joint_shift,
-                        query_likelihood+half_drafted_answer_shift
-  ours, answer given    answer_shift, joint_shift,
-                        query_likelihood+half_answer_shift
+Chance and the pool's ceiling, rankers, selectors of other packages, rules of
+other papers with the same model, and this package's signals with and without
+the answer: 'ecs-plugins bench evidence-methods' lists them.
 """
 BENCHES = tuple(_ABOUT)
 """Names of the commands."""
@@ -68,6 +59,13 @@ REPORT_HELP = """Make one set of tables of several evidence benchmarks.
 
 Takes folders, or the JSON files in them, and prints Markdown: quality with 95 % intervals, what
 it costs, the differences from the best peers, and answers where a reader ran.
+"""
+
+
+METHODS_HELP = """List the methods that the evidence benchmarks know.
+
+\b
+  ecs-plugins bench locomo --data FILE --out DIR --methods bm25,query_likelihood
 """
 
 
@@ -99,12 +97,16 @@ def command(bench: str) -> Callable[..., None]:
         methods: Annotated[
             str | None,
             typer.Option(
-                help="Names separated by commas, or 'all'. By default all but the judges; with "
+                help="Names separated by commas, or 'all'; by default all but the judges; with "
                 "--tables-only all that the journal holds."
             ),
         ] = None,
         cross_encoder: Annotated[
             list[Path] | None, typer.Option(help="Directory of a reranker of yours; repeatable.")
+        ] = None,
+        signal: Annotated[
+            list[str] | None,
+            typer.Option(help="A Signal of yours, as package.module:attribute; repeatable."),
         ] = None,
         read: Annotated[
             str,
@@ -133,7 +135,7 @@ def command(bench: str) -> Callable[..., None]:
             _methods(methods, tables_only),
             limit,
             _part(part),
-            tuple(cross_encoder or ()),
+            (*_own_signals(signal or []), *(cross_encoder or ())),
             tuple(_listed(read)),
         )
         journal = out / f"{bench}.jsonl"
@@ -164,6 +166,26 @@ def report(
         typer.echo(text)
     else:
         typer.echo(f"wrote {write_atomically(out, text)}")
+
+
+def methods() -> None:
+    """See `METHODS_HELP`, which the command line shows."""
+    from ecs_plugins.evaluation.evidence.catalogue import CATALOGUE
+    from ecs_plugins.evaluation.evidence.report import table
+
+    rows = [
+        [name, entry.kind, "yes" if entry.uses_answer else "no", entry.about]
+        for name, entry in CATALOGUE.items()
+    ]
+    typer.echo(table(["method", "whose", "sees the answer", "what it is"], rows))
+
+
+def _own_signals(places: list[str]) -> list[Signal]:
+    from ecs_plugins.evaluation.evidence.catalogue import load_signal
+
+    if places:  # a script that is installed does not look here by itself
+        sys.path.insert(0, str(Path.cwd()))
+    return [load_signal(place) for place in places]
 
 
 def _measure(

@@ -13,7 +13,7 @@ from typing import Any
 from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.evaluation.evidence.candidates import CandidateFinder
-from ecs_plugins.evaluation.evidence.catalogue import CROSS_ENCODER, Tools, choose
+from ecs_plugins.evaluation.evidence.catalogue import Tools, choose, name_of
 from ecs_plugins.evaluation.evidence.counterfactual import counterfactuals
 from ecs_plugins.evaluation.evidence.journal import EvidenceJournal, Recorded, read_journal
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion, Part, data_hash, sample
@@ -24,6 +24,7 @@ from ecs_plugins.evaluation.evidence.suite import run_methods, run_reader
 from ecs_plugins.evaluation.evidence.summary import Measured, summarise
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.shaping.protocol import Signal
 
 COUNTERFACTUAL = "counterfactual"
 DEFAULT_POOL = 40
@@ -85,20 +86,20 @@ class Selection:
         methods: Names in the catalogue.
         limit: A sample of so many questions.
         part: Which half of the groups.
-        cross_encoders: Directories of the user's own.
+        own: The user's own signals, and directories of cross-encoders.
         budgets: What a reader is given; empty reads nothing.
     """
 
     methods: tuple[str, ...]
     limit: int | None = None
     part: Part = "all"
-    cross_encoders: tuple[Path, ...] = ()
+    own: tuple[Signal | Path, ...] = ()
     budgets: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all methods, the cross-encoders included."""
-        return (*self.methods, *(f"{CROSS_ENCODER}{path.name}" for path in self.cross_encoders))
+        """Of all methods, the user's own included."""
+        return (*self.methods, *map(name_of, self.own))
 
 
 def measure(
@@ -136,7 +137,7 @@ def measure(
     """
     asked = _asked(protocol, selection, questions)
     tools = Tools.of(embedder, protocol.seed)
-    chosen = choose(selection.methods, tools, selection.cross_encoders)
+    chosen = choose(selection.methods, tools, selection.own)
     reader = Reader(LocalAnswerModel(model), selection.budgets) if selection.budgets else None
     identity = {
         "bench": protocol.bench,

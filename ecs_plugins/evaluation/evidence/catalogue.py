@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +30,8 @@ RETRIEVERS = ("tfidf", "bm25", "dense", "hybrid", "longllmlingua_rule")
 """The peers that the label-free default has to leave behind by a margin."""
 CROSS_ENCODER = "cross_encoder:"
 """Opens the name of a cross-encoder of the user's."""
+OWN, OWN_GIVEN = "own:", "own_given:"
+"""Open the names of a user's own signals: label-free, and with the answer given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,9 @@ class Entry:
 def _of_signal(name: str) -> Entry:
     make = SIGNALS[name]
     judge = name.startswith("judge_")
-    about = "pointwise Yes/No" if judge else f"the signal {name}"
-    return Entry("peer" if judge else "ours", about, make().needs_answer, signal=lambda _: make())
+    made = make()
+    about = f"pointwise Yes/No: {name.removeprefix('judge_')}" if judge else made.cost
+    return Entry("peer" if judge else "ours", about, made.needs_answer, signal=lambda _: make())
 
 
 def _ranked(about: str, make: Callable[[Tools], Ranker], *, by_piece: bool = False) -> list[Entry]:
@@ -167,8 +171,29 @@ class Chosen:
         return (*self.signals, *self.methods)
 
 
-def choose(names: Sequence[str], tools: Tools, cross_encoders: Sequence[Path] = ()) -> Chosen:
-    """Make methods from their names.
+def entry_of(name: str) -> Entry:
+    """What a method is, the user's own included."""
+    if name.startswith(CROSS_ENCODER):
+        return Entry("peer", "a cross-encoder")
+    if name.startswith((OWN, OWN_GIVEN)):
+        return Entry("ours", "an own signal", name.startswith(OWN_GIVEN))
+    return CATALOGUE[name]
+
+
+def name_of(own: Signal | Path) -> str:
+    """The name of a user's own signal, or of the cross-encoder in a directory."""
+    if isinstance(own, Path):
+        return f"{CROSS_ENCODER}{own.resolve().name}"
+    return f"{OWN_GIVEN if own.needs_answer else OWN}{own.name}"
+
+
+def choose(names: Sequence[str], tools: Tools, own: Sequence[Signal | Path] = ()) -> Chosen:
+    """Make methods.
+
+    Args:
+        names: In the catalogue.
+        tools: What methods are made from.
+        own: The user's own signals, and directories of cross-encoders.
 
     Raises:
         InvalidInputError: A name is unknown or named twice, or there is none.
@@ -177,9 +202,10 @@ def choose(names: Sequence[str], tools: Tools, cross_encoders: Sequence[Path] = 
     unknown = [name for name in names if name not in CATALOGUE]
     if unknown:
         raise InvalidInputError(f"unknown method {unknown[0]!r}: use {', '.join(CATALOGUE)}")
-    if len(set(names)) < len(names):
-        raise InvalidInputError(f"a method is named twice: {', '.join(names)}")
-    if not names and not cross_encoders:
+    together = [*names, *map(name_of, own)]
+    if len(set(together)) < len(together):
+        raise InvalidInputError(f"a method is named twice: {', '.join(together)}")
+    if not together:
         raise InvalidInputError("there is nothing to measure: name a method")
     signals: dict[str, Signal] = {}
     methods: dict[str, Method] = {}
@@ -193,6 +219,31 @@ def choose(names: Sequence[str], tools: Tools, cross_encoders: Sequence[Path] = 
                 methods[name] = entry.method(tools)
             except MissingExtraError as error:
                 left_out[name] = str(error)
-    for path in cross_encoders:
-        methods[f"{CROSS_ENCODER}{path.name}"] = CrossEncoderMethod(path)
+    for each in own:
+        if isinstance(each, Path):
+            methods[name_of(each)] = CrossEncoderMethod(each)
+        else:
+            signals[name_of(each)] = each
     return Chosen(signals, methods, left_out)
+
+
+def load_signal(place: str) -> Signal:
+    """An own signal from ``"package.module:attribute"``: a `Signal`, or what makes one.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    module, _, attribute = place.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+        # A class has all that the protocol asks for, and still has to be made.
+        made = isinstance(found, Signal) and not isinstance(found, type)
+        signal = found if made else found()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"no signal at {place!r} ({error}); name package.module:attribute, a Signal or a "
+            "function without arguments that makes one"
+        ) from error
+    if not isinstance(signal, Signal):
+        raise InvalidInputError(f"{place!r} is no Signal; see ecs_plugins.shaping.Signal")
+    return signal

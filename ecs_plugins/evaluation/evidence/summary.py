@@ -10,7 +10,7 @@ from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.evaluation.evidence import metrics
-from ecs_plugins.evaluation.evidence.catalogue import CATALOGUE, CROSS_ENCODER, RETRIEVERS, Entry
+from ecs_plugins.evaluation.evidence.catalogue import RETRIEVERS, entry_of
 from ecs_plugins.evaluation.evidence.journal import QuestionRow
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
 from ecs_plugins.evaluation.evidence.statistics import (
@@ -133,13 +133,6 @@ def summarise(rows: Sequence[Measured], names: Sequence[str], *, seed: int = 42)
         ],
         "answers_against_all": {name: _against_all(values[name], seed) for name in names},
     }
-
-
-def entry_of(name: str) -> Entry:
-    """What a method is, a cross-encoder of the user's included."""
-    if name.startswith(CROSS_ENCODER):
-        return Entry("peer", "a cross-encoder")
-    return CATALOGUE[name]
 
 
 def _means(

@@ -153,3 +153,9 @@ def test_what_sees_the_answer_says_so():
         "oracle", "answer_shift", "joint_shift", "judge_correctness",
         "query_likelihood+half_answer_shift",
     }  # fmt: skip
+
+
+def test_two_cross_encoders_of_one_name_are_refused(tmp_path):
+    folders = [tmp_path / part / "reranker" for part in ("a", "b")]
+    with pytest.raises(InvalidInputError, match="named twice"):
+        choose((), tools(), folders)
