@@ -98,7 +98,7 @@ def command(bench: str) -> Callable[..., None]:
             str | None,
             typer.Option(
                 help="Names separated by commas, or 'all'; by default all but the judges; with "
-                "--tables-only all that the journal holds."
+                "--tables-only those that were measured on most questions."
             ),
         ] = None,
         cross_encoder: Annotated[

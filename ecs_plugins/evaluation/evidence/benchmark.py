@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -182,8 +183,8 @@ def result_of(
 
     Args:
         protocol: What was asked.
-        selection: Of which questions and methods; no methods means all in the journal. Only
-            questions that were measured with all of them count.
+        selection: Of which questions and methods; no methods means those that were measured on
+            most questions. Only questions that were measured with all of them count.
         questions: Of `Protocol.read`.
         journal: JSON lines.
         left_out: As `measure` returns it.
@@ -199,9 +200,14 @@ def result_of(
             f"{journal} was measured on other data, or with another seed; name those"
         )
     asked = [q for q in _asked(protocol, selection, questions) if q.id in recorded.rows]
-    names = tuple(name for name in selection.names if name not in left_out) or tuple(
-        dict.fromkeys(name for q in asked for name in recorded.rows[q.id].methods)
-    )
+    left_out = dict(left_out)
+    names = [name for name in selection.names if name not in left_out]
+    if not names:
+        counts = Counter(name for q in asked for name in recorded.rows[q.id].methods)
+        most = max(counts.values(), default=0)
+        names = [name for name in counts if counts[name] == most]
+        for name in counts.keys() - set(names):
+            left_out[name] = f"Measured on {counts[name]} of {most} questions; see --methods."
     rows = [
         Measured(question, row)
         for question in asked
@@ -210,7 +216,7 @@ def result_of(
     return {
         "format": FORMAT,
         "provenance": _provenance(recorded, selection, rows, names),
-        "left_out": dict(left_out),
+        "left_out": left_out,
         **summarise(rows, names, seed=protocol.seed),
     }
 

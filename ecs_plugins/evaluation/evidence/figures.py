@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.errors import MissingExtraError
-from ecs_plugins.evaluation.evidence.report import Result, by_quality, title_of
+from ecs_plugins.evaluation.evidence.report import (
+    Result,
+    by_quality,
+    decisive,
+    metric_name,
+    title_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,7 +22,7 @@ _COLOURS = {"ours": "#c1272d", "peer": "#3b6fb6", "bound": "#bbbbbb"}
 
 
 def draw(result: Result, stem: Path) -> list[Path]:
-    """Write ``<stem>_f1`` and ``<stem>_cost`` as PNG and SVG; return their paths.
+    """Write ``<stem>_quality`` and ``<stem>_cost`` as PNG and SVG; return their paths.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -27,7 +33,7 @@ def draw(result: Result, stem: Path) -> list[Path]:
         raise MissingExtraError("Drawing the figures", "matplotlib", "plots") from error
     matplotlib.use("Agg")
     written: list[Path] = []
-    for name, figure in (("f1", _quality(result)), ("cost", _cost(result))):
+    for name, figure in (("quality", _quality(result)), ("cost", _cost(result))):
         for kind in ("png", "svg"):
             path = stem.with_name(f"{stem.name}_{name}.{kind}")
             figure.savefig(path, dpi=150)
@@ -40,7 +46,8 @@ def _quality(result: Result) -> Figure:
 
     names = by_quality(result)[::-1]
     entries = [result["methods"][name] for name in names]
-    found = [entry["metrics"]["f1"] for entry in entries]
+    metric = decisive(result)
+    found = [entry["metrics"][metric] for entry in entries]
     figure = Figure(figsize=(7.5, 0.3 * len(names) + 1.2), layout="constrained")
     axes = figure.add_subplot()
     axes.barh(
@@ -55,7 +62,7 @@ def _quality(result: Result) -> Figure:
         capsize=2,
     )
     axes.set_yticks(range(len(names)), [_label(n, e) for n, e in zip(names, entries, strict=True)])
-    axes.set(xlim=(0, 1), xlabel="evidence F1 at k = |evidence|, 95 % bootstrap interval")
+    axes.set(xlim=(0, 1), xlabel=f"{metric_name(metric)}, 95 % bootstrap interval")
     axes.set_title(
         f"{title_of(result)}, {result['questions']} questions (*: knows the answer)", fontsize=10
     )
@@ -67,16 +74,17 @@ def _cost(result: Result) -> Figure:
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
+    metric = decisive(result)
     for name, entry in result["methods"].items():
         cost = entry["metrics"].get("scored_per_candidate_token")
         if cost is None or entry["kind"] == "bound":
             continue
-        x, y = cost["mean"], entry["metrics"]["f1"]["mean"]
+        x, y = cost["mean"], entry["metrics"][metric]["mean"]
         axes.scatter(x, y, color=_COLOURS[entry["kind"]], s=18)
         axes.annotate(
             _label(name, entry), (x, y), xytext=(4, 2), textcoords="offset points", fontsize=6
         )
-    axes.set(xlabel="tokens through the model per candidate token", ylabel="evidence F1")
+    axes.set(xlabel="tokens through the model per candidate token", ylabel=metric_name(metric))
     axes.set_title(f"{title_of(result)}: quality and cost (*: knows the answer)", fontsize=10)
     axes.margins(x=0.15)
     return figure

@@ -18,7 +18,7 @@ FORMAT = "ecs_plugins.evidence_result"
 _DECIDES = {"nq": "recall@2"}
 """What a bench is decided by, where that is not F1 at k = |evidence|."""
 _COLUMNS: Mapping[str, str] = {
-    "F1 [95 %]": "f1",
+    "F1": "f1",
     "R@2": "recall@2",
     "R@5": "recall@5",
     "R@10": "recall@10",
@@ -90,12 +90,18 @@ def title_of(result: Result) -> str:
 
 def by_quality(result: Result) -> list[str]:
     """Names of methods, best first by what decides."""
-    metric, methods = _decisive(result), result["methods"]
+    metric, methods = decisive(result), result["methods"]
     return sorted(methods, key=lambda name: -methods[name]["metrics"][metric]["mean"])
 
 
-def _decisive(result: Result) -> str:
+def decisive(result: Result) -> str:
+    """The metric that decides this bench."""
     return _DECIDES.get(result["provenance"]["bench"], "f1")
+
+
+def metric_name(metric: str) -> str:
+    """A metric as tables and figures call it."""
+    return {"f1": "evidence F1", "recall@2": "recall@2"}[metric]
 
 
 def _section(result: Result) -> str:
@@ -145,10 +151,11 @@ def _main(result: Result) -> str:
         for title, metric in _COLUMNS.items()
         if any(metric in entry["metrics"] for entry in methods.values())
     }
+    decides = decisive(result)
     rows = [
         [
             _label(result, name),
-            *(_cell(m, methods[name]["metrics"].get(m)) for m in columns.values()),
+            *(_cell(m, methods[name]["metrics"].get(m), decides) for m in columns.values()),
         ]
         for name in by_quality(result)
     ]
@@ -159,7 +166,7 @@ def _categories(result: Result) -> str | None:
     categories: Mapping[str, int] = result["categories"]
     if len(categories) < 2:
         return None
-    metric = _decisive(result)
+    metric = decisive(result)
     rows = [
         [
             _label(result, name),
@@ -170,11 +177,11 @@ def _categories(result: Result) -> str | None:
     pools = result["pool_recall_by_category"]
     rows.append(["in the pool", *(_interval(pools[category]) for category in categories)])
     head = [f"{category} ({count})" for category, count in categories.items()]
-    return f"{_NAMES.get(metric, metric)} by category\n\n" + table(["method", *head], rows)
+    return f"{metric_name(metric)} by category\n\n" + table(["method", *head], rows)
 
 
 def _comparisons(result: Result, category: str | None) -> str | None:
-    metric = _decisive(result)
+    metric = decisive(result)
     found = [
         row
         for row in result["comparisons"]
@@ -196,7 +203,7 @@ def _comparisons(result: Result, category: str | None) -> str | None:
     of = "" if category is None else f", {category}"
     head = [f"against {reference} ({', '.join(named)})" for reference, named in roles.items()]
     return (
-        f"Difference of {_NAMES.get(metric, metric)}{of}: absolute and relative with 95 % "
+        f"Difference of {metric_name(metric)}{of}: absolute and relative with 95 % "
         "intervals, wins / losses / ties\n\n" + table(["method", *head], rows)
     )
 
@@ -234,19 +241,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-_NAMES = {"f1": "evidence F1"}
-
-
 def _label(result: Result, name: str) -> str:
     entry = result["methods"][name]
     label = f"{name} \\*" if entry["uses_answer"] else name
     return f"**{label}**" if entry["kind"] == "ours" else label
 
 
-def _cell(metric: str, found: Mapping[str, float] | None) -> str:
+def _cell(metric: str, found: Mapping[str, float] | None, decides: str = "f1") -> str:
     if found is None:
         return ""
-    if metric.startswith(("f1", "answer_f1", "answer_em")):
+    if metric in ("f1", decides) or metric.startswith(("answer_f1", "answer_em")):
         return _interval(found)
     if "tokens" in metric:
         return f"{found['mean']:.0f}"

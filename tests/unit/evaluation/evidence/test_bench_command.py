@@ -43,8 +43,8 @@ def test_every_bench_writes_a_journal_json_tables_and_figures(bench, run, tmp_pa
     out = tmp_path / "out"
     run(bench, "--out", str(out), "--methods", "tfidf,query_likelihood", "--limit", "3")
     assert {path.name for path in out.iterdir()} == {
-        f"{bench}.jsonl", f"{bench}.json", f"{bench}.md", f"{bench}_f1.png", f"{bench}_f1.svg",
-        f"{bench}_cost.png", f"{bench}_cost.svg",
+        f"{bench}.jsonl", f"{bench}.json", f"{bench}.md", f"{bench}_quality.png",
+        f"{bench}_quality.svg", f"{bench}_cost.png", f"{bench}_cost.svg",
     }  # fmt: skip
     result = json.loads((out / f"{bench}.json").read_text(encoding="utf-8"))
     assert set(result["methods"]) == {"tfidf", "query_likelihood"}
@@ -79,6 +79,19 @@ def test_tables_alone_come_from_the_journal_and_load_no_model(run, tmp_path, mon
     assert "| tfidf |" in shown
     assert "| bm25 |" in shown
     assert "| bm25 |" not in run("squad", *out, "--tables-only", "--methods", "tfidf")
+
+
+def test_tables_alone_leave_out_what_was_measured_on_fewer_questions(run, tmp_path):
+    out = ("--out", str(tmp_path / "out"))
+    run("squad", *out, "--methods", "tfidf,bm25", "--limit", "1")
+    run("squad", *out, "--methods", "tfidf", "--resume")
+    run("squad", *out, "--tables-only")
+    found = json.loads((tmp_path / "out" / "squad.json").read_text(encoding="utf-8"))
+    assert (found["questions"], list(found["methods"])) == (2, ["tfidf"])
+    assert "1 of 2 questions" in found["left_out"]["bm25"]
+    run("squad", *out, "--tables-only", "--methods", "tfidf,bm25")
+    found = json.loads((tmp_path / "out" / "squad.json").read_text(encoding="utf-8"))
+    assert (found["questions"], list(found["methods"])) == (1, ["tfidf", "bm25"])
 
 
 def test_tables_of_other_data_are_refused(run, tmp_path):

@@ -160,7 +160,15 @@ def test_what_is_no_result_is_refused(tmp_path):
 def test_figures_are_drawn_from_the_json(tmp_path):
     paths = draw(result(), tmp_path / "squad")
     assert [path.name for path in paths] == [
-        "squad_f1.png", "squad_f1.svg", "squad_cost.png", "squad_cost.svg"
+        "squad_quality.png", "squad_quality.svg", "squad_cost.png", "squad_cost.svg"
     ]  # fmt: skip
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in paths[1].read_text(encoding="utf-8")
+
+
+def test_nq_is_decided_by_the_gold_passage_among_two():
+    found = result()
+    nq = {**found, "provenance": {**found["provenance"], "bench": "nq", "unit": "passage"}}
+    text = markdown([nq])
+    assert "Difference of recall@2" in text
+    assert "Difference of evidence F1" not in text
