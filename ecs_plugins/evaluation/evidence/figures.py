@@ -75,18 +75,27 @@ def _cost(result: Result) -> Figure:
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     metric = decisive(result)
-    for name, entry in result["methods"].items():
-        cost = entry["metrics"].get("scored_per_candidate_token")
-        if cost is None or entry["kind"] == "bound":
-            continue
-        x, y = cost["mean"], entry["metrics"][metric]["mean"]
+    points = [
+        (name, entry, entry["metrics"]["scored_per_candidate_token"]["mean"])
+        for name, entry in result["methods"].items()
+        if "scored_per_candidate_token" in entry["metrics"] and entry["kind"] != "bound"
+    ]
+    middle = max((x for *_, x in points), default=0.0) / 2
+    for name, entry, x in points:
+        y = entry["metrics"][metric]["mean"]
         axes.scatter(x, y, color=_COLOURS[entry["kind"]], s=18)
+        side = -1 if x > middle else 1  # labels stay within the axes
         axes.annotate(
-            _label(name, entry), (x, y), xytext=(4, 2), textcoords="offset points", fontsize=6
+            _label(name, entry),
+            (x, y),
+            xytext=(4 * side, 2),
+            textcoords="offset points",
+            ha="right" if side < 0 else "left",
+            fontsize=6,
         )
     axes.set(xlabel="tokens through the model per candidate token", ylabel=metric_name(metric))
     axes.set_title(f"{title_of(result)}: quality and cost (*: knows the answer)", fontsize=10)
-    axes.margins(x=0.15)
+    axes.margins(x=0.05)
     return figure
 
 
