@@ -10,6 +10,7 @@ from ecs_plugins.cli import (
     bench,
     bench_chat,
     bench_engine,
+    bench_evidence,
     bench_frontier,
     demo,
     diagnose,
@@ -39,6 +40,10 @@ bench.app.command("engine", help=bench_engine.HELP)(bench_engine.engine)
 bench.app.command("frontier", help=bench_frontier.HELP)(bench_frontier.frontier)
 bench.app.command("deployment", help=bench_frontier.DEPLOYMENT_HELP)(bench_frontier.deployment)
 bench.app.command("bounded-chat", help=bench_chat.HELP)(bench_chat.bounded_chat)
+for _name in bench_evidence.BENCHES:
+    bench.app.command(_name, help=bench_evidence.help_of(_name))(bench_evidence.command(_name))
+bench.app.command("evidence-report", help=bench_evidence.REPORT_HELP)(bench_evidence.report)
+bench.app.command("evidence-methods", help=bench_evidence.METHODS_HELP)(bench_evidence.methods)
 app.add_typer(bench.app)
 
 

@@ -1,11 +1,11 @@
 """Several signals as one number: the probability that a passage helps.
 
-A logistic regression on the signals' utilities, fitted on a user's own labelled examples:
+A logistic regression on what the signals order by, fitted on a user's own labelled examples:
 
     P(helps) = 1 / (1 + exp(-(b + sum_i w_i z_i)))
 
-with z_i the z-score of the i-th utility among the passages that are scored for the same question.
-Utilities are in different units, and where zero lies and how far they spread depends on the model
+with z_i the z-score of the i-th signal among the passages that are scored for the same question.
+Signals are in different units, and where zero lies and how far they spread depends on the model
 and on the question; a probability has one meaning for all of them, and so has a threshold on it. It
 holds for the model and for the mixture of evidence and distractors that it was fitted on.
 """
@@ -46,7 +46,7 @@ from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.tokens import TokenLedger
 
-DEFAULT_SIGNALS = ("query_likelihood", "judge_helpfulness")
+DEFAULT_SIGNALS = ("query_likelihood", "query_likelihood+bm25")
 """What is combined if nothing else is asked for; none of them needs an answer."""
 MIN_QUESTIONS = 20
 """Questions with evidence and distractors below which nothing is fitted."""
@@ -146,21 +146,19 @@ class CalibratedSignal:
         """Fit on what was observed already; see `fit`."""
         from ecs_plugins import __version__
 
-        whole = np.isfinite(observed.utilities).all(axis=1)
-        utilities, labels = observed.utilities[whole], observed.labels[whole]
+        whole = np.isfinite(observed.orders).all(axis=1)
+        values, labels = observed.orders[whole], observed.labels[whole]
         questions = observed.questions[whole]
-        _, number = question_auc(utilities[:, 0], labels, questions)
+        _, number = question_auc(values[:, 0], labels, questions)
         _require_enough(number)
         prior = min(1.0, number / SETTLED_QUESTIONS)
         held_out = np.full(len(labels), np.nan)
         shares = np.full(len(labels), np.nan)
         for inside, outside in folds(questions, seed=seed):
-            part = PassageModel.fit(
-                utilities[inside], labels[inside], questions[inside], prior=prior
-            )
+            part = PassageModel.fit(values[inside], labels[inside], questions[inside], prior=prior)
             for question in np.unique(questions[outside]):
                 at = questions == question
-                held_out[at] = part.log_odds(utilities[at])
+                held_out[at] = part.log_odds(values[at])
             shares[outside] = labels[inside].mean()
         probabilities = probability_of(held_out)
         estimate, _ = question_auc(held_out, labels, questions, seed=seed)
@@ -182,7 +180,7 @@ class CalibratedSignal:
             threshold=threshold,
         )
         names = tuple(signal.name for signal in observed.signals)
-        fitted = PassageModel.fit(utilities, labels, questions, prior=prior)
+        fitted = PassageModel.fit(values, labels, questions, prior=prior)
         trusted = _trusted_threshold(record)
         if trusted is None:
             warnings.warn(
@@ -227,7 +225,7 @@ class CalibratedSignal:
             at += number
         if at != len(results):
             raise ScoringError(f"{len(results)} results for the {at} requests of {self.name}")
-        table = np.array([[unit.utility for unit in units] for units in found]).T
+        table = np.array([[_value(unit) for unit in units] for units in found]).T
         log_odds = self.combination.model.log_odds(table)
         return [
             self._combined(units, float(value))
@@ -237,7 +235,7 @@ class CalibratedSignal:
     def _combined(self, units: Sequence[UnitUtility], log_odds: float) -> UnitUtility:
         if math.isnan(log_odds):
             return UnitUtility(math.nan, reason=next((u.reason for u in units if u.reason), ""))
-        parts = {s.name: u.utility for s, u in zip(self.signals, units, strict=True)}
+        parts = {s.name: _value(u) for s, u in zip(self.signals, units, strict=True)}
         return UnitUtility(
             float(probability_of(np.array(log_odds))),
             {**parts, "log_odds": log_odds},
@@ -342,3 +340,8 @@ def _log_loss(probabilities: Floats, labels: Labels) -> float:
     from sklearn.metrics import log_loss
 
     return float(log_loss(labels, probabilities, labels=[False, True]))
+
+
+def _value(unit: UnitUtility) -> float:
+    """What a signal orders a passage by."""
+    return unit.utility if unit.order_by is None else unit.order_by

@@ -95,9 +95,9 @@ def test_the_base_is_scored_once_with_every_passage_in_one_request():
 
 
 def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
-    assert shape([GOOD]).signal == "answer_shift"
-    assert shape([GOOD], answer=None).signal == "query_likelihood"
-    assert shape([GOOD], answer=[]).signal == "query_likelihood"
+    assert shape([GOOD]).signal == "joint_shift+bm25"
+    assert shape([GOOD], answer=None).signal == "query_likelihood+bm25"
+    assert shape([GOOD], answer=[]).signal == "query_likelihood+bm25"
 
 
 def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():

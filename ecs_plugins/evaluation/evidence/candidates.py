@@ -1,0 +1,93 @@
+"""Stage 1, the product's own: one pool of units for every method of a question."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
+from ecs_plugins.shaping.pool import Pool, build_pool
+
+_REMEMBERED = 32
+"""Lists of units whose pieces are kept; conversations and articles are asked about often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """A question and what may answer it.
+
+    Attributes:
+        question: With all its units.
+        pieces: All units cut to what a model reads at once, in reading order.
+        tokens: Of every unit.
+        stage1: The pieces that are scored, and the place of every unit.
+        pool: Indices of the units to order, best first.
+    """
+
+    question: EvidenceQuestion
+    pieces: tuple[Unit, ...]
+    tokens: tuple[int, ...]
+    stage1: Pool
+    pool: tuple[int, ...]
+
+
+class CandidateFinder:
+    """Cuts units into pieces and keeps the ``pool_size`` units that a ranker puts first.
+
+    Args:
+        ranker: Stage 1.
+        model: Counts tokens.
+        pool_size: Units that are passed on.
+
+    Raises:
+        InvalidInputError: ``pool_size`` is not positive.
+    """
+
+    def __init__(self, ranker: Ranker, model: LanguageModel, pool_size: int) -> None:
+        if pool_size < 1:
+            raise InvalidInputError(f"the pool needs at least one unit, got {pool_size}")
+        self._ranker = ranker
+        self._model = model
+        self._pool_size = pool_size
+        self._cut: OrderedDict[int, _Cut] = OrderedDict()
+
+    def find(self, question: EvidenceQuestion) -> Candidates:
+        """The pool of one question; blank units are never in it."""
+        cut = self._cut_of(question.units)
+        stage1 = build_pool(question.question, cut.pieces, self._ranker, self._pool_size)
+        pool = sorted(stage1.units, key=lambda index: stage1.ranks[index])
+        return Candidates(question, cut.pieces, cut.tokens, stage1, tuple(pool))
+
+    def _cut_of(self, units: tuple[str, ...]) -> _Cut:
+        key = id(units)
+        if key in self._cut:
+            self._cut.move_to_end(key)
+            return self._cut[key]
+        tokens = self._model.count_tokens(units)
+        longest = max(1, min(UNIT_TOKENS, self._model.max_tokens // 4))
+        pieces = split_passages(units, self._model.count_tokens, longest, lengths=tokens)
+        found = _Cut(units, tuple(p for p in pieces if p.text.strip()), tuple(tokens))
+        self._cut[key] = found
+        while len(self._cut) > _REMEMBERED:
+            self._cut.popitem(last=False)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Pieces of a list of units, which is held so that its identity is not given away."""
+
+    units: Sequence[str]
+    pieces: tuple[Unit, ...]
+    tokens: tuple[int, ...]
+
+
+def order_by_piece(ranker: Ranker, candidates: Candidates) -> Pool:
+    """All units, each standing where the ranker puts its best piece."""
+    pieces = candidates.pieces
+    return build_pool(candidates.question.question, pieces, ranker, len(candidates.question.units))

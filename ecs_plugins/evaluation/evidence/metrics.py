@@ -1,0 +1,83 @@
+"""How good an order of units is: pure functions.
+
+The paper's metric is F1 at k = the number of pieces of evidence, where precision, recall and F1
+are one number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from ecs_plugins.errors import InvalidInputError
+
+
+def recall_at(order: Sequence[int], evidence: Collection[int], k: int) -> float:
+    """Share of the evidence among the first ``k``.
+
+    Raises:
+        InvalidInputError: There is no evidence.
+    """
+    return len(_known(evidence) & set(order[:k])) / len(set(evidence))
+
+
+def evidence_f1(order: Sequence[int], evidence: Collection[int]) -> float:
+    """F1 of the first ``k = |evidence|``: precision and recall are equal there."""
+    return recall_at(order, evidence, len(_known(evidence)))
+
+
+def all_found(order: Sequence[int], evidence: Collection[int], k: int) -> float:
+    """1.0 if no piece of evidence is missing among the first ``k``: the last hop counts too."""
+    return float(recall_at(order, evidence, k) == 1.0)
+
+
+def ndcg(order: Sequence[int], evidence: Collection[int], k: int) -> float:
+    """Normalised discounted cumulative gain at ``k``, each piece of evidence with gain 1."""
+    known = _known(evidence)
+    gain = sum(1 / math.log2(i + 2) for i, index in enumerate(order[:k]) if index in known)
+    return gain / sum(1 / math.log2(i + 2) for i in range(min(k, len(known))))
+
+
+def auc(order: Sequence[int], evidence: Collection[int]) -> float | None:
+    """Share of (evidence, other) pairs in the right order; None without both kinds in it."""
+    known = _known(evidence)
+    others_left = sum(index not in known for index in order)
+    found = len(order) - others_left
+    if not found or not others_left:
+        return None
+    pairs, right = found * others_left, 0
+    for index in order:
+        if index in known:
+            right += others_left
+        else:
+            others_left -= 1
+    return right / pairs
+
+
+def other_hops(
+    order: Sequence[int], evidence: Sequence[int], hops: Sequence[str], k: int
+) -> float | None:
+    """Second-hop recall: what else is found once the first hop is.
+
+    Evidence comes in hops (paragraphs, where sentences are ranked). The hop whose evidence
+    stands first counts as given; this is the share of the other hops with a piece among the
+    first ``k``. None if there is only one hop.
+
+    Args:
+        order: Units, best first.
+        evidence: Indices of the evidence.
+        hops: The hop of each piece of evidence.
+        k: How many units are kept.
+    """
+    of_unit = dict(zip(evidence, hops, strict=True))
+    if len(set(hops)) < 2:
+        return None
+    seen = list(dict.fromkeys(of_unit[index] for index in order[:k] if index in of_unit))
+    return max(0, len(seen) - 1) / (len(set(hops)) - 1)
+
+
+def _known(evidence: Collection[int]) -> set[int]:
+    known = set(evidence)
+    if not known:
+        raise InvalidInputError("a question without evidence cannot be measured; leave it out")
+    return known

@@ -1,0 +1,27 @@
+from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.evaluation.evidence.candidates import CandidateFinder
+from ecs_plugins.evaluation.evidence.catalogue import Tools
+from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
+from ecs_plugins.lm.fake import FakeLanguageModel
+
+UNITS = (
+    "Ana bought a red boat in May.",
+    "The weather is fine today.",
+    "Ben sold his boat to Carl.",
+    "A boat needs paint.",
+    "Carl lives in Oslo with a cat.",
+    "Nothing of interest happened.",
+)
+
+
+def question(name="q", asked="Who bought a red boat?", answer="Ana", evidence=(0,), **changes):
+    return EvidenceQuestion(name, asked, (answer,), changes.pop("units", UNITS), evidence, name,
+                            **changes)  # fmt: skip
+
+
+def tools():
+    return Tools.of(FakeEmbedder())
+
+
+def finder(model=None, pool_size=5):
+    return CandidateFinder(tools().hybrid, model or FakeLanguageModel(), pool_size)
