@@ -45,7 +45,7 @@ def concurrency(
         (found,) = measure_concurrency(
             model,
             callers=(number,),
-            calls_per_caller=1 if quick else 4,
+            calls_per_caller=1 if quick else 2,
             repeats=repeats,
             seed=seed,
         )
