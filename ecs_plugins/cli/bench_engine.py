@@ -13,7 +13,7 @@ import typer
 from ecs_plugins.errors import InvalidInputError
 
 HELP = "The scoring engine beside the naive loop, lm-evaluation-harness and minicons."
-PARTS = ("compare", "context", "number", "questions", "memory")
+PARTS = ("compare", "context", "number", "questions", "memory", "callers", "latency")
 
 
 def engine(
@@ -24,14 +24,17 @@ def engine(
     setting: Annotated[
         list[int] | None, typer.Option(help="Number of a headline setting (1 to 4) to compare.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Model of the growth parts.")] = "llama38",
+    model: Annotated[str, typer.Option(help="Model of all parts but compare.")] = "llama38",
     scorer: Annotated[
         list[str] | None, typer.Option(help="A scorer to compare; all installed by default.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=2, help="Interleaved repeats.")] = 5,
     quick: Annotated[bool, typer.Option(help="Small settings, to see that it works.")] = False,
 ) -> None:
-    """Measure in process CPU time on one thread; results are added to those in the folder."""
+    """Measure in process CPU time on one thread; callers and latency in wall time on all.
+
+    Results are added to those in the folder.
+    """
     from ecs_plugins.evaluation.engine_bench import report, suite
     from ecs_plugins.evaluation.engine_bench.workload import HEADLINE
 

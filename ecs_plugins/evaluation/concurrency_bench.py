@@ -23,13 +23,14 @@ from ecs_plugins.lm.local import LocalLM
 TOLERANCE = 1e-4
 """Largest accepted difference between the two sides, in nats per scored segment."""
 
-_WORDS = """
+WORDS = """
 amber anchor basket bridge candle carpet cellar copper corner curtain engine feather
 forest garden hammer harbor island jacket kettle ladder lantern letter market meadow
 mirror needle orchard paper pepper pillow planet pocket river saddle silver spring
 station stone summer table ticket timber valley velvet violin wagon water window winter
 wool
 """.split()  # noqa: SIM905
+"""What random texts are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +108,29 @@ def measure_concurrency(
 
 def small_requests(draw: random.Random, number: int, passages: int) -> list[ScoreRequest]:
     """Calls of an application under load: short prefixes and passages, all of them distinct."""
-
-    def words(count: int) -> str:
-        return " ".join(draw.choice(_WORDS) for _ in range(count))
-
     return [
-        ScoreRequest(
-            prefix=(Segment(f"Note {n}: {words(8)}."),),
-            candidates=((), *((Segment(f" {words(14)}."),) for _ in range(passages))),
-            continuations=(
-                (
-                    Segment(f" Question: {words(6)}? Answer:"),
-                    Segment(f" {words(3)}", scored=True),
-                ),
-            ),
-        )
+        request_of(draw, f"Note {n}: {words(draw, 8)}.", passages=passages, length=14)
         for n in range(number)
     ]
+
+
+def request_of(draw: random.Random, context: str, *, passages: int, length: int) -> ScoreRequest:
+    """A request of random words: the empty candidate and passages of ``length`` words."""
+    return ScoreRequest(
+        prefix=(Segment(context),),
+        candidates=((), *((Segment(f" {words(draw, length)}."),) for _ in range(passages))),
+        continuations=(
+            (
+                Segment(f" Question: {words(draw, 6)}? Answer:"),
+                Segment(f" {words(draw, 3)}", scored=True),
+            ),
+        ),
+    )
+
+
+def words(draw: random.Random, count: int) -> str:
+    """Random words."""
+    return " ".join(draw.choice(WORDS) for _ in range(count))
 
 
 def _measure(

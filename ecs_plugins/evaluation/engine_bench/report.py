@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ecs_plugins.evaluation.engine_bench import scorers
 from ecs_plugins.evaluation.engine_bench.measure import Ratio
+from ecs_plugins.evaluation.engine_bench.serving import LATENCIES
 
 Results = dict[str, Any]
 _MS = 1000.0
@@ -21,6 +23,8 @@ def markdown(results: Results) -> str:
         _growth(results.get("number", {}), "Growth with the number of candidates"),
         _questions(results.get("questions", {})),
         _memory(results.get("memory", {})),
+        _callers(results.get("callers", {})),
+        _latency(results.get("latency", {})),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -92,6 +96,43 @@ def _memory(part: Results) -> str:
     names = list(dict.fromkeys(name for row in part.values() for name in row))
     rows = [[label, *(_mib(row.get(name, "-")) for name in names)] for label, row in part.items()]
     return _table("Peak memory over the model (MiB)", ["setting", *names], rows) if rows else ""
+
+
+def _callers(part: Results) -> str:
+    rows = [
+        [
+            model,
+            str(row["callers"]),
+            _range(row["speedup"]),
+            _range(row["cpu_speedup"]),
+            f"{row['p50_s'] * _MS:.0f}",
+            f"{row['p99_s'] * _MS:.0f}",
+            f"{row['serial_p50_s'] * _MS:.0f}",
+        ]
+        for model, found in part.items()
+        for row in found
+    ]
+    head = ["model", "callers", "over series, wall [95 %]", "over series, CPU [95 %]"]
+    head += ["p50, ms", "p99, ms", "p50 alone, ms"]
+    return _table("Callers at once", head, rows) if rows else ""
+
+
+def _range(ends: Sequence[float]) -> str:
+    return str(Ratio(*ends))
+
+
+def _latency(part: Results) -> str:
+    rows = [
+        [
+            f"{model}, C={row['context_tokens']:.0f}, {row['passages']} passages of "
+            f"{row['passage_tokens']:.0f} tokens",
+            *(f"{statistics.median(values):.2f}" for values in row["milliseconds"].values()),
+        ]
+        for model, found in part.items()
+        for row in found
+    ]
+    head = ["setting", *LATENCIES]
+    return _table("Latency per candidate (wall ms, median)", head, rows) if rows else ""
 
 
 def _median(values: list[float]) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.evaluation.engine_bench.workload import tokenizer_of
 from ecs_plugins.lm.scoring import packed, padded, reference
 from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
@@ -116,7 +117,7 @@ def _lm_eval(model: PreTrainedModel, batch_size: int) -> Scorer:
     with _quiet():
         peer = import_module("lm_eval.models.huggingface").HFLM(
             pretrained=model,
-            tokenizer=_tokenizer(model),
+            tokenizer=tokenizer_of(int(model.config.vocab_size)),
             batch_size=batch_size,
             max_length=int(model.config.max_position_embeddings),
         )
@@ -140,7 +141,7 @@ def _tail(path: Any) -> list[int]:
 def _minicons(model: PreTrainedModel, batch_size: int) -> Scorer:
     with _quiet():
         peer = import_module("minicons.scorer").IncrementalLMScorer(
-            model, "cpu", tokenizer=_tokenizer(model)
+            model, "cpu", tokenizer=tokenizer_of(int(model.config.vocab_size))
         )
 
     from transformers import BatchEncoding
@@ -170,23 +171,6 @@ def _minicons(model: PreTrainedModel, batch_size: int) -> Scorer:
         return out
 
     return score
-
-
-def _tokenizer(model: PreTrainedModel) -> Any:
-    """A tokenizer of the right size, for peers that insist on one; it never sees a text."""
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    made: Any = PreTrainedTokenizerFast
-    size = int(model.config.vocab_size)
-    words = {f"w{n}": n for n in range(size)}
-    return made(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w3")),
-        pad_token="w0",
-        bos_token="w1",
-        eos_token="w2",
-        unk_token="w3",
-    )
 
 
 @contextlib.contextmanager

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ecs_plugins.evaluation.engine_bench import measure, memory, scorers
+from ecs_plugins.evaluation.engine_bench import measure, memory, scorers, serving
 from ecs_plugins.evaluation.engine_bench.workload import (
     CONTEXTS,
     NUMBERS,
@@ -17,6 +17,11 @@ from ecs_plugins.evaluation.engine_bench.workload import (
     model_of,
 )
 
+if TYPE_CHECKING:
+    from ecs_plugins.lm.local import LocalLM
+
+_LATENCY_CONTEXTS = (100, 1000)
+"""Words of context."""
 SCORERS = (scorers.NAIVE, scorers.ROWS, scorers.PADDED, *scorers.PEERS)
 _MEMORY = {scorers.OURS: 12, scorers.NAIVE: 1, scorers.PADDED: 8, scorers.LM_EVAL_8: 8}
 """Scorers whose memory is measured, and on how many candidates."""
@@ -32,10 +37,11 @@ def run(
     quick: bool,
     log: measure.Log,
 ) -> dict[str, Any]:
-    """Run one part on one thread.
+    """Run one part: on one thread, but for ``callers`` and ``latency``, which time a service.
 
     Args:
-        part: ``compare``, ``context``, ``number``, ``questions`` or ``memory``.
+        part: ``compare``, ``context``, ``number``, ``questions``, ``memory``, ``callers`` or
+            ``latency``.
         model: The model of the growth parts.
         settings: What ``compare`` runs on.
         names: The scorers that ``compare`` sets beside ours.
@@ -43,6 +49,11 @@ def run(
         quick: Small settings.
         log: Told what is going on.
     """
+    if part == "callers":
+        handle = serving.handle_of(model)
+        return {model: serving.concurrency(handle, quick=quick, repeats=repeats, log=log)}
+    if part == "latency":
+        return {model: _latency(serving.handle_of(model), quick, repeats, log)}
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -80,6 +91,14 @@ def _compare(
     if quick:
         settings = [replace(s, context=min(s.context, 64), candidates=4) for s in settings[:1]]
     return {s.label: measure.compare(s, names, repeats=repeats, log=log) for s in settings}
+
+
+def _latency(handle: LocalLM, quick: bool, repeats: int, log: measure.Log) -> list[dict[str, Any]]:
+    passages = 3 if quick else 12
+    return [
+        serving.latency(handle, context=context, passages=passages, repeats=repeats, log=log)
+        for context in ((20,) if quick else _LATENCY_CONTEXTS)
+    ]
 
 
 def _memory(model: str, quick: bool, log: measure.Log) -> dict[str, Any]:

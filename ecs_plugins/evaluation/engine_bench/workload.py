@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.evaluation.concurrency_bench import WORDS
 from ecs_plugins.lm.scoring.request import Continuation, Ids, TokenRequest
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 VOCABULARY = 49152
 _WEIGHT_SPREAD = 0.05
@@ -162,3 +163,22 @@ def model_of(name: str, seed: int = 0) -> PreTrainedModel:
             drawn = noise if parameter.ndim > 1 else 1 + noise
             parameter.copy_(drawn.bfloat16())
     return model
+
+
+def tokenizer_of(size: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of the right size, a token per word of random texts; for what insists on one."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    made: Any = PreTrainedTokenizerFast
+    known = [*(f"w{n}" for n in range(4)), *WORDS, *(f"w{n}" for n in range(4, size))][:size]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(known)}, unk_token="w3"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer: PreTrainedTokenizerFast = made(
+        tokenizer_object=inner,
+        pad_token="w0",
+        bos_token="w1",
+        eos_token="w2",
+        unk_token="w3",
+    )
+    return tokenizer

@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +26,8 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.fused import fuse
 from ecs_plugins.lm.scoring.last_layer import LastLayer
+from ecs_plugins.lm.scoring.layers import replace_layers
+from ecs_plugins.lm.scoring.plan import AttentionPlan
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
 from ecs_plugins.lm.scoring.runner import Runner
 
@@ -40,56 +40,12 @@ _REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "alibi", "head_mask")
 """Arguments that change attention in a way that the blocks below do not know."""
 
 
-@dataclass(slots=True)
-class AttentionPlan:
-    """Which rows attend to what, in one packed row.
-
-    Attributes:
-        own: Runs of nodes of equal length, as (first row, length, count).
-        shared: Inner nodes, as (first row, one past the last, one past the last descendant).
-        prefixes: Prefix states, as (first row, one past the last row behind it, state).
-        longest: Tokens of the longest path, prefix included.
-        kept: The rows that are looked at, ascending; the last layer leaves out the others.
-        layers: Attention layers of the model.
-        captured: Keys and values of the row itself, per layer, if wanted.
-        calls: Attention layers that ran; a model that goes its own way shows here.
-    """
-
-    own: list[tuple[int, int, int]] = field(default_factory=list)
-    shared: list[tuple[int, int, int]] = field(default_factory=list)
-    prefixes: list[tuple[int, int, PrefixState]] = field(default_factory=list)
-    longest: int = 0
-    kept: Sequence[int] = ()
-    layers: int = 0
-    captured: list[tuple[Tensor, Tensor]] | None = None
-    calls: int = 0
-
-    def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
-        """Plan a forest that stands at row ``offset`` behind a prefix."""
-        for node in forest.nodes:
-            start = node.start + offset
-            first, length, count = self.own[-1] if self.own else (0, -1, 0)
-            if length == node.length and first + length * count == start:
-                self.own[-1] = (first, length, count + 1)
-            else:
-                self.own.append((start, node.length, 1))
-            if node.end > node.stop:
-                self.shared.append((start, node.stop + offset, node.end + offset))
-            self.longest = max(self.longest, len(prefix.ids) + node.depth + node.length)
-        if prefix.ids:
-            self.prefixes.append((offset, offset + len(forest.tokens), prefix))
-
-    def kept_within(self, start: int, end: int) -> slice:
-        """Which of the kept rows lie in a range of rows."""
-        return slice(bisect_left(self.kept, start), bisect_left(self.kept, end))
-
-
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     """A second module tree that shares every weight and differs in its attention alone.
 
-    Some of its layers make fewer passes over memory (see ``fused``). The model itself stays as
-    it is: generation and the reference path keep their attention,
-    in other threads too.
+    Some of its layers make fewer passes over memory (see ``fused`` and ``layers``). The model
+    itself stays as it is: generation and the reference path keep their attention, in other
+    threads too.
     """
     from transformers import AttentionInterface
 
@@ -98,6 +54,7 @@ def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     twin = copy.deepcopy(model, shared)
     twin.set_attn_implementation(NAME)
     fuse(twin)
+    replace_layers(twin, cascade_attention)
     return twin
 
 
@@ -137,7 +94,11 @@ def cascade_attention(
     _, heads, rows, _ = query.shape
     layer = plan.calls
     plan.calls += 1
+    if plan.captured is not None:
+        plan.captured.append((key, value))
     out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
+    if plan.finished and not plan.kept:
+        return out.zero_().transpose(1, 2), None
     weight = torch.empty(1, heads, rows, dtype=torch.float32, device=query.device)
     for first, length, count in plan.own:
         stop = first + length * count
@@ -147,15 +108,13 @@ def cascade_attention(
         weight[0, :, first:stop] = lse.transpose(0, 1).flatten(1, 2)
     blocks = [(stop, end, key[:, :, a:stop], value[:, :, a:stop]) for a, stop, end in plan.shared]
     blocks += [(start, end, *prefix.layers[layer]) for start, end, prefix in plan.prefixes]
-    if plan.calls == plan.layers:
+    if plan.finished:
         kept = list(plan.kept)
         seen = out[:, :, kept]
         _add(blocks, query[:, :, kept], seen, weight[:, :, kept], scale, plan.kept_within)
         out[:, :, kept] = seen
     else:
         _add(blocks, query, out, weight, scale, slice)
-    if plan.captured is not None:
-        plan.captured.append((key, value))
     return out.transpose(1, 2), None
 
 

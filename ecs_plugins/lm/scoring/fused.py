@@ -2,6 +2,7 @@
 
 Root-mean-square norms and gated feed-forward blocks are written in transformers as one tensor
 operation after the other, each with a result of its own. On a CPU that is a tenth of the time.
+Where a whole layer has the common form, ``layers`` replaces that too.
 A module is replaced only after it gave the same numbers on a random input, whatever its class
 is called; every other module stays as it is.
 """
@@ -64,7 +65,9 @@ def _norm(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int] | None:
         return None
 
     def forward(states: Tensor) -> Tensor:
-        return functional.rms_norm(states, weight.shape, weight, epsilon)
+        squares = torch.linalg.vector_norm(states, dim=-1, keepdim=True).square_()
+        scale = squares.div_(weight.shape[0]).add_(epsilon).rsqrt_()
+        return torch.mul(states, scale).mul_(weight)
 
     return forward, weight.shape[0]
 

@@ -219,7 +219,7 @@ def prefill(
         row = [(plant([chunk]), states[n]) for n, chunk in chunks]
         tokens = sum(len(chunk) for _, chunk in chunks)
         try:
-            _, layers = forward(row, [tokens - 1], capture=True)
+            _, layers = forward(row, [], capture=True)
             longer = _appended(states, chunks, layers)
         except Exception as error:
             if not is_out_of_memory(error) or tokens == 1:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.evaluation.engine_bench import measure, report, scorers, workload
+from ecs_plugins.evaluation.engine_bench import measure, report, scorers, serving, workload
 from ecs_plugins.evaluation.engine_bench.workload import Setting, only, request_of, stratified
 
 TINY = {
@@ -106,6 +106,30 @@ def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> N
     tables = (tmp_path / "engine-bench.md").read_text()
     assert "Beside the usual ways" in tables
     assert "Several questions" in tables
+
+
+def test_callers_and_latency_are_measured_on_the_handle(tiny, tmp_path) -> None:
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    done = CliRunner().invoke(app, [*common, "--part", "callers", "--part", "latency"])
+    assert done.exit_code == 0, done.output
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    assert [row["callers"] for row in result["callers"]["llama38"]] == [1, 2]
+    assert all(row["error"] < 1e-4 for row in result["callers"]["llama38"])
+    (row,) = result["latency"]["llama38"]
+    spent = {name: sum(values) for name, values in row["milliseconds"].items()}
+    assert set(spent) == set(serving.LATENCIES)
+    assert spent["cold"] == pytest.approx(spent["cached"] + spent["encoding the context"])
+    assert spent["cached"] == pytest.approx(spent["tokenising"] + spent["scoring"])
+    tables = (tmp_path / "engine-bench.md").read_text()
+    assert "Callers at once" in tables
+    assert "Latency per candidate" in tables
+
+
+def test_random_texts_differ_for_the_tokenizer_of_a_random_model(tiny) -> None:
+    handle = serving.handle_of("tiny")
+    assert handle.count_tokens(["amber anchor", "amber"]) == [2, 1]
+    ids = workload.tokenizer_of(512)(["amber anchor", "anchor amber"])["input_ids"]
+    assert ids[0] != ids[1]
 
 
 def test_unknown_parts_settings_and_models_are_refused(tmp_path) -> None:
