@@ -30,7 +30,7 @@ class ShapingConfig:
 
     Attributes:
         signal: What is measured: ``"auto"`` (joint shift when an answer is given, else query
-            likelihood, either ordered together with BM25), another name of
+            likelihood ordered together with BM25), another name of
             ``ecs_plugins.shaping.SIGNALS``, or an own `Signal`.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
             ``"tfidf_query"``, ``"bm25"``, ``"dense"``, ``"hybrid"``, an own `Ranker`, or None

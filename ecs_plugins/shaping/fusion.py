@@ -16,7 +16,7 @@ from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreRe
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
-from ecs_plugins.shaping.signals import JointShift, QueryLikelihood
+from ecs_plugins.shaping.signals import QueryLikelihood
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -47,7 +47,7 @@ class RankFused:
 
     signal: Signal = field(default_factory=QueryLikelihood)
     ranker: Ranker = field(default_factory=BM25Ranker)
-    weight: float = 1.0
+    weight: float = 0.5
 
     @property
     def name(self) -> str:
@@ -100,10 +100,5 @@ class RankFused:
 
 
 def query_likelihood_bm25() -> RankFused:
-    """`QueryLikelihood` and BM25 in equal parts: the default without an answer."""
+    """`QueryLikelihood`, heeding BM25 half as much: the default without an answer."""
     return RankFused(QueryLikelihood())
-
-
-def joint_shift_bm25() -> RankFused:
-    """`JointShift` and BM25 in equal parts: the default with an answer."""
-    return RankFused(JointShift())

@@ -11,7 +11,6 @@ from ecs_plugins.shaping import (
     QueryLikelihood,
     ScoringTask,
     ShapingConfig,
-    Verdict,
 )
 from ecs_plugins.shaping.fusion import RankFused, z_scores
 from ecs_plugins.shaping.judge import Judge
@@ -108,15 +107,3 @@ def test_the_default_orders_passages_of_equal_likelihood_by_their_words():
     )
     assert shaped.signal == "query_likelihood+bm25"
     assert [verdict.index for verdict in shaped.kept] == [1]
-
-
-def test_the_default_with_an_answer_judges_by_the_answer_and_orders_by_all_three():
-    def rome(context, scored):
-        return -0.1 if "Rome" in context else -5.0
-
-    shaped = ContextShaper(FakeLanguageModel(rome)).shape(
-        "Where is it?", ["It rained.", "It is in Rome."], answer="Rome"
-    )
-    assert shaped.signal == "joint_shift+bm25"
-    assert shaped.verdicts[1].verdict is Verdict.HELPS
-    assert {"signal_z", "ranker_z", "answer_shift_per_token"} <= set(shaped.verdicts[1].parts)
