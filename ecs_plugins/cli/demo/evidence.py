@@ -79,7 +79,6 @@ def compare(demo: Demo, questions: Sequence[Question]) -> list[Outcome]:
     rankers = {title: make_ranker(name, demo.embedder) for title, name in names.items()}
     pool_ranker = "bm25" if demo.embedder is None else "hybrid"
     config = ShapingConfig(
-        signal="query_likelihood",
         ranker=pool_ranker,
         pool_size=POOL,
         top_k=K,

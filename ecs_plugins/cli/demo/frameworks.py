@@ -61,7 +61,6 @@ def _config() -> ShapingConfig:
     from ecs_plugins.shaping.config import ShapingConfig
 
     return ShapingConfig(
-        signal="query_likelihood",
         ranker=None,
         top_k=KEPT,
         redundancy_similarity=None,
