@@ -8,8 +8,15 @@ if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
 
-def load_model(name_or_path: str | None) -> LanguageModel:
+def load_model(
+    name_or_path: str | None, *, device: str = "auto", dtype: str = "auto"
+) -> LanguageModel:
     """The model that a ``--model`` option names; the bundled one without it.
+
+    Args:
+        name_or_path: A directory or hub name.
+        device: As `LocalLM.from_pretrained` takes it.
+        dtype: Likewise.
 
     Raises:
         ModelNotFoundError: It is not on this machine.
@@ -19,4 +26,6 @@ def load_model(name_or_path: str | None) -> LanguageModel:
     from ecs_plugins.lm.local import LocalLM
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # commands show their own
-    return LocalLM.bundled() if name_or_path is None else LocalLM.from_pretrained(name_or_path)
+    if name_or_path is None:
+        return LocalLM.bundled(device=device, dtype=dtype)
+    return LocalLM.from_pretrained(name_or_path, device=device, dtype=dtype)
