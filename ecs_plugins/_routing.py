@@ -198,28 +198,6 @@ def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
         )
 
 
-def summary(decision: RoutingDecision) -> dict[str, object]:
-    """A decision as plain values for traces and metadata.
-
-    Without intervals, ties and reasons, which take resampling: ask the decision for those.
-    """
-    return {
-        "label": decision.label,
-        "strategy": decision.strategy,
-        "config": dict(decision.config),
-        "objective": str(decision.objective),
-        "value": decision.value,
-        "reuse": decision.reuse,
-        "f1": decision.f1,
-        "effective": decision.effective,
-        "stage1": decision.stage1,
-        "stage2": decision.stage2,
-        "unit": decision.unit,
-        "sunk": decision.sunk,
-        "note": decision.note,
-    }
-
-
 def reason(decision: RoutingDecision) -> str:
     """A decision in one sentence with its numbers."""
     unit = decision.unit

@@ -13,8 +13,8 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
+    from ecs_plugins.frontier.points import ConfigValue
     from ecs_plugins.frontier.strategies.grid import Grid
-    from ecs_plugins.lm.base import LanguageModel
 
 CALIBRATE_HELP = "Measure every context strategy once on your own questions."
 ROUTE_HELP = "Choose a strategy from a measured frontier, with the numbers behind the choice."
@@ -47,6 +47,11 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(help="auto, float32, bfloat16 or float16: auto is float32 on a CPU."),
+    ] = "auto",
     format: Annotated[
         str, typer.Option("--format", help="auto, jsonl, hotpotqa, musique, squad or locomo.")
     ] = "auto",
@@ -65,6 +70,17 @@ def calibrate(
         Path | None,
         typer.Option(help="Keeps compressions. Without it, beside --out.", show_default=False),
     ] = None,
+    max_context_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Cut longer contexts to their first documents, and ask only what these answer.",
+            show_default=False,
+        ),
+    ] = None,
+    contexts: Annotated[
+        int | None,
+        typer.Option(help="Only the questions about the first contexts.", show_default=False),
+    ] = None,
     sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
     documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
         "1,2,4"
@@ -81,10 +97,12 @@ def calibrate(
     ] = False,
 ) -> None:
     """Measure every strategy on the questions; resumable, greedy, seed 42."""
+    from ecs_plugins.cli._setup import load_model
     from ecs_plugins.frontier.answering import LocalAnswerModel
     from ecs_plugins.frontier.artefact import save
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
+    from ecs_plugins.frontier.data import about_first, fit_contexts
     from ecs_plugins.frontier.readers import DataFormat, read_questions
     from ecs_plugins.frontier.strategies.grid import default_strategies
 
@@ -99,8 +117,14 @@ def calibrate(
         progress=True,
     )
     questions = read_questions(data, cast("DataFormat", format), limit=limit)
-    answering = _load(model)
-    scoring = answering if scorer is None else _load(scorer)
+    answering = load_model(model, device=device, dtype=dtype)
+    scoring = answering if scorer is None else load_model(scorer, device=device, dtype=dtype)
+    settings: dict[str, ConfigValue] = {"dtype": dtype}
+    if contexts is not None:
+        questions = about_first(questions, contexts)
+    if max_context_tokens is not None:
+        questions = fit_contexts(questions, max_context_tokens, answering.count_tokens)
+        settings["max_context_tokens"] = max_context_tokens
     models = {}
     embedder = passage_scorer = None
     if grid.documents or grid.shaped or grid.shaped_notes:
@@ -129,6 +153,7 @@ def calibrate(
         journal=journal or out.with_name(f"{out.stem}.journal.jsonl"),
         data=data.name,
         models=models,
+        settings=settings,
     )
     save(frontier, out)
     _print_points(frontier)
@@ -215,12 +240,6 @@ def _priced(measured: EfficiencyFrontier, prices: Path | None) -> EfficiencyFron
     from ecs_plugins.frontier.prices import read_prices
 
     return measured if prices is None else measured.priced(read_prices(prices))
-
-
-def _load(name: str | None) -> LanguageModel:
-    from ecs_plugins.lm.local import LocalLM
-
-    return LocalLM.bundled() if name is None else LocalLM.from_pretrained(name)
 
 
 def _grid(*lists: str) -> Grid:

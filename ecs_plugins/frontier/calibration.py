@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -35,7 +35,7 @@ from ecs_plugins.frontier.hull import dominated_for_every_reuse
 from ecs_plugins.frontier.journal import Journal, Row
 from ecs_plugins.frontier.measurements import Account, Arm, Array, Measurements
 from ecs_plugins.frontier.metrics import exact_match, token_f1
-from ecs_plugins.frontier.points import PointKey, config_json
+from ecs_plugins.frontier.points import ConfigValue, PointKey, config_json
 from ecs_plugins.frontier.provenance import Dropped, Provenance
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -84,7 +84,8 @@ def calibrate(
     journal: str | os.PathLike[str] | None = None,
     prices: PriceVector | None = None,
     data: str = "",
-    models: dict[str, str] | None = None,
+    models: Mapping[str, str] | None = None,
+    settings: Mapping[str, ConfigValue] | None = None,
 ) -> EfficiencyFrontier:
     """Measure all strategies on all questions.
 
@@ -97,6 +98,8 @@ def calibrate(
         prices: What costs are counted in; tokens by default.
         data: Name of the data set, for the record.
         models: Further models by role (``scorer``, ``embedder``), for the record.
+        settings: What else shapes the result, such as the dtype, for the record. A journal
+            measured with other models or settings is refused.
 
     Raises:
         InvalidInputError: No question, repeated ids, fewer than two routable strategies, or a
@@ -105,7 +108,7 @@ def calibrate(
         StorageError: The journal cannot be written; what it holds is kept.
         ModelError: The answering model failed; run again to go on.
     """
-    settings = config or CalibrationConfig()
+    chosen = config or CalibrationConfig()
     arms = _Arms(strategies)
     questions = list(questions)
     repeated = [name for name, n in Counter(q.id for q in questions).items() if n > 1]
@@ -113,15 +116,20 @@ def calibrate(
         problem = f"the question id {repeated[0]!r} repeats" if repeated else "there is no question"
         raise InvalidInputError(f"cannot calibrate: {problem}")
     model = as_answer_model(answer_model)
+    recorded: dict[str, ConfigValue] = {
+        "max_new_tokens": chosen.max_new_tokens,
+        "batch_size": chosen.batch_size,
+        "prompt": hashlib.sha256(chosen.prompt.encode()).hexdigest()[:16],
+        **(settings or {}),
+    }
     identity = {
         "answering model": model.name,
         "data hash": data_hash(questions),
-        "prompt": hashlib.sha256(settings.prompt.encode()).hexdigest()[:16],
-        "max_new_tokens": settings.max_new_tokens,
-        "batch_size": settings.batch_size,
+        **{f"{role} model": name for role, name in (models or {}).items()},
+        **recorded,
     }
     with Journal(journal, identity) as kept:
-        run = _Run(questions, arms, model, settings, kept)
+        run = _Run(questions, arms, model, chosen, kept)
         run.measure()
         measured = run.measurements()
     provenance = Provenance(
@@ -132,7 +140,7 @@ def calibrate(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         package_version=_version(),
         seed=SEED,
-        settings={k: identity[k] for k in ("max_new_tokens", "batch_size", "prompt")},  # type: ignore[misc]
+        settings=recorded,
     )
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from ecs_plugins.errors import InvalidInputError
 
@@ -94,6 +95,75 @@ class CalibrationQuestion:
                 f"question {self.id!r}: supporting {self.supporting} must be indices of its "
                 f"{len(self.context.documents)} documents"
             )
+
+
+def about_first(
+    questions: Sequence[CalibrationQuestion], contexts: int
+) -> list[CalibrationQuestion]:
+    """Only the questions about the first ``contexts`` contexts.
+
+    Raises:
+        InvalidInputError: ``contexts`` < 1.
+    """
+    if contexts < 1:
+        raise InvalidInputError(f"contexts must be at least 1, got {contexts}")
+    chosen = list(dict.fromkeys(question.context.id for question in questions))[:contexts]
+    return [question for question in questions if question.context.id in chosen]
+
+
+def fit_contexts(
+    questions: Sequence[CalibrationQuestion],
+    max_tokens: int,
+    count_tokens: Callable[[Sequence[str]], Sequence[int]],
+) -> list[CalibrationQuestion]:
+    """Cut contexts that are too long to their first documents.
+
+    A question about a cut context stays if all its supporting documents do; where it does not
+    say which they are, it goes, because nobody knows whether it can still be answered.
+
+    Args:
+        questions: As read.
+        max_tokens: Longest context.
+        count_tokens: Tokens of each text.
+
+    Raises:
+        InvalidInputError: No question is left.
+    """
+    known: dict[str, Context | None] = {}
+    out = []
+    for question in questions:
+        whole = question.context
+        if whole.id not in known:
+            known[whole.id] = _cut(whole, max_tokens, count_tokens)
+        context = known[whole.id]
+        if context is whole:
+            out.append(question)
+        elif context is not None and _answered_by(question, context):
+            out.append(replace(question, context=context))
+    if not out:
+        raise InvalidInputError(
+            f"no question can be answered from the first {max_tokens} tokens of its context; "
+            "raise the limit"
+        )
+    return out
+
+
+def _answered_by(question: CalibrationQuestion, head: Context) -> bool:
+    supporting = question.supporting
+    return bool(supporting) and max(supporting) < len(head.documents)
+
+
+def _cut(
+    context: Context, max_tokens: int, count_tokens: Callable[[Sequence[str]], Sequence[int]]
+) -> Context | None:
+    """The longest head of whole documents that fits; None where not even the first does."""
+    if count_tokens([context.text])[0] <= max_tokens:
+        return context
+    documents = context.documents
+    sizes = count_tokens([document.titled + "\n\n" for document in documents])
+    kept = sum(1 for total in accumulate(sizes) if total <= max_tokens)
+    head = documents[:kept]
+    return Context(head) if any(document.text.strip() for document in head) else None
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

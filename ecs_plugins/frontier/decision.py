@@ -144,25 +144,35 @@ class RoutingDecision:
 
         return explain(self)
 
-    def to_dict(self) -> dict[str, object]:
-        """For traces, metadata and ``--json``."""
-        interval = self.f1_interval
+    def summary(self) -> dict[str, object]:
+        """Plain values for traces and metadata, cheap enough for every query.
+
+        Without intervals, ties and reasons, which take resampling; `to_dict` has them.
+        """
         return {
+            "label": self.label,
             "strategy": self.strategy,
             "config": dict(self.config),
             "objective": str(self.objective),
             "value": self.value,
             "reuse": self.reuse,
             "f1": self.f1,
-            "f1_interval": [interval.low, interval.high],
             "effective": self.effective,
             "stage1": self.stage1,
             "stage2": self.stage2,
             "unit": self.unit,
             "sunk": self.sunk,
+            "note": self.note,
+        }
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything, for ``--json`` and reports."""
+        interval = self.f1_interval
+        return {
+            **self.summary(),
+            "f1_interval": [interval.low, interval.high],
             "tokens": self.tokens,
             "exchange_rate": self.exchange_rate,
-            "note": self.note,
             "ties": [point.label for point in self.ties()],
             "why_not": self.why_not(),
         }

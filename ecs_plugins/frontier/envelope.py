@@ -8,8 +8,6 @@ target F1 or budget use the whole non-dominated set instead. All transitions are
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -17,6 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.chooser import Chooser
 from ecs_plugins.frontier.cost import (
     PriceVector,
     check_reuse,
@@ -27,7 +26,7 @@ from ecs_plugins.frontier.cost import (
     weight_crossover,
 )
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, UnreachableTargetError
-from ecs_plugins.frontier.hull import dominated_for_every_reuse, non_dominated
+from ecs_plugins.frontier.hull import non_dominated
 from ecs_plugins.frontier.paths import (
     EnvelopeStep,
     ReuseStep,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.bootstrap import Bootstrap, Interval
     from ecs_plugins.frontier.measurements import Measurements
 
-_Row = tuple[float, float, float, StrategyPoint]
 _Z95 = 1.959963984540054
 
 
@@ -88,11 +86,7 @@ class EfficiencyFrontier:
                 f"routed, got {sorted(strategies) or 'none'}; measure another one as well"
             )
         self._rows = {point.key: row for row, point in enumerate(self.points)}
-        triples = [_triple(point) for point in self.routable]
-        # Whatever is asked, with nothing prepared, the answer is among these. By rising F1.
-        useful = [p for p in self.routable if not _beaten(p, triples)]
-        self._useful = _rows_of(useful)
-        self._all = _rows_of(self.routable)
+        self._chooser = Chooser(self.routable)
 
     @classmethod
     def from_measurements(
@@ -126,6 +120,34 @@ class EfficiencyFrontier:
             points,
             measurements=self.measurements,
             prices=prices,
+            provenance=self.provenance,
+            dropped=self.dropped,
+        )
+
+    def only(self, names: Iterable[str]) -> EfficiencyFrontier:
+        """The same measurements with fewer points: what there are chains for.
+
+        Args:
+            names: Labels (``"bm25(depth=4)"``) or strategies (``"bm25"``, all configurations).
+
+        Raises:
+            InvalidInputError: A name was not measured, or fewer than two routable strategies
+                are left.
+        """
+        wanted = set(names)
+        unknown = wanted - {name for p in self.points for name in (p.label, p.strategy)}
+        if unknown:
+            raise InvalidInputError(
+                f"{', '.join(sorted(unknown))} was not measured; measured are "
+                f"{', '.join(point.label for point in self.points)}"
+            )
+        rows = [
+            row for row, p in enumerate(self.points) if p.label in wanted or p.strategy in wanted
+        ]
+        return EfficiencyFrontier(
+            [self.points[row] for row in rows],
+            measurements=None if self.measurements is None else self.measurements.select(rows),
+            prices=self.prices,
             provenance=self.provenance,
             dropped=self.dropped,
         )
@@ -231,16 +253,7 @@ class EfficiencyFrontier:
         self, point: StrategyPoint, reuse: float, prepared: frozenset[PointKey] = frozenset()
     ) -> StrategyPoint | None:
         """The cheapest routable point that dominates ``point`` at N, if one does."""
-        cost = point.effective(reuse, sunk=point.key in prepared)
-        found = None
-        lowest = math.inf
-        for other in self.routable:
-            if other.key == point.key or other.f1 < point.f1:
-                continue
-            own = other.effective(reuse, sunk=other.key in prepared)
-            if own <= cost and (own < cost or other.f1 > point.f1) and own < lowest:
-                found, lowest = other, own
-        return found
+        return self._chooser.dominator(point, reuse, prepared)
 
     def weight_crossover(self, a: StrategyPoint, b: StrategyPoint, reuse: float) -> float | None:
         """The w at which a and b score alike at N = ``reuse``; see `cost.weight_crossover`."""
@@ -294,16 +307,10 @@ class EfficiencyFrontier:
         if not 0 <= target_f1 <= 1:
             raise InvalidInputError(f"the target F1 must lie in [0, 1], got {target_f1!r}")
         ready = frozenset(prepared)
-        rows = self._rows_at(ready)
-        lowest, chosen = math.inf, None
-        for f1, one, two, point in rows[bisect_left(rows, target_f1, key=_f1_of) :]:
-            cost = two + one / reuse
-            # Rows rise in F1, so of equal costs the later is at least as good.
-            if cost < lowest or (cost == lowest and chosen is not None and f1 > chosen.f1):
-                lowest, chosen = cost, point
+        chosen, cost = self._chooser.cheapest(target_f1, reuse, ready)
         if chosen is None:
             raise self._out_of_reach(target_f1)
-        return self._decided(chosen, Objective.TARGET_F1, target_f1, reuse, lowest, ready)
+        return self._decided(chosen, Objective.TARGET_F1, target_f1, reuse, cost, ready)
 
     def within(
         self, budget: float, reuse: float, *, prepared: Iterable[PointKey] = ()
@@ -313,19 +320,14 @@ class EfficiencyFrontier:
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")
         ready = frozenset(prepared)
-        best, price, lowest, chosen = -1.0, 0.0, math.inf, None
-        for f1, one, two, point in self._rows_at(ready):
-            cost = two + one / reuse
-            lowest = min(lowest, cost)
-            if cost <= budget and (f1 > best or (f1 == best and cost < price)):
-                best, price, chosen = f1, cost, point
+        chosen, cost = self._chooser.within(budget, reuse, ready)
         if chosen is None:
             raise UnreachableTargetError(
                 f"nothing measured costs at most {budget:g} {self.unit} per query at "
-                f"N = {reuse:g}; the cheapest needs {lowest:g}",
-                lowest,
+                f"N = {reuse:g}; the cheapest needs {cost:g}",
+                cost,
             )
-        return self._decided(chosen, Objective.BUDGET, budget, reuse, price, ready)
+        return self._decided(chosen, Objective.BUDGET, budget, reuse, cost, ready)
 
     def best(
         self, weight: float, reuse: float, *, prepared: Iterable[PointKey] = ()
@@ -334,25 +336,12 @@ class EfficiencyFrontier:
         check_reuse(reuse)
         check_weight(weight)
         ready = frozenset(prepared)
-        best, price, chosen = -math.inf, 0.0, None
-        rest, log = 1 - weight, math.log
-        for f1, one, two, point in self._rows_at(ready):
-            cost = two + one / reuse
-            score = weight * f1 - rest * log(cost)
-            if score > best or (score == best and cost < price):
-                best, price, chosen = score, cost, point
-        assert chosen is not None
-        return self._decided(chosen, Objective.WEIGHT, weight, reuse, price, ready)
+        chosen, cost = self._chooser.best(weight, reuse, ready)
+        return self._decided(chosen, Objective.WEIGHT, weight, reuse, cost, ready)
 
     def score(self, point: StrategyPoint, weight: float, reuse: float) -> float:
         """Efficiency score of a point (Eq. 2)."""
         return efficiency_score(point.f1, point.effective(reuse), weight)
-
-    def _rows_at(self, ready: frozenset[PointKey]) -> list[_Row]:
-        if not ready:
-            return self._useful
-        # A prepared point may win although it would not pay to prepare it.
-        return [(f1, 0.0 if p.key in ready else one, two, p) for f1, one, two, p in self._all]
 
     def _decided(
         self,
@@ -403,19 +392,5 @@ class EfficiencyFrontier:
         return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
 
 
-def _rows_of(points: Iterable[StrategyPoint]) -> list[_Row]:
-    rows = [(point.f1, point.stage1, point.stage2, point) for point in points]
-    return sorted(rows, key=_f1_of)
-
-
-def _f1_of(row: _Row) -> float:
-    return row[0]
-
-
 def _triple(point: StrategyPoint) -> Triple:
     return (point.f1, point.stage1, point.stage2)
-
-
-def _beaten(point: StrategyPoint, triples: Sequence[Triple]) -> bool:
-    own = _triple(point)
-    return any(other != own and dominated_for_every_reuse(own, other) for other in triples)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito: told apart with every kind of colour vision.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
-_GREY = "#9a9a9a"
+GREY = "#9a9a9a"
 _INK = "#222222"
 _STYLE = {
     "font.size": 9.5,
@@ -40,7 +40,7 @@ def colours(frontier: EfficiencyFrontier) -> dict[str, str]:
     """Strategy -> colour, the same in every figure; strategies that are not routed are grey."""
     names = dict.fromkeys(point.strategy for point in frontier.routable)
     out = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(names)}
-    return {point.strategy: out.get(point.strategy, _GREY) for point in frontier.points}
+    return {point.strategy: out.get(point.strategy, GREY) for point in frontier.points}
 
 
 def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
@@ -48,7 +48,7 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
     palette = colours(frontier)
     columns = min(3, len(palette))
     rows = math.ceil(len(palette) / columns)
-    figure, axes = _grid(rows, columns, (3.5 * columns, 2.7 * rows + 0.4))
+    figure, axes = new_figure(rows, columns, (3.5 * columns, 2.7 * rows + 0.4))
     low, high = _f1_range(frontier)
     shown: set[float] = set()
     for axis, (name, colour) in zip(axes, palette.items(), strict=False):
@@ -120,7 +120,7 @@ def _strategy_panel(
 def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
     """Figure 2: the path of optimal choices over w, one curve per N."""
     palette = colours(frontier)
-    figure, (axis,) = _grid(1, 1, (8.0, 4.8))
+    figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     shades = [str(0.75 - 0.6 * index / max(1, len(reuses) - 1)) for index in range(len(reuses))]
     widths = [1.2 + 1.2 * index / max(1, len(reuses) - 1) for index in range(len(reuses))]
     shown: list[float] = []
@@ -157,7 +157,7 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     from matplotlib.patches import Patch, Rectangle
 
     palette = colours(frontier)
-    figure, (axis,) = _grid(1, 1, (8.0, 4.8))
+    figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
     span = max(levels[-1] - levels[0], 0.02)
     regions = _regions(frontier, levels, max(0.0, levels[0] - 0.15 * span), max_reuse)
@@ -241,7 +241,7 @@ def reuse_figure(
 ) -> Figure:
     """Cost over N at one target: each strategy at its best, and the router below them all."""
     palette = colours(frontier)
-    figure, (axis,) = _grid(1, 1, (8.0, 4.6))
+    figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
     grid = [max_reuse ** (k / 200) for k in range(201)]
     names = dict.fromkeys(p.strategy for p in frontier.routable if p.f1 >= target_f1)
     shown: list[float] = []
@@ -254,7 +254,7 @@ def reuse_figure(
     axis.plot(grid, routed, lw=5, color=_INK, alpha=0.18, label="router", zorder=1)
     for step in frontier.reuse_path(target_f1=target_f1)[1:]:
         if step.reuse_low < max_reuse:
-            axis.axvline(step.reuse_low, color=_GREY, lw=0.8, ls=":")
+            axis.axvline(step.reuse_low, color=GREY, lw=0.8, ls=":")
             axis.annotate(
                 f"N* = {step.reuse_low:.3g}",
                 (step.reuse_low, step.point.effective(step.reuse_low)),
@@ -266,7 +266,7 @@ def reuse_figure(
     axis.set_yscale("log")
     axis.set_xlim(1, max_reuse)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    _plain_log(axis.yaxis, min(shown), max(shown))
+    plain_log(axis.yaxis, min(shown), max(shown))
     axis.set_xlabel("queries that share a context, N")
     axis.set_ylabel(f"effective {frontier.unit} per query")
     axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
@@ -274,7 +274,12 @@ def reuse_figure(
     return figure
 
 
-def _grid(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """Empty axes, row by row, in the style of all figures.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -298,10 +303,10 @@ def _cost_axis(axis: Axes, costs: Sequence[float]) -> None:
     low, high = costs[0], costs[-1]
     room = (high / low) ** 0.06 if high > low else 1.2
     axis.set_xlim(low / room, high * room)
-    _plain_log(axis.xaxis, low, high)
+    plain_log(axis.xaxis, low, high)
 
 
-def _plain_log(axis: object, low: float, high: float) -> None:
+def plain_log(axis: object, low: float, high: float) -> None:
     """Few round labels on a logarithmic axis, as plain numbers."""
     from matplotlib.axis import Axis
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator

@@ -83,6 +83,17 @@ def write_report(
     return [write_atomically(folder / "frontier.html", page), *written]
 
 
+def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -> list[Path]:
+    """Write a figure as SVG and PNG.
+
+    Raises:
+        StorageError: A file cannot be written.
+    """
+    folder = Path(directory)
+    svg = write_atomically(folder / f"{name}.svg", _svg(figure))
+    return [svg, _png(figure, folder / f"{name}.png")]
+
+
 def _default_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
     """The target at which reuse saves the most."""
 

@@ -16,7 +16,9 @@ import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.forecast import ReuseModel, fit_reuse
 from ecs_plugins.frontier.online import OnlinePolicy, decide_online
+from ecs_plugins.frontier.points import PointKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class PolicyCost:
     reaches_target: bool
 
 
-REUSE_KINDS = ("constant", "geometric", "zipf", "bursty")
+REUSE_KINDS = ("constant", "geometric", "zipf", "bursty", "mixed")
 """How `reuse_counts` can be distributed."""
 
 
@@ -49,6 +51,7 @@ def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42
     ``constant``: all alike. ``geometric``: each query is the last with the same probability.
     ``zipf``: most contexts once, few very often (exponent 1.6, at most 5,000; the mean is what
     that gives). ``bursty``: nine in ten once or twice, the others about ten times the mean.
+    ``mixed``: a quarter of the contexts of each of these, in random order.
 
     Raises:
         InvalidInputError: An unknown kind, or a mean or number of contexts below 1.
@@ -58,6 +61,11 @@ def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42
             f"kind must be one of {', '.join(REUSE_KINDS)}, contexts and mean at least 1"
         )
     rng = np.random.default_rng(seed)
+    if kind == "mixed":
+        shares = [len(range(index, contexts, 4)) for index in range(4)]
+        parts = zip(REUSE_KINDS, shares, strict=False)
+        mixed = [n for k, own in parts if own for n in reuse_counts(k, own, mean=mean, seed=seed)]
+        return [mixed[index] for index in rng.permutation(contexts)]
     if kind == "constant":
         drawn = np.full(contexts, round(mean))
     elif kind == "geometric":
@@ -71,7 +79,12 @@ def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42
 
 
 def simulate_deployment(
-    frontier: EfficiencyFrontier, target_f1: float, counts: Sequence[int], *, seed: int = 42
+    frontier: EfficiencyFrontier,
+    target_f1: float,
+    counts: Sequence[int],
+    *,
+    history: Sequence[int] = (),
+    seed: int = 42,
 ) -> tuple[PolicyCost, ...]:
     """Cost of every policy on contexts that are asked ``counts`` times.
 
@@ -82,6 +95,7 @@ def simulate_deployment(
         frontier: What was measured.
         target_f1: What routers must reach.
         counts: Queries of each context, >= 1.
+        history: Queries of contexts before, for the routers that forecast.
         seed: Of the randomised policy.
 
     Returns:
@@ -91,7 +105,7 @@ def simulate_deployment(
         InvalidInputError: No context, or a count < 1.
         UnreachableTargetError: Nothing reaches the target.
     """
-    if not counts or min(counts) < 1:
+    if not counts or min(counts) < 1 or (history and min(history) < 1):
         raise InvalidInputError("a deployment needs at least one context, each asked at least once")
     queries = sum(counts)
     mean = queries / len(counts)
@@ -101,20 +115,20 @@ def simulate_deployment(
         for count, times in tally.items()
     )
     known = frontier.cheapest(target_f1, mean).point
-    rows = [
-        ("offline optimum", optimum, True),
-        (
-            "router that knows the mean N",
-            len(counts) * known.stage1 + queries * known.stage2,
-            True,
-        ),
-    ]
+    totals = {
+        "offline optimum": optimum,
+        "router that knows the mean N": len(counts) * known.stage1 + queries * known.stage2,
+    }
+    if history:
+        model = fit_reuse(Counter(history), {})
+        paid = _paid(frontier, target_f1, model, max(counts))
+        totals["router, N forecast"] = sum(times * paid[n] for n, times in tally.items())
     for policy in (OnlinePolicy.DETERMINISTIC, OnlinePolicy.RANDOMISED):
-        total = sum(
+        totals[f"router, N unknown, {policy}"] = sum(
             _online(frontier, target_f1, count, policy, f"context {index}", seed)
             for index, count in enumerate(counts)
         )
-        rows.append((f"router, N unknown, {policy}", total, True))
+    rows = [(name, total, True) for name, total in totals.items()]
     fixed = []
     for strategy in dict.fromkeys(point.strategy for point in frontier.routable):
         own = [point for point in frontier.routable if point.strategy == strategy]
@@ -127,6 +141,25 @@ def simulate_deployment(
         PolicyCost(name, total, total / queries, total / optimum, reaches)
         for name, total, reaches in rows
     )
+
+
+def _paid(
+    frontier: EfficiencyFrontier, target_f1: float, model: ReuseModel, longest: int
+) -> list[float]:
+    """What one context has cost after n queries, n = 0 to ``longest``, by forecast.
+
+    As a `Router` without a policy decides: the cheapest for this query and those expected. It
+    knows nothing of the end, so the same sums hold for every context.
+    """
+    paid = [0.0]
+    ready: set[PointKey] = set()
+    for seen in range(1, longest + 1):
+        reuse = model.forecast(seen).reuse
+        choice = frontier.cheapest(target_f1, reuse, prepared=ready)
+        paid.append(paid[-1] + choice.stage1 + choice.stage2)
+        if choice.point.stage1:
+            ready.add(choice.point.key)
+    return paid
 
 
 def _online(

@@ -18,7 +18,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import patch_config
 
 from ecs_plugins._async import run_sync
-from ecs_plugins._routing import METADATA_KEY, summary
+from ecs_plugins._routing import METADATA_KEY
 from ecs_plugins._running import Books, settle
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.decision import RoutingDecision
@@ -55,14 +55,14 @@ class RoutedRun:
         cost = settle(
             self.router, self.decision, self.books, context_id=self.context_id, error=self.error
         )
-        return {**summary(self.decision), "settlement": cost}
+        return {**self.decision.summary(), "settlement": cost}
 
     def child(self, run_manager: BaseRunManager, config: RunnableConfig) -> RunnableConfig:
         """The config of what is run: tagged, with the decision in its metadata, and booked."""
         manager = cast("CallbackManagerForChainRun", run_manager)
         tag = self.tag if self.error is None else "fallback"
         callbacks = manager.get_child(tag=tag)
-        callbacks.add_metadata({METADATA_KEY: summary(self.decision)})
+        callbacks.add_metadata({METADATA_KEY: self.decision.summary()})
         callbacks.add_handler(BooksHandler(self.books))
         return patch_config(config, callbacks=callbacks)
 

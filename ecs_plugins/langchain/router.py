@@ -6,7 +6,7 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Self, cast
 
 from langchain_core.callbacks import (
@@ -17,8 +17,7 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
-from langchain_core.messages import AIMessageChunk
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import patch_config
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
 from pydantic import ConfigDict, Field, PlainValidator
@@ -32,7 +31,6 @@ from ecs_plugins._routing import (
     chosen_name,
     open_frontier,
     plan,
-    summary,
 )
 from ecs_plugins._running import Books, TokenCounter, refuse_forgetting
 from ecs_plugins.errors import ConfigurationError
@@ -43,12 +41,11 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.langchain._routed import RoutedRunnable
 from ecs_plugins.langchain._run import (
     DECISION_EVENT,
     RoutedRun,
-    last_chunk,
     question_of,
-    with_report,
     within,
 )
 from ecs_plugins.langchain.chains import default_chains
@@ -62,7 +59,7 @@ def _check_frontier(value: object) -> EfficiencyFrontier | str:
     return check_frontier(value)
 
 
-class FrontierRouter(RunnableSerializable[Any, Any]):
+class FrontierRouter(RoutedRunnable):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -115,7 +112,6 @@ class FrontierRouter(RunnableSerializable[Any, Any]):
     context_id: str | None = Field(default=None, description="What queries are about.")
     ledger: Any = None
     policy: OnlinePolicy | None = None
-    fallback: Any = None
     count_tokens: TokenCounter | None = None
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -214,46 +210,6 @@ class FrontierRouter(RunnableSerializable[Any, Any]):
             **fields,
         )
 
-    # Running.
-
-    @override
-    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """Route, run, settle.
-
-        Raises:
-            InvalidInputError: A setting is out of range.
-            UnreachableTargetError: Nothing measured reaches the target or fits the budget.
-            ConfigurationError: No chain runs what was chosen, or no objective is given.
-            StorageError: The artefact or the ledger cannot be read.
-        """
-        return self._call_with_config(self._invoke, input, config, **kwargs)
-
-    @override
-    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
-        """`invoke` off the event loop."""
-        return await self._acall_with_config(self._ainvoke, input, config, **kwargs)
-
-    @override
-    def stream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> Iterator[Any]:
-        """`invoke`, chunk by chunk; where chunks are messages, the last carries the numbers."""
-        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
-
-    @override
-    async def astream(
-        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> AsyncIterator[Any]:
-        """`stream` off the event loop."""
-
-        async def inputs() -> AsyncIterator[Any]:
-            yield input
-
-        async for chunk in self._atransform_stream_with_config(
-            inputs(), self._astream, config, **kwargs
-        ):
-            yield chunk
-
     def decide(self, input: Any, config: RunnableConfig | None = None) -> RoutingDecision:
         """What would be chosen for an input, without running or counting it.
 
@@ -268,88 +224,9 @@ class FrontierRouter(RunnableSerializable[Any, Any]):
         ask = self._ask(input, config or {}, documents)
         return plan(self.frontier, ask, ledger=self.ledger, policy=self.policy, count=False)[1]
 
-    def _invoke(
-        self,
-        input: Any,
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
-    ) -> Any:
-        run = self._start(input, run_manager, config)
-        try:
-            output = run.chain.invoke(run.input, run.child(run_manager, config), **kwargs)
-        except Exception as error:
-            run.fail(error, run_manager, final=self.fallback is None)
-            output = self.fallback.invoke(run.input, run.child(run_manager, config), **kwargs)
-        return with_report(output, run.finish(run_manager))
-
-    async def _ainvoke(
-        self,
-        input: Any,
-        run_manager: AsyncCallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
-    ) -> Any:
-        run = await self._astart(input, run_manager, config)
-        try:
-            output = await run.chain.ainvoke(run.input, run.child(run_manager, config), **kwargs)
-        except Exception as error:
-            await run.afail(error, run_manager, final=self.fallback is None)
-            child = run.child(run_manager, config)
-            output = await self.fallback.ainvoke(run.input, child, **kwargs)
-        return with_report(output, await run.afinish(run_manager))
-
-    def _stream(
-        self,
-        inputs: Iterator[Any],
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
-    ) -> Iterator[Any]:
-        run = self._start(next(inputs), run_manager, config)
-        last: Any = None
-        begun = False
-        try:
-            for chunk in run.chain.stream(run.input, run.child(run_manager, config), **kwargs):
-                begun, last = True, chunk
-                yield chunk
-        except Exception as error:
-            run.fail(error, run_manager, final=self.fallback is None or begun)
-            child = run.child(run_manager, config)
-            for chunk in self.fallback.stream(run.input, child, **kwargs):
-                last = chunk
-                yield chunk
-        report = run.finish(run_manager)
-        if isinstance(last, AIMessageChunk):
-            yield last_chunk(last, report)
-
-    async def _astream(
-        self,
-        inputs: AsyncIterator[Any],
-        run_manager: AsyncCallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
-    ) -> AsyncIterator[Any]:
-        run = await self._astart(await anext(inputs), run_manager, config)
-        last: Any = None
-        begun = False
-        try:
-            child = run.child(run_manager, config)
-            async for chunk in run.chain.astream(run.input, child, **kwargs):
-                begun, last = True, chunk
-                yield chunk
-        except Exception as error:
-            await run.afail(error, run_manager, final=self.fallback is None or begun)
-            child = run.child(run_manager, config)
-            async for chunk in self.fallback.astream(run.input, child, **kwargs):
-                last = chunk
-                yield chunk
-        report = await run.afinish(run_manager)
-        if isinstance(last, AIMessageChunk):
-            yield last_chunk(last, report)
-
     # Before the chain.
 
+    @override
     def _start(
         self, input: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
     ) -> RoutedRun:
@@ -358,9 +235,10 @@ class FrontierRouter(RunnableSerializable[Any, Any]):
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
             documents = self.retriever.invoke(question_of(input), child)
         run = self._plan(input, config, documents)
-        dispatch_custom_event(DECISION_EVENT, summary(run.decision), config=within(run_manager))
+        dispatch_custom_event(DECISION_EVENT, run.decision.summary(), config=within(run_manager))
         return run
 
+    @override
     async def _astart(
         self, input: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
     ) -> RoutedRun:
@@ -370,7 +248,7 @@ class FrontierRouter(RunnableSerializable[Any, Any]):
             documents = await self.retriever.ainvoke(question_of(input), child)
         run = await run_sync(self._plan, input, config, documents)
         await adispatch_custom_event(
-            DECISION_EVENT, summary(run.decision), config=within(run_manager)
+            DECISION_EVENT, run.decision.summary(), config=within(run_manager)
         )
         return run
 

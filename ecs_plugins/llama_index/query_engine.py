@@ -26,7 +26,6 @@ from ecs_plugins._routing import (
     check_names,
     chosen_name,
     open_frontier,
-    summary,
 )
 from ecs_plugins._running import (
     Books,
@@ -261,7 +260,7 @@ class FrontierQueryEngine(BaseQueryEngine):
 
     def _plan(self, query: QueryBundle) -> tuple[Router, RoutingDecision, str | None]:
         router, decision, asked = self.selector.plan(query, context_id=self.context_id)
-        _dispatcher.event(FrontierDecisionEvent(decision=summary(decision)))
+        _dispatcher.event(FrontierDecisionEvent(decision=decision.summary()))
         return router, decision, asked.context_id
 
     def _settle(
@@ -273,7 +272,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         error: Exception | None,
     ) -> dict[str, object]:
         cost = settle(router, decision, books, context_id=context_id, error=error)
-        report = {**summary(decision), "settlement": cost}
+        report = {**decision.summary(), "settlement": cost}
         _dispatcher.event(FrontierSettlementEvent(report=report))
         return report
 

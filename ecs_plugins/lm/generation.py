@@ -10,14 +10,23 @@ import torch
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.lm.base import Generation
+from ecs_plugins.lm.prefill import read_prompts
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.cache_utils import Cache
 
 Ids = tuple[int, ...]
 Watch = Callable[[str], bool]
 """Called with the whole text so far whenever it grew; False ends the reply."""
+
+CACHE_BYTES = 2**30
+"""Keys and values of one batch. A step of decoding reads all weights, however many rows share it,
+so a batch is made as large as this allows."""
+_FEWEST_TOKENS = 4096
+_WORTH_READING = 64
+"""Shorter prompts are read together: a processor is not busy with one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +39,8 @@ class GenerationOptions:
         top_p: Nucleus of the sampling.
         seed: Seeds the sampling of one call; the process's own generators are left as they were.
         stop: Texts that end the reply and are cut off it.
-        batch_tokens: Prompt and new tokens that a batch may hold.
+        batch_tokens: Prompt and new tokens that a batch may hold; None takes as many as
+            `CACHE_BYTES` of keys and values hold.
 
     Raises:
         InvalidInputError: An option is out of range.
@@ -41,7 +51,7 @@ class GenerationOptions:
     top_p: float = 1.0
     seed: int = 42
     stop: tuple[str, ...] = ()
-    batch_tokens: int = 4096
+    batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -86,7 +96,7 @@ class Generator:
         """
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         out: dict[int, Generation] = {}
-        budget = options.batch_tokens
+        budget = options.batch_tokens or self._batch_tokens()
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.inference_mode(), torch.random.fork_rng(devices=devices):
             torch.manual_seed(options.seed)
@@ -107,6 +117,19 @@ class Generator:
                 out.update(zip(batch, results, strict=True))
                 order = order[len(batch) :]
         return [out[i] for i in range(len(prompts))]
+
+    def _batch_tokens(self) -> int:
+        config = self._model.config.get_text_config()
+        layers, heads, width = (
+            getattr(config, name, None)
+            for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
+        )
+        if not (layers and heads and width):
+            return _FEWEST_TOKENS
+        stored = getattr(config, "num_key_value_heads", None) or heads
+        size = getattr(config, "head_dim", None) or width // heads
+        per_token: int = 2 * layers * stored * size * self._model.dtype.itemsize
+        return max(_FEWEST_TOKENS, CACHE_BYTES // per_token)
 
     def _take(
         self, order: Sequence[int], prompts: Sequence[Ids], new: int, budget: int
@@ -148,6 +171,7 @@ class Generator:
             "pad_token_id": pad,
         }
         config = GenerationConfig.from_dict(settings)
+        past = self._read(prompts, options.max_new_tokens)
         halt = _StopStrings(self._tokenizer, options.stop, width, len(prompts))
         criteria: list[Any] = [halt] if options.stop else []
         if watch is not None:
@@ -156,6 +180,7 @@ class Generator:
         written = generate(
             ids,
             attention_mask=mask,
+            past_key_values=past,
             generation_config=config,
             stopping_criteria=StoppingCriteriaList(criteria),
         )[:, width:].tolist()
@@ -163,6 +188,13 @@ class Generator:
             self._result(prompt, row, ends, halt.stopped.get(n), options.stop)
             for n, (prompt, row) in enumerate(zip(prompts, written, strict=True))
         ]
+
+    def _read(self, prompts: Sequence[Ids], new: int) -> Cache | None:
+        """What `generate` need not read itself, where reading it apart is faster."""
+        shortest = min(map(len, prompts))
+        if self._model.device.type != "cpu" or not self._mixed or shortest < _WORTH_READING:
+            return None
+        return read_prompts(self._model, prompts, new)
 
     def _result(
         self,

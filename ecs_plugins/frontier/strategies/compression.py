@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -50,7 +51,7 @@ class MemoryCompression:
         cache_dir: Where notes are kept; None keeps nothing.
         chunk_tokens: Contexts longer than this are compressed piece by piece.
         prompt: With {words} and {documents}.
-        batch_size: Pieces per call of the model.
+        batch_size: Pieces per call of the model; what is written is kept after each.
 
     Raises:
         ConfigurationError: An argument is out of range.
@@ -67,7 +68,7 @@ class MemoryCompression:
         cache_dir: str | Path | None = None,
         chunk_tokens: int = 3000,
         prompt: str = COMPRESS_PROMPT,
-        batch_size: int = 8,
+        batch_size: int = 32,
     ) -> None:
         if not 0 < ratio < 1:
             raise ConfigurationError(f"ratio must lie between 0 and 1, got {ratio}")
@@ -125,6 +126,7 @@ class MemoryCompression:
             for piece in self._cut(context.text)
         ]
         notes: dict[int, list[tuple[int, str]]] = {}
+        left = Counter(chunk.owner for chunk in chunks)
         ledgers = [TokenLedger() for _ in contexts]
         seconds = [0.0] * len(contexts)
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
@@ -145,9 +147,10 @@ class MemoryCompression:
                     book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
                     book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
                     seconds[owner] += share
-        for owner, context in enumerate(contexts):
-            text = "\n".join(note for _, note in sorted(notes[owner]))
-            yield Prepared(context, text, ledgers[owner], seconds[owner])
+                    left[owner] -= 1
+                    if not left[owner]:
+                        text = "\n".join(note for _, note in sorted(notes[owner]))
+                        yield Prepared(contexts[owner], text, ledgers[owner], seconds[owner])
 
     def _limit(self, tokens: int) -> int:
         """Most new tokens for a piece: its share, rounded up to a step."""

@@ -28,6 +28,8 @@ def test_bench_deployment_compares_policies_on_every_kind_of_reuse(tmp_path, mea
     assert done.exit_code == 0, done.output
     record = json.loads((tmp_path / "deployment.json").read_text())
     assert record["unit"] == "USD"
+    assert (tmp_path / "deployment.png").read_bytes().startswith(b"\x89PNG")
+    assert "bursty" in (tmp_path / "deployment.svg").read_text()
     for kind in REUSE_KINDS:
         assert record[kind][0]["name"] == "offline optimum"
         assert any(row["name"].startswith("always memory") for row in record[kind])

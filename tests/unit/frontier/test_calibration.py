@@ -163,6 +163,30 @@ def test_a_journal_of_another_model_or_data_is_refused(tmp_path):
         calibrate(questions[:-1], arms(questions), CountingModel(), config=QUICK, journal=path)
 
 
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [({"models": {"scorer": "b"}}, "scorer model"), ({"settings": {"dtype": "bf16"}}, "dtype")],
+)
+def test_a_journal_of_another_scorer_or_setting_is_refused(tmp_path, change, differs):
+    questions = made_up()
+    first = {"models": {"scorer": "a"}, "settings": {"dtype": "fp32"}}
+    path = tmp_path / "journal.jsonl"
+    frontier = calibrate(
+        questions, arms(questions), CountingModel(), config=QUICK, journal=path, **first
+    )
+    assert frontier.provenance.models["scorer"] == "a"
+    assert frontier.provenance.settings["dtype"] == "fp32"
+    with pytest.raises(ConfigurationError, match=f"another {differs}"):
+        calibrate(
+            questions,
+            arms(questions),
+            CountingModel(),
+            config=QUICK,
+            journal=path,
+            **(first | change),
+        )
+
+
 def test_a_file_that_is_no_journal_is_not_overwritten(tmp_path):
     questions = made_up()
     path = tmp_path / "notes.json"

@@ -3,8 +3,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ecs_plugins.cli import app
-from ecs_plugins.cli import frontier as commands
+from ecs_plugins.cli import _setup, app
 from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.artefact import load, save
@@ -83,7 +82,7 @@ def answer(prompt):
 
 def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     model = FakeLanguageModel(replies=answer)
-    monkeypatch.setattr(commands, "_load", lambda name: model)
+    monkeypatch.setattr(_setup, "load_model", lambda name, **how: model)
     monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
     out = tmp_path / "f.json"
     arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1,2"]
@@ -101,6 +100,39 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     assert len(model.prompts) == before
 
 
+def test_calibrate_loads_on_the_device_and_in_the_dtype_asked_for(tmp_path, questions, monkeypatch):
+    asked = []
+
+    def load_model(name, **how):
+        asked.append((name, how))
+        return FakeLanguageModel(replies=answer)
+
+    monkeypatch.setattr(_setup, "load_model", load_model)
+    out = tmp_path / "f.json"
+    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
+    arguments += ["--documents", "", "--ratios", "", "--shaped", "", "--shaped-notes", ""]
+    done = run(*arguments, "--device", "cpu", "--dtype", "bfloat16")
+    assert done.exit_code == 0, done.output
+    assert asked == [(None, {"device": "cpu", "dtype": "bfloat16"})]
+    assert load(out).provenance.settings["dtype"] == "bfloat16"
+    assert isinstance(run(*arguments).exception, ConfigurationError)  # journal of another dtype
+
+
+def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monkeypatch):
+    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel(replies=answer))
+    other = json.loads(questions.read_text().splitlines()[0])
+    other["documents"] = ["Door 0 is red."]
+    questions.write_text(questions.read_text() + "\n" + json.dumps(other))
+    out = tmp_path / "f.json"
+    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
+    arguments += ["--documents", "", "--ratios", "", "--shaped", "", "--shaped-notes", ""]
+    done = run(*arguments, "--contexts", 1, "--max-context-tokens", 24)
+    assert done.exit_code == 0, done.output
+    frontier = load(out)
+    assert frontier.provenance.questions == 3
+    assert frontier.provenance.settings["max_context_tokens"] == 24
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -115,13 +147,13 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
 def test_calibrate_refuses_bad_settings_before_a_model_is_loaded(
     tmp_path, questions, monkeypatch, bad
 ):
-    monkeypatch.setattr(commands, "_load", lambda name: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json", *bad)
     assert isinstance(done.exception, ConfigurationError)
 
 
 def test_calibrate_names_the_bad_line(tmp_path, questions, monkeypatch):
-    monkeypatch.setattr(commands, "_load", lambda name: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     questions.write_text(questions.read_text() + '\n{"question": "?"}')
     done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json")
     assert "data.jsonl:7" in str(done.exception)

@@ -307,3 +307,36 @@ def test_a_frontier_survives_pickling(frontier):
     again = pickle.loads(pickle.dumps(frontier))
     assert again.cheapest(0.78, 100).label == frontier.cheapest(0.78, 100).label
     assert [p.key for p in again.points] == [p.key for p in hand_points()]
+
+
+def test_only_keeps_what_is_named_by_label_or_strategy(frontier):
+    fewer = frontier.only(["tfidf", "memory(ratio=0.3)"])
+    assert [point.label for point in fewer.points] == [
+        "tfidf(depth=10)",
+        "tfidf(depth=2)",
+        "memory(ratio=0.3)",
+    ]
+    assert fewer.cheapest(0.78, 1).label == "tfidf(depth=10)"
+    with pytest.raises(UnreachableTargetError):
+        fewer.cheapest(0.84, 1)
+
+
+def test_only_keeps_the_measurements_of_what_is_left(measured_frontier):
+    fewer = measured_frontier.only(["memory", "tfidf"])
+    for kept in fewer.points:
+        assert fewer.f1_interval(kept) == measured_frontier.f1_interval(kept)
+    assert fewer.provenance == measured_frontier.provenance
+
+
+@pytest.mark.parametrize("names", [["tfidf", "bm25"], ["tfidf"], []])
+def test_only_refuses_what_was_not_measured_and_what_leaves_no_choice(frontier, names):
+    with pytest.raises(InvalidInputError):
+        frontier.only(names)
+
+
+def test_a_summary_is_the_cheap_part_of_everything(measured_frontier):
+    decision = measured_frontier.cheapest(0.65, 40)
+    summary = decision.summary()
+    assert summary["label"] == decision.label
+    assert summary == {name: decision.to_dict()[name] for name in summary}
+    assert not {"ties", "why_not", "f1_interval"} & summary.keys()

@@ -1,11 +1,13 @@
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.forecast import fit_reuse
 from ecs_plugins.frontier.online import OnlinePolicy, decide_online
 from ecs_plugins.frontier.prices import read_prices
 from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts, simulate_deployment
@@ -61,6 +63,27 @@ def test_the_shortcut_equals_deciding_query_by_query(counts):
         assert results[f"router, N unknown, {policy}"].total == pytest.approx(total)
 
 
+def test_forecasting_equals_routing_with_a_ledger_of_the_same_history(counts, tmp_path):
+    frontier = EfficiencyFrontier(hand_points())
+    history = [1] * 30 + [40] * 10
+    found = by_name(simulate_deployment(frontier, 0.78, counts[:40], history=history))
+    model = fit_reuse(Counter(history), {})
+    total = 0.0
+    for count in counts[:40]:
+        ready = set()
+        for seen in range(1, count + 1):
+            decision = frontier.cheapest(0.78, model.forecast(seen).reuse, prepared=ready)
+            total += decision.point.effective(1, sunk=decision.point.key in ready)
+            ready |= {decision.point.key}
+    assert found["router, N forecast"].total == pytest.approx(total)
+    assert found["router, N forecast"].over_optimum >= 1
+
+
+def test_without_a_history_nothing_is_forecast(counts):
+    found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.78, counts))
+    assert "router, N forecast" not in found
+
+
 def test_a_strategy_that_misses_the_target_is_marked():
     found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.82, [1, 5]))
     assert not found["always tfidf(depth=10)"].reaches_target
@@ -81,6 +104,18 @@ def test_made_up_reuse_is_seeded_and_counts_every_context(kind):
     assert min(counts) >= 1
     if kind in ("constant", "geometric", "bursty"):
         assert 6 < np.mean(counts) < 12
+
+
+def test_mixed_reuse_holds_a_quarter_of_every_kind():
+    mixed = reuse_counts("mixed", 402, mean=8)
+    parts = [
+        n
+        for kind, own in zip(REUSE_KINDS, (101, 101, 100, 100), strict=False)
+        for n in reuse_counts(kind, own, mean=8)
+    ]
+    assert sorted(mixed) == sorted(parts)
+    assert mixed != parts
+    assert len(reuse_counts("mixed", 2)) == 2
 
 
 def test_unknown_reuse_is_refused():

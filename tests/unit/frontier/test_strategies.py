@@ -1,7 +1,7 @@
 import pytest
 
 from ecs_plugins.embedding import FakeEmbedder
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier.answering import Completion
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.strategies.base import Strategy, prepare_all
@@ -176,6 +176,24 @@ def test_long_contexts_are_compressed_piece_by_piece_in_order():
     assert prepared.text.count("note of") == len(model.prompts)
     for sentence in sentences:
         assert sum(sentence in prompt for prompt in model.prompts) == 1
+
+
+def test_a_killed_compression_keeps_the_notes_of_the_batches_before(tmp_path):
+    contexts = [Context.of([f"Context number {k}."]) for k in range(5)]
+
+    class Killed(Notes):
+        def complete(self, prompts, *, max_new_tokens):
+            if len(self.prompts) >= 4:
+                raise ModelError("killed")
+            return super().complete(prompts, max_new_tokens=max_new_tokens)
+
+    with pytest.raises(ModelError):
+        MemoryCompression(Killed(), 0.5, cache_dir=tmp_path, batch_size=2).prepare_many(contexts)
+    model = Notes()
+    strategy = MemoryCompression(model, 0.5, cache_dir=tmp_path, batch_size=2)
+    prepared = strategy.prepare_many(contexts)
+    assert [p.reused for p in prepared] == [True] * 4 + [False]
+    assert len(model.prompts) == 1
 
 
 def test_one_context_of_many_questions_is_compressed_once():
