@@ -1,7 +1,7 @@
 """Conversations in a memory file: the stable log by key, and the memory that is made of it.
 
-A log entry is an item (`ecs_plugins.memory.items`); its text, if it has one, is a message that
-goes through hot tier, sleep phases and cold tier. The text is stored once, in the message, so
+A log entry is an item (`ecs_plugins.memory.store.items`); its text, if it has one, is a message
+that goes through hot tier, sleep phases and cold tier. The text is stored once, in the message, so
 changing or erasing the message changes or erases the entry.
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.items import Items, NewItem, StoredItem
-from ecs_plugins.memory.messages import NewMessage
 from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt
+from ecs_plugins.memory.store.items import Items, NewItem, StoredItem
+from ecs_plugins.memory.store.messages import NewMessage
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""

@@ -28,7 +28,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.clustering import kmeans_labels, medoid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.store_config import StoreConfig
+from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)

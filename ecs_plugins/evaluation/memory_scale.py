@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
-from ecs_plugins.memory.index import VectorIndex
-from ecs_plugins.memory.index_config import auto_ef_search
+from ecs_plugins.memory.store.index import VectorIndex
+from ecs_plugins.memory.store.index_config import auto_ef_search
 from ecs_plugins.memory.types import Matrix, Vector
 
 LATENT = 32
@@ -238,7 +238,7 @@ class _Run:
         import faiss
 
         with memory._core.database.read() as connection:
-            from ecs_plugins.memory import spaces
+            from ecs_plugins.memory.store import spaces
 
             space = spaces.listed(connection)[0]
             index: VectorIndex = memory._core.indexes.current(connection, space, "hot")

@@ -23,8 +23,8 @@ from ecs_plugins._async import run_sync
 from ecs_plugins._conversation import Entry, Session
 from ecs_plugins._recollection import RecallOptions, said
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.items import StoredItem
 from ecs_plugins.memory.records import ErasureReceipt, Recollection
+from ecs_plugins.memory.store.items import StoredItem
 
 
 class EntropicChatMessageHistory(BaseChatMessageHistory):

@@ -31,8 +31,8 @@ from ecs_plugins._recollection import (
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.langchain._messages import last_question, with_note
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.messages import NewMessage
 from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.store.messages import NewMessage
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 

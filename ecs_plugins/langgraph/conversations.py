@@ -13,10 +13,10 @@ from ecs_plugins._recollection import texts_behind
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter
-from ecs_plugins.memory.items import NewItem, StoredItem
-from ecs_plugins.memory.messages import Message
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import Memory, Recollection
+from ecs_plugins.memory.store.items import NewItem, StoredItem
+from ecs_plugins.memory.store.messages import Message
 
 _TEXT_KEYS = ("content", "text")
 

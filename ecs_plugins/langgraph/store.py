@@ -35,10 +35,10 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langgraph.conversations import StoredConversations
 from ecs_plugins.langgraph.filters import checked, matches
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.items import Items, ItemView, NewItem, StoredItem
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.namespaces import checked as checked_namespace
 from ecs_plugins.memory.records import ErasureReceipt
+from ecs_plugins.memory.store.items import Items, ItemView, NewItem, StoredItem
 
 _MINUTE = 60.0
 

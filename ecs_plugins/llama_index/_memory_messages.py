@@ -9,7 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 
 from ecs_plugins._conversation import Entry
 from ecs_plugins._recollection import said
-from ecs_plugins.memory.items import StoredItem
+from ecs_plugins.memory.store.items import StoredItem
 
 _USER = (MessageRole.USER,)
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)

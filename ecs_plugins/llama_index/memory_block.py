@@ -22,8 +22,8 @@ from ecs_plugins._recollection import (
 )
 from ecs_plugins.llama_index._memory_messages import last_question, role_of, text_of
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.messages import NewMessage
 from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.store.messages import NewMessage
 
 _DEFAULTS = RecallOptions()
 

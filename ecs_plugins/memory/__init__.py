@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from ecs_plugins.memory.consolidation import consolidate as consolidate
     from ecs_plugins.memory.contest import replay as replay
     from ecs_plugins.memory.entropic import EntropicMemory as EntropicMemory
-    from ecs_plugins.memory.index_config import IndexConfig as IndexConfig
-    from ecs_plugins.memory.messages import Message as Message
-    from ecs_plugins.memory.messages import NewMessage as NewMessage
     from ecs_plugins.memory.records import ErasureReceipt as ErasureReceipt
     from ecs_plugins.memory.records import Explanation as Explanation
     from ecs_plugins.memory.records import Memory as Memory
@@ -26,7 +23,11 @@ if TYPE_CHECKING:
     from ecs_plugins.memory.records import RecordedDecision as RecordedDecision
     from ecs_plugins.memory.records import ReplayedDecision as ReplayedDecision
     from ecs_plugins.memory.records import SleepReport as SleepReport
-    from ecs_plugins.memory.store_config import StoreConfig as StoreConfig
+    from ecs_plugins.memory.store.index_config import IndexConfig as IndexConfig
+    from ecs_plugins.memory.store.messages import Message as Message
+    from ecs_plugins.memory.store.messages import NewMessage as NewMessage
+    from ecs_plugins.memory.store.store_config import StoreConfig as StoreConfig
+    from ecs_plugins.memory.store.verification import Verification as Verification
     from ecs_plugins.memory.types import ColdMemory as ColdMemory
     from ecs_plugins.memory.types import Decision as Decision
     from ecs_plugins.memory.types import Evidence as Evidence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ecs_plugins.memory.types import HotItem as HotItem
     from ecs_plugins.memory.types import SleepPlan as SleepPlan
     from ecs_plugins.memory.types import UtilityFunction as UtilityFunction
-    from ecs_plugins.memory.verification import Verification as Verification
 
 _EXPORTS = {
     "ColdMemory": ".types",
@@ -45,20 +45,20 @@ _EXPORTS = {
     "Explanation": ".records",
     "FreeEnergy": ".types",
     "HotItem": ".types",
-    "IndexConfig": ".index_config",
+    "IndexConfig": ".store.index_config",
     "Memory": ".records",
     "MemoryConfig": ".config",
     "MemoryStats": ".records",
-    "Message": ".messages",
-    "NewMessage": ".messages",
+    "Message": ".store.messages",
+    "NewMessage": ".store.messages",
     "Recollection": ".records",
     "RecordedDecision": ".records",
     "ReplayedDecision": ".records",
     "SleepPlan": ".types",
     "SleepReport": ".records",
-    "StoreConfig": ".store_config",
+    "StoreConfig": ".store.store_config",
     "UtilityFunction": ".types",
-    "Verification": ".verification",
+    "Verification": ".store.verification",
     "answer_utility": ".closed_loop",
     "consolidate": ".consolidation",
     "replay": ".contest",

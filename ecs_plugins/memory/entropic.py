@@ -17,29 +17,9 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from ecs_plugins._async import run_sync
 from ecs_plugins.embedding import Embedder, as_embedder, default_embedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.memory import inspecting, spaces
-from ecs_plugins.memory import messages as log
-from ecs_plugins.memory.access import (
-    FLUSH_AT,
-    complete_query,
-    insert_query,
-    prune_queries,
-    write_outcome,
-)
-from ecs_plugins.memory.admitting import Admitting
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.core import Core
-from ecs_plugins.memory.database import MEMORY, Database
-from ecs_plugins.memory.decisions import decisions, replayed
-from ecs_plugins.memory.drafts import Draft, drafted
-from ecs_plugins.memory.editing import Editing
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.index import Progress
-from ecs_plugins.memory.maintenance import Maintenance
-from ecs_plugins.memory.messages import Message
 from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE, Namespace, checked
-from ecs_plugins.memory.recalling import Request, recall
-from ecs_plugins.memory.recorded import RecordedEmbedder
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -50,13 +30,32 @@ from ecs_plugins.memory.records import (
     ReplayedDecision,
     SleepReport,
 )
-from ecs_plugins.memory.running import Running
-from ecs_plugins.memory.spaces import TIERS, Tier
-from ecs_plugins.memory.store_config import StoreConfig
-from ecs_plugins.memory.types import UtilityFunction
-from ecs_plugins.memory.undoing import sleeps, undo
-from ecs_plugins.memory.upkeep import is_due
-from ecs_plugins.memory.verification import Verification
+from ecs_plugins.memory.store import inspecting, spaces
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store.access import (
+    FLUSH_AT,
+    complete_query,
+    insert_query,
+    prune_queries,
+    write_outcome,
+)
+from ecs_plugins.memory.store.admitting import Admitting
+from ecs_plugins.memory.store.core import Core
+from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.decisions import decisions, replayed
+from ecs_plugins.memory.store.drafts import Draft, drafted
+from ecs_plugins.memory.store.editing import Editing
+from ecs_plugins.memory.store.index import Progress
+from ecs_plugins.memory.store.maintenance import Maintenance
+from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.store.recalling import Request, recall
+from ecs_plugins.memory.store.recorded import RecordedEmbedder
+from ecs_plugins.memory.store.running import Running
+from ecs_plugins.memory.store.store_config import StoreConfig
+from ecs_plugins.memory.store.undoing import sleeps, undo
+from ecs_plugins.memory.store.upkeep import is_due
+from ecs_plugins.memory.store.verification import Verification
+from ecs_plugins.memory.types import TIERS, Tier, UtilityFunction
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel

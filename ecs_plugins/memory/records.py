@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.spaces import Tier
-from ecs_plugins.memory.types import Decision, FreeEnergy
+from ecs_plugins.memory.types import Decision, FreeEnergy, Tier
 
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""

@@ -21,6 +21,9 @@ Matrix: TypeAlias = NDArray[np.float32]
 Floats: TypeAlias = NDArray[np.float64]
 Json: TypeAlias = Mapping[str, object]
 
+Tier: TypeAlias = Literal["hot", "cold"]
+TIERS: tuple[Tier, Tier] = ("hot", "cold")
+
 DecisionKind = Literal["insert", "replace", "reinforce", "reject", "discard", "evict"]
 AdmissionKind = Literal["append", "reinforce_hot", "reinforce_cold"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import IndexConfig, MemoryConfig, StoreConfig
-from ecs_plugins.memory.index import VectorIndex
-from ecs_plugins.memory.messages import new_ids
-from ecs_plugins.memory.nearest import Nearest
-from ecs_plugins.memory.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.store.index import VectorIndex
+from ecs_plugins.memory.store.messages import new_ids
+from ecs_plugins.memory.store.nearest import Nearest
+from ecs_plugins.memory.store.rows import dump_evidence, evidence_of
 from ecs_plugins.memory.types import Evidence
 
 SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]

@@ -10,7 +10,7 @@ import pytest
 from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.memory.items import Items, NewItem
+from ecs_plugins.memory.store.items import Items, NewItem
 
 NOTES = ("notes", "acme")
 SECRET = "xyzzysecret plugh lives at number 4711"

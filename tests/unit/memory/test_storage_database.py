@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from ecs_plugins.errors import StorageError
-from ecs_plugins.memory import schema
-from ecs_plugins.memory.database import Database
+from ecs_plugins.memory.store import schema
+from ecs_plugins.memory.store.database import Database
 
 FIRST_VERSION_ROWS = """
 INSERT INTO meta VALUES ('embedder', '{"name": "fake-32", "dimension": 32, "normalisation": "l2"}');
@@ -39,7 +39,7 @@ def write_first_version(path, vector: bytes, vector_crc: int, text_crc: int) -> 
 
 def test_a_file_of_the_first_schema_is_upgraded_with_its_data(db, open_memory):
     from ecs_plugins.embedding import FakeEmbedder
-    from ecs_plugins.memory.vectors import crc, pack
+    from ecs_plugins.memory.store.vectors import crc, pack
 
     vector = pack(FakeEmbedder(32).embed_query("an old fact"))
     write_first_version(db, vector, crc(vector), crc("an old fact"))

@@ -3,8 +3,8 @@ import threading
 import numpy as np
 import pytest
 
-from ecs_plugins.memory.index import VectorIndex
-from ecs_plugins.memory.index_config import IndexConfig
+from ecs_plugins.memory.store.index import VectorIndex
+from ecs_plugins.memory.store.index_config import IndexConfig
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:

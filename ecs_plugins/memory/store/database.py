@@ -1,0 +1,283 @@
+"""The truth: one SQLite file, its connections, its transactions and its upgrades.
+
+What is guaranteed: a transaction that returned is on disk (``synchronous="full"``) and whole;
+one that raised left nothing. Readers never wait for the writer (write-ahead log); writers of
+this process queue on a lock, those of other processes on SQLite's, up to ``busy_timeout``.
+Connections are pooled, one user at a time each, and never cross a ``fork``. Deleted content is
+overwritten (``secure_delete``), and `Database.scrub` takes it out of the write-ahead log too.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.memory.store import schema
+
+Synchronous = Literal["full", "normal"]
+
+MEMORY = ":memory:"
+
+_CACHE_KIB = 16384  # per connection, so that a recall finds the upper levels of every tree
+
+_ADVICE = {
+    "SQLITE_BUSY": "another process holds the write lock; retry, or raise busy_timeout",
+    "SQLITE_LOCKED": "another connection holds the write lock; retry, or raise busy_timeout",
+    "SQLITE_FULL": "the disk (or the page limit) is full; free space and retry",
+    "SQLITE_READONLY": "the file or its directory is read-only; make both writable",
+    "SQLITE_CANTOPEN": "make sure that the directory exists and is writable",
+    "SQLITE_NOTADB": "the file is not an SQLite database; choose another path",
+    "SQLITE_CORRUPT": "the file is damaged; restore a backup or an export",
+    "SQLITE_IOERR": "the disk failed or is full; check it and retry",
+}
+
+
+@contextmanager
+def translated(path: str) -> Iterator[None]:
+    """Turn SQLite's operational errors into `StorageError` with what to do."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
+            sqlite3.DatabaseError
+        ):
+            raise  # a violated constraint or a wrong statement is a bug, not a failing disk
+        name = getattr(error, "sqlite_errorname", None) or ""
+        for prefix, advice in _ADVICE.items():
+            if name.startswith(prefix):
+                raise StorageError(f"{path}: {error}; {advice}") from error
+        raise StorageError(f"{path}: {error}; nothing was written") from error
+
+
+class Database:
+    """A memory file and its connections. Thread-safe; safe over ``fork``.
+
+    Args:
+        path: The file, or ``":memory:"`` for a database that lives and dies with this object.
+        synchronous: ``"full"`` (every commit survives a power cut) or ``"normal"`` (a power cut
+            may lose the last commits, never the file).
+        busy_timeout: Seconds to wait for another writer.
+
+    Raises:
+        StorageError: The file cannot be opened, is not a memory file, or is of a newer version.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: Synchronous = "full",
+        busy_timeout: float = 30.0,
+    ) -> None:
+        if synchronous not in ("full", "normal"):
+            raise InvalidInputError(f"synchronous is 'full' or 'normal', got {synchronous!r}")
+        self.path = os.fspath(path)
+        self.in_memory = self.path == MEMORY
+        self._synchronous = synchronous
+        self._busy_timeout = busy_timeout
+        self._closed = False
+        self._reset()
+        if not self.in_memory:
+            self._create_file()
+        _open_databases.add(self)
+        with translated(self.path):
+            self._migrate()
+
+    def _reset(self) -> None:
+        self._pool: list[sqlite3.Connection] = []
+        self._pool_lock = threading.Condition()
+        self._writer = threading.Lock()
+        self._lent = 0
+        self._pid = os.getpid()
+
+    def _create_file(self) -> None:
+        # Created here and not by SQLite so that what an agent remembers is private from birth;
+        # SQLite gives the log and its index the same mode.
+        try:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise StorageError(
+                f"cannot open {self.path}: {error}; make its directory writable"
+            ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            if not self.in_memory:
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            connection.execute(f"PRAGMA synchronous={self._synchronous.upper()}")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("PRAGMA secure_delete=ON").fetchone()
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+            connection.execute("PRAGMA trusted_schema=OFF")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self) -> None:
+        known = len(schema.MIGRATIONS)
+        # Looking first keeps a file that needs nothing open to readers while others write.
+        with self.read() as connection:
+            if self._version(connection) == known:
+                return
+        with self.write() as connection:
+            version = self._version(connection)
+            for number in range(version, known):
+                schema.MIGRATIONS[number](connection)
+            connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={known}")
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        if application != schema.APPLICATION_ID and (application or version or tables):
+            raise StorageError(
+                f"{self.path} is an SQLite database of something else; choose another path"
+            )
+        if version > len(schema.MIGRATIONS):
+            raise StorageError(
+                f"{self.path} was written by a newer version of this package (schema {version}, "
+                f"this version knows {len(schema.MIGRATIONS)}); upgrade ecs-plugins"
+            )
+        return version
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        with self._pool_lock:
+            if self._closed:
+                raise StorageError(f"{self.path} is closed; open it again")
+            # A private in-memory database exists only inside its one connection.
+            while self.in_memory and self._lent and not self._pool:
+                self._pool_lock.wait()
+            connection = self._pool.pop() if self._pool else None
+            self._lent += 1
+        try:
+            if connection is None:
+                connection = self._connect()
+            yield connection
+        finally:
+            with self._pool_lock:
+                self._lent -= 1
+                if connection is not None:
+                    if self._closed:
+                        connection.close()
+                    else:
+                        self._pool.append(connection)
+                self._pool_lock.notify()
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside one read transaction: a single, consistent view of the file."""
+        with translated(self.path), self._connection() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                connection.execute("ROLLBACK")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside one immediate transaction; committed unless the block raises.
+
+        Compute before, write inside: other writers wait meanwhile.
+        """
+        with translated(self.path):
+            if not self._writer.acquire(timeout=self._busy_timeout):
+                raise StorageError(
+                    f"{self.path}: another thread writes for more than "
+                    f"{self._busy_timeout} s; retry, or raise busy_timeout"
+                )
+            try:
+                with self._connection() as connection:
+                    connection.execute("BEGIN IMMEDIATE")
+                    try:
+                        yield connection
+                        connection.execute("COMMIT")
+                    except BaseException:
+                        # SQLite has rolled back by itself after some errors (full disk).
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
+                        raise
+            finally:
+                self._writer.release()
+
+    def scrub(self, *, vacuum: bool = False) -> bool:
+        """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
+
+        Returns:
+            Whether the log is empty now; False if a reader in another process still needs it, in
+            which case a later checkpoint empties it.
+        """
+        if self.in_memory:
+            return True
+        with translated(self.path), self._writer, self._connection() as connection:
+            if vacuum:
+                connection.execute("VACUUM")
+            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return not busy
+
+    def integrity(self) -> Sequence[str]:
+        """What SQLite's own checks find; empty when all is well."""
+        with translated(self.path), self._connection() as connection:
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+            broken = [
+                f"foreign key of {row[0]} row {row[1]} points nowhere in {row[2]}"
+                for row in connection.execute("PRAGMA foreign_key_check")
+            ]
+        return [line for line in found if line != "ok"] + broken
+
+    def size(self) -> int:
+        """Bytes of the database, its log included."""
+        if self.in_memory:
+            with self.read() as connection:
+                pages = connection.execute("PRAGMA page_count").fetchone()[0]
+                return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
+        files = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def close(self) -> None:
+        """Close every connection; those in use close when their user is done."""
+        with self._pool_lock:
+            self._closed = True
+            pool, self._pool = self._pool, []
+        for connection in pool:
+            connection.close()
+
+
+_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_abandoned: list[sqlite3.Connection] = []
+
+
+def _after_fork_in_child() -> None:
+    # A connection must not be used, nor even closed, on the other side of a fork: closing it
+    # would drop the parent's file locks. The child forgets them and opens its own.
+    for database in list(_open_databases):
+        pool = database._pool
+        in_memory = database.in_memory
+        closed = database._closed
+        database._reset()
+        database._closed = closed
+        if in_memory:
+            database._pool = pool
+        else:
+            _abandoned.extend(pool)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,442 @@
+"""Nearest neighbours of one tier of one namespace: a derived cache of the database.
+
+An index holds entries (row numbers of the database) and their unit vectors. New entries go to a
+tail that is scanned exactly; when the tail outgrows ``exact_limit`` it is linked into an HNSW
+graph (FAISS), by whoever calls `maintain`. So a search is always right, and the graph only makes
+it fast. FAISS cannot remove from an HNSW graph: a removed entry stays in it as a tombstone, kept
+out of the results by a selector and paid for by a larger ``efSearch``, until half of the graph is
+dead and it is built anew. A selective filter is answered by an exact scan, because a graph
+searched through a narrow filter loses recall.
+
+Searches run together; changes run alone (FAISS crashes when one adds while another searches).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ecs_plugins.memory.store._locks import ReadWriteLock
+from ecs_plugins.memory.store.index_config import IndexConfig, auto_ef_search
+
+Vectors = npt.NDArray[np.float32]
+Entries = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+"""``(done, total)``."""
+
+_LINK_CHUNK = 32  # vectors linked per turn of the write lock: searches wait some tens of ms
+_BUILD_CHUNK = 1024
+_FILTER_SHARE = 0.1  # a filter that keeps less of the tier than this is scanned exactly
+
+
+def _faiss() -> Any:
+    """FAISS, loaded on first use, as ``Any``: its stubs leave out half of what is used here."""
+    import faiss
+
+    return faiss
+
+
+@contextmanager
+def _openmp_threads(count: int) -> Iterator[None]:
+    faiss = _faiss()
+    # The setting belongs to the calling thread, so the application's own is put back.
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(count)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+class VectorIndex:
+    """Entries and unit vectors, searched by inner product. Thread-safe.
+
+    Args:
+        dimension: Length of every vector.
+        config: How to search.
+    """
+
+    def __init__(self, dimension: int, config: IndexConfig) -> None:
+        self.dimension = dimension
+        self.config = config
+        self._lock = ReadWriteLock()
+        self._maintenance = threading.Lock()
+        # Rows [0, linked) are in the graph, the others in the tail.
+        self._graph: Any = None
+        self._linked = 0
+        self._entries: Entries = np.empty(0, dtype=np.int64)
+        self._live: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+        self._buffer: Vectors = np.empty((0, dimension), dtype=np.float32)
+        self._window = (0, 0)
+        self._dead = 0  # tombstones in the graph
+        self._bitmap: npt.NDArray[np.uint8] | None = None
+        self.version = 0
+        """Counts the changes to the graph and its tombstones, for those who save it."""
+        self.holds_erased = False
+        """Whether the graph still holds vectors that were erased: it must not be written."""
+
+    def __len__(self) -> int:
+        return int(self._live.sum())
+
+    @property
+    def linked(self) -> int:
+        """Vectors in the graph, tombstones included."""
+        return self._linked
+
+    @property
+    def dead(self) -> int:
+        """Tombstones in the graph."""
+        return self._dead
+
+    @property
+    def size(self) -> int:
+        """Bytes held, about."""
+        graph = self._linked * (4 * self.dimension + 8 * self.config.links + 16)
+        return graph + self._buffer.nbytes + self._entries.nbytes + self._live.nbytes
+
+    def entries(self) -> Entries:
+        """The live entries, in the order of their addition."""
+        with self._lock.read():
+            return self._entries[self._live].copy()
+
+    # Changing
+
+    def add(self, entries: Entries, vectors: Vectors) -> None:
+        """Append entries that are not live yet; ``vectors`` is ``[entries, dimension]``."""
+        if not len(entries):
+            return
+        with self._lock.write():
+            self._entries = np.concatenate([self._entries, entries])
+            self._live = np.concatenate([self._live, np.ones(len(entries), dtype=np.bool_)])
+            self._append_to_tail(np.asarray(vectors, dtype=np.float32))
+
+    def _append_to_tail(self, vectors: Vectors) -> None:
+        # The tail is a window of a buffer that doubles, so that adding one by one stays linear.
+        start, end = self._window
+        needed = end + len(vectors)
+        if needed > len(self._buffer):
+            kept = self._buffer[start:end]
+            capacity = max(2 * (len(kept) + len(vectors)), 64)
+            self._buffer = np.empty((capacity, self.dimension), dtype=np.float32)
+            self._buffer[: len(kept)] = kept
+            start, end = 0, len(kept)
+        self._buffer[end : end + len(vectors)] = vectors
+        self._window = (start, end + len(vectors))
+
+    @property
+    def _tail(self) -> Vectors:
+        start, end = self._window
+        return self._buffer[start:end]
+
+    def _set_tail(self, vectors: Vectors) -> None:
+        self._buffer = np.ascontiguousarray(vectors, dtype=np.float32)
+        self._window = (0, len(vectors))
+
+    def remove(self, entries: Entries, *, erased: bool = False) -> None:
+        """Remove entries; unknown ones are ignored. ``erased``: they must never reach a file."""
+        if not len(entries):
+            return
+        with self._lock.write():
+            gone = np.isin(self._entries, entries) & self._live
+            self._live &= ~gone
+            in_graph = int(gone[: self._linked].sum())
+            if in_graph:
+                self._dead += in_graph
+                self.holds_erased |= erased
+                self._bitmap = None
+                self.version += 1
+            self._drop_dead_tail()
+
+    def _drop_dead_tail(self) -> None:
+        keep = self._live.copy()
+        keep[: self._linked] = True
+        if not keep.all():
+            self._set_tail(self._tail[keep[self._linked :]])
+            self._entries = self._entries[keep]
+            self._live = self._live[keep]
+
+    # Searching
+
+    def search(
+        self, query: Vectors, k: int, *, allowed: Entries | None = None, exact: bool = False
+    ) -> tuple[Entries, Vectors]:
+        """The ``k`` live entries of the largest inner product with ``query``, best first.
+
+        Args:
+            query: ``[dimension]``.
+            k: How many; fewer come back if fewer are there.
+            allowed: Only these entries.
+            exact: Scan everything, whatever the graph (the reference path).
+
+        Returns:
+            Entries and their scores.
+        """
+        query = np.ascontiguousarray(query, dtype=np.float32)
+        with self._lock.read():
+            mask = self._live if allowed is None else self._live & np.isin(self._entries, allowed)
+            if exact or not self._linked or self._is_selective(mask, allowed):
+                rows = np.flatnonzero(mask)
+                scores = self._scan(query, rows, everything=len(rows) == len(self._entries))
+            else:
+                rows, scores = self._search_graph(query, k, mask, filtered=allowed is not None)
+                if len(self._entries) == self._linked and len(rows) <= k:
+                    return self._entries[rows], scores  # the graph's own order
+                tail = self._linked + np.flatnonzero(mask[self._linked :])
+                rows = np.concatenate([rows, tail])
+                scores = np.concatenate([scores, self._tail[tail - self._linked] @ query])
+            best = _largest(scores, k)
+            return self._entries[rows[best]], scores[best]
+
+    def near(self, queries: Vectors, k: int, floor: float) -> list[list[tuple[int, float]]]:
+        """For each of many queries, up to ``k`` live entries that `search` would find.
+
+        Args:
+            queries: ``[queries, dimension]``.
+            k: How many at most for each.
+            floor: Least inner product.
+
+        Returns:
+            For each query, entries and scores, best first.
+        """
+        with self._lock.read():
+            scores = None if self._linked else queries @ self._tail.T
+            entries = self._entries
+        if scores is None:  # the graph; FAISS gains nothing from many queries on one thread
+            found = [self.search(query, k) for query in queries]
+            return [
+                [
+                    pair
+                    for pair in zip(rows.tolist(), near.tolist(), strict=True)
+                    if pair[1] >= floor
+                ]
+                for rows, near in found
+            ]
+        out: list[list[tuple[int, float]]] = [[] for _ in queries]
+        for at, column in np.argwhere(scores >= floor).tolist():
+            out[at].append((int(entries[column]), float(scores[at, column])))
+        return [sorted(pairs, key=lambda pair: -pair[1])[:k] for pairs in out]
+
+    def _is_selective(self, mask: npt.NDArray[np.bool_], allowed: Entries | None) -> bool:
+        if allowed is None:
+            return False
+        bound = max(self.config.exact_limit, _FILTER_SHARE * len(self._entries))
+        return int(mask.sum()) <= bound
+
+    def _scan(self, query: Vectors, rows: npt.NDArray[np.intp], *, everything: bool) -> Vectors:
+        if everything and not self._linked:
+            return self._tail @ query
+        if everything:
+            return np.concatenate([self._graph_vectors() @ query, self._tail @ query])
+        split = int(np.searchsorted(rows, self._linked))
+        parts = [self._tail[rows[split:] - self._linked] @ query]
+        if split:
+            vectors = self._graph_vectors()
+            # Gathering pays only for few rows; else one pass over all is faster.
+            if split * 4 < self._linked:
+                parts.insert(0, vectors[rows[:split]] @ query)
+            else:
+                parts.insert(0, (vectors @ query)[rows[:split]])
+        return np.concatenate(parts)
+
+    def _graph_vectors(self) -> Vectors:
+        faiss = _faiss()
+
+        storage = faiss.downcast_index(self._graph.storage)
+        flat: Vectors = faiss.rev_swig_ptr(storage.get_xb(), self._linked * self.dimension)
+        return flat.reshape(self._linked, self.dimension)
+
+    def _search_graph(
+        self, query: Vectors, k: int, mask: npt.NDArray[np.bool_], *, filtered: bool
+    ) -> tuple[npt.NDArray[np.intp], Vectors]:
+        ef = max(self.config.ef_search or auto_ef_search(self._linked), 2 * k)
+        parameters: Any = None
+        reachable = self._linked - self._dead
+        if ef != self._graph.hnsw.efSearch:
+            parameters = _faiss().SearchParametersHNSW(efSearch=ef)
+        if filtered or self._dead:
+            wanted = mask[: self._linked]
+            reachable = int(wanted.sum()) if filtered else reachable
+            if not reachable:
+                return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
+            bitmap = np.packbits(wanted, bitorder="little") if filtered else self._dead_bitmap()
+            parameters = _faiss().SearchParametersHNSW(
+                efSearch=int(ef * self._linked / reachable),
+                sel=_faiss().IDSelectorBitmap(self._linked, _faiss().swig_ptr(bitmap)),
+            )
+        scores, rows = self._graph.search(query[None], min(k, self._linked), params=parameters)
+        if rows[0, -1] >= 0:
+            return rows[0], scores[0]
+        found = rows[0] >= 0
+        if int(found.sum()) < min(k, reachable):
+            exact = np.flatnonzero(mask[: self._linked])
+            scores = self._scan(query, exact, everything=False)
+            best = _largest(scores, k)
+            return exact[best], scores[best]
+        return rows[0][found].astype(np.intp), scores[0][found]
+
+    def _tune(self) -> None:
+        """Let the graph search with the right ``efSearch`` when it is told nothing else."""
+        self._graph.hnsw.efSearch = self.config.ef_search or auto_ef_search(self._linked)
+
+    def _dead_bitmap(self) -> npt.NDArray[np.uint8]:
+        # Readers may build it at the same time; they build the same one.
+        bitmap = self._bitmap
+        if bitmap is None:
+            bitmap = self._bitmap = np.packbits(self._live[: self._linked], bitorder="little")
+        return bitmap
+
+    # Upkeep
+
+    @property
+    def needs_build(self) -> bool:
+        """Whether a graph is due: the first one, or a new one for a half-dead one."""
+        if not self._linked:
+            return len(self._tail) > self.config.exact_limit
+        return 2 * self._dead >= self._linked
+
+    @property
+    def needs_link(self) -> bool:
+        """Whether the tail has outgrown the exact scan."""
+        return bool(self._linked) and len(self._tail) > self.config.exact_limit
+
+    def maintain(
+        self,
+        *,
+        everything: bool = False,
+        stop: threading.Event | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Build or link what is due; searches and changes go on meanwhile.
+
+        Args:
+            everything: Leave neither tail nor tombstone where a graph exists or is due.
+            stop: Give up soon after this is set.
+            progress: Called with vectors done and vectors to do.
+        """
+        with self._maintenance:
+            due = everything and bool(self._linked) and self._dead > 0
+            if self.needs_build or due:
+                self._build(stop, progress)
+            if self.needs_link or (everything and self._linked and len(self._tail)):
+                self._link(stop, progress)
+
+    def _stopped(self, stop: threading.Event | None) -> bool:
+        return stop is not None and stop.is_set()
+
+    def _new_graph(self) -> Any:
+        faiss = _faiss()
+
+        graph = faiss.IndexHNSWFlat(self.dimension, self.config.links, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = self.config.ef_construction
+        return graph
+
+    def _build(self, stop: threading.Event | None, progress: Progress | None) -> None:
+        with self._lock.read():
+            rows = np.flatnonzero(self._live)
+            entries = self._entries[rows]
+            parts = [self._tail[rows[rows >= self._linked] - self._linked]]
+            if self._linked:
+                parts.insert(0, self._graph_vectors()[rows[rows < self._linked]])
+            vectors = np.concatenate(parts)
+        if len(vectors) <= self.config.exact_limit:
+            self._swap(None, entries, vectors)
+            return
+        graph = self._new_graph()
+        with _openmp_threads(self.config.threads):
+            for start in range(0, len(vectors), _BUILD_CHUNK):
+                if self._stopped(stop):
+                    return
+                graph.add(vectors[start : start + _BUILD_CHUNK])
+                if progress is not None:
+                    progress(min(start + _BUILD_CHUNK, len(vectors)), len(vectors))
+        self._swap(graph, entries, np.empty((0, self.dimension), dtype=np.float32))
+
+    def _swap(self, graph: Any, entries: Entries, tail: Vectors) -> None:
+        """Put a new graph in place; what was added or removed meanwhile is carried over."""
+        with self._lock.write():
+            current = self._entries[self._live]
+            gone = ~np.isin(entries, current)
+            added = self._live.copy()
+            added &= ~np.isin(self._entries, entries)
+            rows = np.flatnonzero(added)  # added since the copy was taken: all in the tail
+            late = self._tail[rows - self._linked]
+            self._entries = np.concatenate([entries, self._entries[rows]])
+            self._live = np.concatenate([~gone, np.ones(len(rows), dtype=np.bool_)])
+            self._graph = graph
+            self._linked = len(entries) if graph is not None else 0
+            if graph is not None:
+                self._tune()
+            self._dead = int(gone.sum()) if graph is not None else 0
+            self.holds_erased = self._dead > 0 and self.holds_erased
+            self._set_tail(np.concatenate([tail, late]))
+            self._bitmap = None
+            self.version += 1
+            self._drop_dead_tail()
+
+    def _link(self, stop: threading.Event | None, progress: Progress | None) -> None:
+        total = len(self._tail)
+        done = 0
+        with _openmp_threads(self.config.threads):
+            while len(self._tail) and not self._stopped(stop):
+                with self._lock.write():
+                    chunk = self._tail[:_LINK_CHUNK]
+                    if not len(chunk):
+                        return
+                    self._graph.add(np.ascontiguousarray(chunk))
+                    self._linked += len(chunk)
+                    self._window = (self._window[0] + len(chunk), self._window[1])
+                    self._bitmap = None
+                    self.version += 1
+                done += len(chunk)
+                if progress is not None:
+                    progress(min(done, total), total)
+            with self._lock.write():
+                self._set_tail(self._tail.copy())  # let go of the linked part
+                self._tune()
+
+    # Saving
+
+    def graph_bytes(self) -> tuple[npt.NDArray[np.uint8], Entries] | None:
+        """The graph as FAISS serialises it, and the entry of each of its vectors (dead: -1)."""
+        faiss = _faiss()
+
+        with self._lock.read():
+            if not self._linked:
+                return None
+            entries = np.where(self._live, self._entries, -1)[: self._linked]
+            return faiss.serialize_index(self._graph), entries
+
+    def restore(self, graph: npt.NDArray[np.uint8], entries: Entries) -> None:
+        """Take a graph that `graph_bytes` wrote; the index must be empty.
+
+        Raises:
+            ValueError: The graph is not of this dimension or not of ``entries``.
+        """
+        faiss = _faiss()
+
+        restored = faiss.deserialize_index(graph)
+        if restored.d != self.dimension or restored.ntotal != len(entries):
+            raise ValueError("the graph does not belong to these entries")
+        restored.hnsw.efConstruction = self.config.ef_construction
+        with self._lock.write():
+            if len(self._entries):
+                raise ValueError("only an empty index can be restored")
+            self._graph = restored
+            self._linked = len(entries)
+            self._tune()
+            self._entries = entries.astype(np.int64)
+            self._live = entries >= 0
+            self._dead = int((~self._live).sum())
+            self._bitmap = None
+
+
+def _largest(scores: Vectors, k: int) -> npt.NDArray[np.intp]:
+    if k < len(scores):
+        part = np.argpartition(scores, -k)[-k:]
+        return part[np.argsort(-scores[part], kind="stable")]
+    return np.argsort(-scores, kind="stable")

@@ -1,0 +1,223 @@
+"""Looking into a memory: one item, its history, its explanation, the state of the whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.energy import free_energy
+from ecs_plugins.memory.records import (
+    Explanation,
+    Memory,
+    NamespaceStats,
+    RecordedDecision,
+)
+from ecs_plugins.memory.store import cold_memories, hot_items, spaces
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store.cold_memories import ColdRow
+from ecs_plugins.memory.store.decisions import decisions
+from ecs_plugins.memory.store.sleeping import recent_queries
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.types import ColdMemory, FreeEnergy, Tier, UtilityFunction
+from ecs_plugins.memory.utility import entropies, utilities
+
+
+def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
+    """Every stored version of a memory, oldest first."""
+    rows = cold_memories.versions(connection, name)
+    if not rows:
+        return []
+    namespace = spaces.by_id(connection, rows[0].space).namespace
+    joined = connection.execute(
+        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+        " WHERE p.memory = ? ORDER BY p.version, m.seq",
+        (name,),
+    ).fetchall()
+    return [
+        _memory(row, namespace, [message for message, since in joined if since <= row.version])
+        for row in rows
+    ]
+
+
+def _memory(row: ColdRow, namespace: tuple[str, ...], provenance: Sequence[str]) -> Memory:
+    return Memory(
+        id=row.memory.id,
+        version=row.version,
+        live=row.live,
+        namespace=namespace,
+        text=row.memory.text,
+        metadata=dict(row.metadata),
+        support=row.memory.evidence.support,
+        provenance=tuple(provenance),
+        pinned=row.memory.pinned,
+        label=row.memory.evidence.label,
+        created=row.created,
+        changed=row.changed,
+        expires=row.expires,
+        born=row.born,
+        died=row.died,
+        free_energy=row.judged,
+    )
+
+
+def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memory]:
+    """The cold tier, oldest row first, without what has expired."""
+    rows = [
+        row
+        for row in cold_memories.cold_tier(connection, space.id)
+        if row.expires is None or row.expires > now
+    ]
+    behind = cold_memories.provenance_of(connection, [row.memory.id for row in rows])
+    return [_memory(row, space.namespace, behind.get(row.memory.id, ())) for row in rows]
+
+
+def energies(
+    connection: sqlite3.Connection,
+    space: Space,
+    *,
+    config: MemoryConfig,
+    dimension: int,
+    utility: UtilityFunction | None,
+) -> list[tuple[ColdMemory, FreeEnergy]]:
+    """The cold tier with its free energies as of now, the safest memory first."""
+    memories = [row.memory for row in cold_memories.cold_tier(connection, space.id, dimension)]
+    values = utilities(
+        memories,
+        config=config,
+        step=space.step,
+        queries=recent_queries(connection, space.id, config.utility_window),
+        utility=utility,
+    )
+    disorder = entropies(memories, config=config, step=space.step, statistics=space.statistics)
+    scored = [
+        (memory, free_energy(float(value), entropy, config.entropy_weight))
+        for memory, value, entropy in zip(memories, values, disorder, strict=True)
+    ]
+    return sorted(scored, key=lambda pair: pair[1].total)
+
+
+def explain(
+    connection: sqlite3.Connection,
+    name: str,
+    *,
+    config: MemoryConfig,
+    dimension: int,
+    utility: UtilityFunction | None,
+) -> Explanation:
+    """All that is on record about a memory, a hot item or a message.
+
+    Raises:
+        InvalidInputError: Nothing of this id is stored.
+    """
+    versions = history(connection, name)
+    hot = connection.execute(
+        "SELECT row, namespace FROM hot_items WHERE id = ? AND live = 1", (name,)
+    ).fetchone()
+    message = log.get(connection, name)
+    if versions:
+        space = spaces.find(connection, versions[0].namespace)
+    elif message is not None:
+        space = spaces.find(connection, message.namespace)
+    else:
+        raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
+    assert space is not None
+    ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
+    place = next((at for at, (memory, _) in enumerate(ranked) if memory.id == name), None)
+    behind = _behind(connection, name, versions, hot is not None)
+    live = [version for version in versions if version.live]
+    tier: Tier | None = "cold" if live else "hot" if hot is not None else None
+    if live:
+        text = live[-1].text
+    elif hot is not None:
+        text = hot_items.hot_rows(connection, [hot[0]])[hot[0]].item.text
+    else:
+        text = versions[-1].text if versions else message.text if message else ""
+    recorded = decisions(connection, space.id, item=name)
+    terms = None if place is None else ranked[place][1]
+    rank = None if place is None else place + 1
+    return Explanation(
+        id=name,
+        text=text,
+        tier=tier,
+        free_energy=terms,
+        rank=rank,
+        versions=tuple(versions),
+        decisions=tuple(recorded),
+        provenance=behind,
+        lines=_lines(tier, terms, rank, len(ranked), versions, recorded, behind),
+    )
+
+
+def _behind(
+    connection: sqlite3.Connection, name: str, versions: Sequence[Memory], is_hot: bool
+) -> tuple[tuple[str, str | None], ...]:
+    if versions:
+        ids: Sequence[str] = versions[-1].provenance
+    elif is_hot:
+        ids = hot_items.members_of_items(connection, [name]).get(name, (name,))
+    else:
+        ids = (name,)
+    found = {member: log.get(connection, member) for member in ids}
+    return tuple((member, None if said is None else said.text) for member, said in found.items())
+
+
+def _lines(
+    tier: Tier | None,
+    terms: FreeEnergy | None,
+    rank: int | None,
+    count: int,
+    versions: Sequence[Memory],
+    recorded: Sequence[RecordedDecision],
+    behind: Sequence[tuple[str, str | None]],
+) -> tuple[str, ...]:
+    lines = [f"in the {tier} tier" if tier else "in neither tier any more"]
+    if terms is not None:
+        lines.append(
+            f"free energy now {terms.total:.4f} (E {terms.energy:.4f}, S {terms.entropy:.4f}): "
+            f"number {rank} of {count}, 1 being the safest"
+        )
+    if versions:
+        lines.append(
+            f"{len(versions)} stored versions, support {versions[-1].support}, "
+            f"from {len(behind)} messages{', pinned' if versions[-1].pinned else ''}"
+        )
+    for each in reversed(recorded):
+        decision = each.decision
+        line = f"sleep {each.sleep}: {decision.kind}"
+        if decision.probability is not None and decision.delta is not None:
+            line += (
+                f", dF {decision.delta:.4f} at T {decision.temperature:.4g}, "
+                f"P {decision.probability:.4f}, draw {decision.draw:.4f}"
+            )
+        if decision.similarity is not None:
+            line += f", cosine {decision.similarity:.3f}"
+        lines.append(line + (" (undone)" if each.undone else ""))
+    return tuple(lines)
+
+
+def namespace_stats(
+    connection: sqlite3.Connection, prefix: tuple[str, ...] | None
+) -> list[NamespaceStats]:
+    """How full each namespace is."""
+    found = []
+    for space in spaces.listed(connection, prefix):
+        messages, pinned, sleeps = connection.execute(
+            "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
+            " (SELECT count(*) FROM memories WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
+            " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
+            (space.id,),
+        ).fetchone()
+        found.append(
+            NamespaceStats(
+                namespace=space.namespace,
+                messages=messages,
+                hot=space.hot.count,
+                cold=space.cold.count,
+                pinned=pinned,
+                sleeps=sleeps,
+                since_sleep=space.since_sleep,
+            )
+        )
+    return found

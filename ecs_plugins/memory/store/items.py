@@ -1,0 +1,359 @@
+"""Key-value items in a memory file: what is put by key stays verbatim until deleted or expired.
+
+Nothing here consolidates or forgets: an item is a JSON object under a namespace and a key, with
+an optional time to live and a vector for each text that it is to be found by. Search is exact:
+all vectors of the items in question are compared, an item by its best one.
+
+An item may belong to a message of the log. Then it holds all of its value but the text, which
+stays in the message alone: what changes or erases the message changes or erases the item.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.namespaces import Namespace, below, decode, encode
+from ecs_plugins.memory.store.vectors import crc, damaged, pack, unpack
+from ecs_plugins.memory.types import Matrix, Vector
+
+if TYPE_CHECKING:
+    from ecs_plugins.memory.store.core import Core
+
+Value = dict[str, Any]
+Condition = Callable[[Mapping[str, Any]], bool]
+Address = tuple[Namespace, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """An item to be stored.
+
+    Attributes:
+        namespace: Where.
+        key: Under which it is found; an item of the same key is replaced.
+        value: A JSON object.
+        texts: Path -> text, for what it is to be found by; blank texts are left out.
+        ttl: Seconds to live after the last write or refreshing read; None is for ever.
+        message: Id of the message that it belongs to.
+        text_key: Key of the value under which that message's text stands.
+
+    Raises:
+        InvalidInputError: The value is no JSON object, or ttl is not positive.
+    """
+
+    namespace: Namespace
+    key: str
+    value: Value
+    texts: Mapping[str, str] = field(default_factory=dict)
+    ttl: float | None = None
+    message: str | None = None
+    text_key: str | None = None
+
+    def __post_init__(self) -> None:
+        encode(self.namespace)
+        if not isinstance(self.key, str) or not self.key:
+            raise InvalidInputError(f"an item needs a key that is a text, got {self.key!r}")
+        if self.ttl is not None and not self.ttl > 0:
+            raise InvalidInputError(f"the time to live must be positive, got {self.ttl}")
+        self.serialised()
+
+    def serialised(self) -> str:
+        """The value as it is stored."""
+        stored = {name: part for name, part in self.value.items() if name != self.text_key}
+        try:
+            text = json.dumps(stored, ensure_ascii=False, allow_nan=False)
+            text.encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"an item's value must hold JSON values: {error}") from None
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItem:
+    """An item as it is stored; its value is the reader's own copy."""
+
+    row: int
+    namespace: Namespace
+    key: str
+    value: Value
+    created: float
+    updated: float
+    ttl: float | None
+    message: str | None
+
+
+_COLUMNS = (
+    "i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl, i.message,"
+    " i.text_key, m.text FROM items i LEFT JOIN messages m ON m.id = i.message"
+)
+
+
+class ItemView:
+    """One consistent view of the items.
+
+    Args:
+        connection: Inside a transaction.
+        now: Seconds since 1970; what has expired by then is not seen.
+        dimension: Length of the vectors.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, now: float, dimension: int) -> None:
+        self._connection = connection
+        self._now = now
+        self._dimension = dimension
+
+    def get(self, namespace: Namespace, key: str) -> StoredItem | None:
+        """One item."""
+        row = self._connection.execute(
+            f"SELECT {_COLUMNS} WHERE i.namespace = ? AND i.key = ? AND {_ALIVE}",
+            (encode(namespace), key, self._now),
+        ).fetchone()
+        return None if row is None else _item(row)
+
+    def of_messages(self, ids: Sequence[str]) -> dict[str, StoredItem]:
+        """The items that belong to messages, by message id."""
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} WHERE i.message IN (SELECT value FROM json_each(?)) AND {_ALIVE}",
+            (json.dumps(list(ids)), self._now),
+        )
+        return {item.message: item for item in map(_item, rows) if item.message is not None}
+
+    def find(
+        self,
+        prefix: Namespace,
+        *,
+        condition: Condition | None = None,
+        limit: int | None = None,
+    ) -> list[StoredItem]:
+        """The items in a namespace and below it, in the order in which they were first put."""
+        where, values = under(prefix)
+        sql = f"SELECT {_COLUMNS} WHERE {where} AND {_ALIVE} ORDER BY i.row"
+        values = [*values, self._now]
+        if condition is None:
+            sql += " LIMIT ?"
+            values.append(-1 if limit is None else limit)
+            return [_item(row) for row in self._connection.execute(sql, values)]
+        matching = _matching(map(_item, self._connection.execute(sql, values)), condition)
+        return matching[:limit]
+
+    def nearest(
+        self,
+        prefix: Namespace,
+        query: Vector,
+        *,
+        condition: Condition | None = None,
+        limit: int | None = None,
+    ) -> list[tuple[StoredItem, float | None]]:
+        """Items by their best cosine to a query; those without a vector follow, score None."""
+        found = self.find(prefix, condition=condition)
+        scores = self._scores(prefix, {item.row for item in found}, query)
+        scored = [(item, scores[item.row]) for item in found if item.row in scores]
+        scored.sort(key=lambda pair: -pair[1])
+        rest = [(item, None) for item in found if item.row not in scores]
+        return [*scored, *rest][:limit]
+
+    def _scores(self, prefix: Namespace, rows: set[int], query: Vector) -> dict[int, float]:
+        where, values = under(prefix)
+        owners: list[int] = []
+        vectors: list[Vector] = []
+        for row, path, data, checksum in self._connection.execute(
+            "SELECT v.item, v.path, v.vector, v.vector_crc FROM items i"
+            f" JOIN item_vectors v ON v.item = i.row WHERE {where}",
+            values,
+        ):
+            if row in rows:
+                owners.append(row)
+                vectors.append(unpack(data, checksum, self._dimension, f"item {row} at {path}"))
+        best: dict[int, float] = {}
+        if vectors:
+            for row, score in zip(owners, (np.stack(vectors) @ query).tolist(), strict=True):
+                best[row] = max(score, best.get(row, -2.0))
+        return best
+
+    def namespaces(self) -> list[Namespace]:
+        """Every namespace that holds an item, sorted."""
+        rows = self._connection.execute(
+            f"SELECT DISTINCT i.namespace FROM items i WHERE {_ALIVE}", (self._now,)
+        )
+        return sorted(decode(key) for (key,) in rows)
+
+
+_ALIVE = "(i.expires IS NULL OR i.expires > ?)"
+
+
+class Opened(Protocol):
+    """An open memory, as far as its items see it: `EntropicMemory` is one."""
+
+    _core: Core
+
+
+class Items:
+    """The key-value items of an open memory. Thread-safe.
+
+    Args:
+        memory: Whose file they stand in, and whose embedder they are found by.
+    """
+
+    def __init__(self, memory: Opened) -> None:
+        self._core = memory._core
+
+    def embed_query(self, text: str) -> Vector:
+        """A unit vector ``[dimension]``; see `Core.embed_query`."""
+        return self._core.embed_query(text)
+
+    @contextmanager
+    def view(self, *, search: bool = False) -> Iterator[ItemView]:
+        """One consistent view; for a search, after vectors of another embedder were replaced."""
+        if search:
+            self._embed_anew()
+        with self._core.database.read() as connection:
+            yield ItemView(connection, time.time(), self._core.dimension)
+
+    def write(
+        self,
+        puts: Sequence[NewItem] = (),
+        *,
+        deletes: Sequence[Address] = (),
+        touched: Sequence[int] = (),
+    ) -> int:
+        """Put and delete items, and refresh the time to live of rows, in one transaction.
+
+        An item that replaces another keeps its place and the time of its creation. The time to
+        live of an item that belongs to a message is that of the message, and is not refreshed.
+
+        Returns:
+            How many items were deleted.
+
+        Raises:
+            ModelError: The embedder failed; nothing was written.
+            StorageError: It could not be written; nothing was.
+        """
+        texts = [
+            (index, path, text)
+            for index, item in enumerate(puts)
+            for path, text in item.texts.items()
+            if text.strip()
+        ]
+        unique = list(dict.fromkeys(text for _, _, text in texts))
+        vectors = dict(zip(unique, self._core.embed(unique), strict=True)) if unique else {}
+        now = time.time()
+        erases = bool(deletes) or self._is_due(now)
+        with self._core.erasing() if erases else self._core.writing() as connection:
+            expire_items(connection, now)
+            connection.executemany(
+                "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL"
+                " AND message IS NULL",
+                ((now, row) for row in touched),
+            )
+            deleted = sum(_delete(connection, address) for address in deletes)
+            rows = [_put(connection, item, now) for item in puts]
+            connection.executemany(
+                "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
+                " VALUES (?,?,?,?,?,?)",
+                (
+                    (rows[index], path, text, self._core.epoch, *_packed(vectors[text]))
+                    for index, path, text in texts
+                ),
+            )
+        if erases:
+            self._core.scrub()
+        return deleted
+
+    def _is_due(self, now: float) -> bool:
+        with self._core.database.read() as connection:
+            return any_expired(connection, now)
+
+    def _embed_anew(self) -> None:
+        """Replace the vectors that another embedder made, after a re-embedding of the file."""
+        with self._core.database.read() as connection:
+            stale = connection.execute(
+                "SELECT item, path, text FROM item_vectors WHERE epoch < ?", (self._core.epoch,)
+            ).fetchall()
+        if not stale:
+            return
+        vectors: Matrix = self._core.embed([text for _, _, text in stale])
+        with self._core.writing() as connection:
+            connection.executemany(
+                "UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?"
+                " WHERE item = ? AND path = ? AND text = ?",
+                (
+                    (self._core.epoch, *_packed(vector), *key)
+                    for key, vector in zip(stale, vectors, strict=True)
+                ),
+            )
+
+
+def expire_items(connection: sqlite3.Connection, now: float) -> int:
+    """Erase the items that have expired; returns how many."""
+    return connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
+
+
+def any_expired(connection: sqlite3.Connection, now: float) -> bool:
+    """Whether an item has expired and is still there."""
+    found = connection.execute("SELECT 1 FROM items WHERE expires <= ? LIMIT 1", (now,)).fetchone()
+    return found is not None
+
+
+def _packed(vector: Vector) -> tuple[bytes, int]:
+    data = pack(vector)
+    return data, crc(data)
+
+
+def under(prefix: Namespace, column: str = "i.namespace") -> tuple[str, list[Any]]:
+    """A condition for the namespaces equal to a prefix or below it, label by label."""
+    if not prefix:
+        return "1", []
+    low, high = below(prefix)
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", [encode(prefix), low, high]
+
+
+def _item(row: tuple[Any, ...]) -> StoredItem:
+    number, namespace, key, stored, checksum, created, updated, ttl, message, text_key, text = row
+    if crc(stored) != checksum:
+        raise damaged(f"item {key!r}", "value", "restore a backup, or put the item again")
+    value: Value = json.loads(stored)
+    if text_key is not None:
+        value[text_key] = text
+    return StoredItem(number, decode(namespace), key, value, created, updated, ttl, message)
+
+
+def _matching(items: Iterator[StoredItem], condition: Condition) -> list[StoredItem]:
+    return [item for item in items if condition(item.value)]
+
+
+def _delete(connection: sqlite3.Connection, address: Address) -> int:
+    namespace, key = address
+    return connection.execute(
+        "DELETE FROM items WHERE namespace = ? AND key = ?", (encode(namespace), key)
+    ).rowcount
+
+
+def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:
+    value = item.serialised()
+    row = connection.execute(
+        "INSERT INTO items (namespace, key, value, value_crc, created, updated, ttl, expires,"
+        " message, text_key) VALUES (?1,?2,?3,?4,?5,?5,?6,?5 + ?6,?7,?8)"
+        " ON CONFLICT (namespace, key) DO UPDATE SET value = ?3, value_crc = ?4, updated = ?5,"
+        " ttl = ?6, expires = ?5 + ?6, message = ?7, text_key = ?8 RETURNING row",
+        (
+            encode(item.namespace),
+            item.key,
+            value,
+            crc(value),
+            now,
+            item.ttl,
+            item.message,
+            item.text_key,
+        ),
+    ).fetchone()[0]
+    connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
+    return int(row)

@@ -1,0 +1,292 @@
+"""One sleep phase against the database: read, decide outside, write in one transaction.
+
+The decision is computed on a consistent view without holding any lock. The transaction that
+carries it out first checks that nobody changed the namespace meanwhile; if somebody did, the
+sleep phase starts again, and after a few times it decides inside the transaction, with the
+summaries that are already written. So the store stands before a sleep phase or after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.namespaces import Namespace, encode
+from ecs_plugins.memory.records import SleepReport
+from ecs_plugins.memory.store import cold_memories, hot_items, rows, spaces
+from ecs_plugins.memory.store.cold_memories import ColdRow
+from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.decisions import record_decision
+from ecs_plugins.memory.store.hot_items import HotRow
+from ecs_plugins.memory.store.rows import dump
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.summaries import Summariser
+from ecs_plugins.memory.types import (
+    ColdMemory,
+    Decision,
+    FreeEnergy,
+    QueryEvent,
+    SleepPlan,
+    UtilityFunction,
+)
+
+_OPTIMISTIC_ATTEMPTS = 3
+
+
+def seed_of(config: MemoryConfig, namespace: Namespace, cycle: int) -> int:
+    """The seed of a sleep phase, from the base seed, the namespace and how many there were."""
+    text = f"{config.seed}:{encode(namespace)}:{cycle}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a sleep phase decides on."""
+
+    space: Space
+    hot: Sequence[HotRow]
+    cold: Sequence[ColdRow]
+    queries: Sequence[QueryEvent]
+
+
+class Sleeping:
+    """Runs the sleep phases of one namespace.
+
+    Args:
+        database: Where.
+        config: The settings.
+        dimension: Length of the vectors.
+        utility: Replaces the configured utility.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        config: MemoryConfig,
+        dimension: int,
+        utility: UtilityFunction | None,
+    ) -> None:
+        self._database = database
+        self._config = config
+        self._dimension = dimension
+        self._utility = utility
+
+    def run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
+        """Sleep once; None if nothing was ever stored in the namespace."""
+        started = time.perf_counter()
+        attempts = 0
+        while True:
+            attempts += 1
+            if attempts <= _OPTIMISTIC_ATTEMPTS:
+                with self._database.read() as connection:
+                    view = self._view(connection, namespace)
+                if view is None:
+                    return None
+                plan = self._decide(view, summariser)
+                with self._database.write() as connection:
+                    current = spaces.find(connection, namespace)
+                    if current is None:
+                        return None
+                    if current.revision == view.space.revision:
+                        return self._apply(connection, view, plan, summariser, attempts, started)
+                continue
+            if summariser is not None:
+                summariser.may_generate = False
+            with self._database.write() as connection:
+                view = self._view(connection, namespace)
+                if view is None:
+                    return None
+                plan = self._decide(view, summariser)
+                return self._apply(connection, view, plan, summariser, attempts, started)
+
+    def _view(self, connection: sqlite3.Connection, namespace: Namespace) -> _View | None:
+        space = spaces.find(connection, namespace)
+        if space is None:
+            return None
+        return _View(
+            space,
+            hot_items.hot_tier(connection, space.id, self._dimension, members=True),
+            cold_memories.cold_tier(connection, space.id, self._dimension),
+            recent_queries(connection, space.id, self._config.utility_window),
+        )
+
+    def _decide(self, view: _View, summariser: Summariser | None) -> SleepPlan:
+        return consolidate(
+            [row.item for row in view.hot],
+            [row.memory for row in view.cold],
+            config=self._config,
+            step=view.space.step,
+            seed=seed_of(self._config, view.space.namespace, view.space.cycle),
+            queries=view.queries,
+            statistics=view.space.statistics,
+            utility=self._utility,
+            summarise=summariser,
+            cycle=view.space.cycle,
+        )
+
+    def _apply(
+        self,
+        connection: sqlite3.Connection,
+        view: _View,
+        plan: SleepPlan,
+        summariser: Summariser | None,
+        attempts: int,
+        started: float,
+    ) -> SleepReport:
+        space, now = view.space, time.time()
+        before = (space.hot.count, space.cold.count)
+        cursor = connection.execute(
+            "INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}')",
+            (space.id, now, dump(self._config.to_json())),
+        )
+        assert cursor.lastrowid is not None
+        _Applying(connection, view, plan, sleep=cursor.lastrowid, now=now).apply()
+        space.since_sleep = space.novel = 0
+        space.cycle += 1
+        space.save(connection)
+        report = SleepReport(
+            id=cursor.lastrowid,
+            namespace=space.namespace,
+            at=now,
+            counts=dict(Counter(decision.kind for decision in plan.decisions)),
+            hot=(before[0], space.hot.count),
+            cold=(before[1], space.cold.count),
+            temperature=plan.temperature,
+            seed=plan.seed,
+            config_version=plan.config_version,
+            attempts=attempts,
+            problems=() if summariser is None else tuple(summariser.problems),
+            summary_tokens=(0, 0) if summariser is None else summariser.tokens,
+            seconds=time.perf_counter() - started,
+        )
+        connection.execute(
+            "UPDATE sleeps SET report = ? WHERE id = ?", (dump(asdict(report)), report.id)
+        )
+        return report
+
+
+class _Applying:
+    """Carries out one plan within one transaction."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        view: _View,
+        plan: SleepPlan,
+        *,
+        sleep: int,
+        now: float,
+    ) -> None:
+        self._connection = connection
+        self._space = view.space
+        self._plan = plan
+        self._sleep = sleep
+        self._now = now
+        self._cold = {row.memory.id: row for row in view.cold}
+        self._hot = {row.item.id: row for row in view.hot}
+        self._of_message = {member: row for row in view.hot for member in row.item.members}
+        self._joined: dict[str, list[str]] = {}
+        self._judged: dict[str, FreeEnergy] = {}
+        for decision in plan.decisions:
+            self._take(decision)
+
+    def _take(self, decision: Decision) -> None:
+        if decision.kind in ("insert", "replace"):
+            self._joined.setdefault(decision.candidate_id, []).extend(decision.members)
+        elif decision.kind == "reinforce" and decision.target_id is not None:
+            self._joined.setdefault(decision.target_id, []).extend(decision.members)
+        if decision.candidate is not None:
+            self._judged[decision.candidate_id] = decision.candidate
+        if decision.victim is not None and decision.target_id is not None:
+            self._judged[decision.target_id] = decision.victim
+
+    def apply(self) -> None:
+        """Write tiers, provenance and decisions."""
+        plan, space = self._plan, self._space
+        for memory in plan.removed:
+            self._retire(memory)
+            space.rewrote("cold", -1)
+        for memory in plan.updated:
+            self._retire(memory)
+            old = self._cold[memory.id]
+            self._insert(memory, old)
+            space.rewrote("cold")
+        for memory in plan.inserted:
+            self._insert(memory, None)
+            space.appended("cold")
+        self._keep_judgements()
+        consumed = [self._hot[name].row for name in plan.consumed]
+        self._connection.executemany(
+            "UPDATE hot_items SET live = 0, died = ? WHERE row = ?",
+            ((self._sleep, row) for row in consumed),
+        )
+        if consumed:
+            space.rewrote("hot", -len(consumed))
+        for item in plan.judged:
+            self._connection.execute(
+                "UPDATE hot_items SET judged = ? WHERE row = ?",
+                (item.judged, self._hot[item.id].row),
+            )
+        self._record()
+
+    def _retire(self, memory: ColdMemory) -> None:
+        cold_memories.retire_cold(self._connection, [self._cold[memory.id].row], self._sleep)
+
+    def _insert(self, memory: ColdMemory, old: ColdRow | None) -> None:
+        members = self._joined.get(memory.id, [])
+        metadata: rows.Metadata | None = None if old is None else old.metadata
+        expires = None if old is None else old.expires
+        for row in {self._of_message[m].row: self._of_message[m] for m in members}.values():
+            metadata = row.metadata if metadata is None else rows.shared(metadata, row.metadata)
+            expires = rows.earliest(expires, row.expires)
+        version = 1 if old is None else old.version + 1
+        cold_memories.insert_cold(
+            self._connection,
+            self._space,
+            memory,
+            version=version,
+            metadata=metadata or {},
+            created=self._now if old is None else old.created,
+            changed=self._now,
+            expires=expires,
+            born=self._sleep,
+            judged=self._judged.get(memory.id, None if old is None else old.judged),
+        )
+        cold_memories.add_provenance(self._connection, memory.id, version, members)
+
+    def _keep_judgements(self) -> None:
+        """Note the free energy of memories that were contested and stayed."""
+        changed = {memory.id for memory in (*self._plan.removed, *self._plan.updated)}
+        for name, terms in self._judged.items():
+            row = self._cold.get(name)
+            if row is not None and name not in changed:
+                self._connection.execute(
+                    "UPDATE memories SET energy = ?, entropy = ?, free_energy = ? WHERE row = ?",
+                    (terms.energy, terms.entropy, terms.total, row.row),
+                )
+
+    def _record(self) -> None:
+        for decision in self._plan.decisions:
+            record_decision(self._connection, self._space, self._sleep, decision)
+
+
+def recent_queries(connection: sqlite3.Connection, space: int, window: int) -> list[QueryEvent]:
+    """The recent queries of a namespace, oldest first."""
+    rows = connection.execute(
+        "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
+        " ORDER BY id DESC LIMIT ?",
+        (space, window),
+    ).fetchall()
+    return [
+        QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
+        for step, vector, text, answer in reversed(rows)
+    ]
