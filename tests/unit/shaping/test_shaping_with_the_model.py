@@ -52,6 +52,7 @@ def test_what_is_known_already_loses_its_utility(bundled_lm):
         bundled_lm,
         [EVIDENCE, "Oskar Brenn told me that he builds hurdy-gurdies."],
         answer="hurdy-gurdies",
+        signal="answer_shift",
         acceptance="greedy",
         greedy_rounds=2,
         threshold=1.0,
