@@ -40,10 +40,20 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
+    answer_model: Annotated[
+        str | None,
+        typer.Option(
+            help="In place of --model, module:attribute of a LangChain chat model, a LlamaIndex "
+            "LLM or a function that makes one. Tokens it does not report are counted by the "
+            "scorer's tokenizer.",
+            show_default=False,
+        ),
+    ] = None,
     scorer: Annotated[
         str | None,
         typer.Option(
-            help="The small model that scores for ECS. Without it, the answering one.",
+            help="The small model that scores for ECS. Without it, the answering one, or the "
+            "bundled one beside --answer-model.",
             show_default=False,
         ),
     ] = None,
@@ -97,8 +107,9 @@ def calibrate(
     ] = False,
 ) -> None:
     """Measure every strategy on the questions; resumable, greedy, seed 42."""
+    from ecs_plugins.cli._imported import imported_answer_model
     from ecs_plugins.cli._setup import load_model
-    from ecs_plugins.frontier.answering import LocalAnswerModel
+    from ecs_plugins.frontier.answering import AnswerModel, LocalAnswerModel
     from ecs_plugins.frontier.artefact import save
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
@@ -106,6 +117,8 @@ def calibrate(
     from ecs_plugins.frontier.readers import DataFormat, read_questions
     from ecs_plugins.frontier.strategies.grid import default_strategies
 
+    if model is not None and answer_model is not None:
+        raise ConfigurationError("give --model or --answer-model, not both")
     if format not in get_args(DataFormat):
         raise ConfigurationError(f"--format must be one of {', '.join(get_args(DataFormat))}")
     # Everything that can be refused is refused before a model is loaded.
@@ -117,13 +130,19 @@ def calibrate(
         progress=True,
     )
     questions = read_questions(data, cast("DataFormat", format), limit=limit)
-    answering = load_model(model, device=device, dtype=dtype)
-    scoring = answering if scorer is None else load_model(scorer, device=device, dtype=dtype)
+    scoring = load_model(scorer or model, device=device, dtype=dtype)
+    answerer: AnswerModel
+    if answer_model is not None:
+        answerer = imported_answer_model(answer_model, scoring.count_tokens)
+    elif scorer is None:
+        answerer = LocalAnswerModel(scoring)
+    else:
+        answerer = LocalAnswerModel(load_model(model, device=device, dtype=dtype))
     settings: dict[str, ConfigValue] = {"dtype": dtype}
     if contexts is not None:
         questions = about_first(questions, contexts)
     if max_context_tokens is not None:
-        questions = fit_contexts(questions, max_context_tokens, answering.count_tokens)
+        questions = fit_contexts(questions, max_context_tokens, answerer.count_tokens)
         settings["max_context_tokens"] = max_context_tokens
     models = {}
     embedder = passage_scorer = None
@@ -137,7 +156,6 @@ def calibrate(
 
         passage_scorer = PassageScorer(scoring, embedder=embedder)
         models["scorer"] = scoring.name
-    answerer = LocalAnswerModel(answering)
     frontier = measure(
         questions,
         default_strategies(

@@ -278,6 +278,45 @@ class TestQueryEngine:
         assert "Hester Vane" in engine.query(QUESTION).source_nodes[0].node.text
 
 
+class TestCopies:
+    def routed(self, frontier, **settings):
+        return FrontierQueryEngine.from_frontier(
+            frontier, llm=Reporting(), nodes=NODES, target_f1=0.7, count_tokens=words, **settings
+        )
+
+    def test_a_pickled_engine_answers_and_settles_alike(self, frontier, tmp_path):
+        engine = self.routed(frontier, cache_dir=str(tmp_path / "notes"))
+        copy = pickle.loads(pickle.dumps(engine))
+        for reuse in (1, 40):
+            query = FrontierQuery(QUESTION, reuse=reuse)
+            ours, theirs = engine.query(query), copy.query(query)
+            assert theirs.response == ours.response
+            assert theirs.metadata["frontier"]["label"] == ours.metadata["frontier"]["label"]
+
+    def test_a_pickled_engine_shares_the_ledger_behind_the_path(self, frontier, tmp_path):
+        ledger = str(tmp_path / "reuse.db")
+        engine = self.routed(frontier, cache_dir=str(tmp_path / "notes"), ledger=ledger)
+        engine.query(QUESTION)
+        pickle.loads(pickle.dumps(engine)).query(QUESTION)
+        with ReuseLedger(ledger) as seen:
+            assert len(seen) == 1
+            assert seen.count(engine.context_id) == 2
+
+    def test_a_pickled_engine_keeps_its_fallback(self, frontier, tmp_path):
+        engine = FrontierQueryEngine(
+            FrontierSelector(frontier, target_f1=0.7),
+            {
+                "full_context": Named("full", Reporting(fails=True)),
+                "memory_compression": Named("notes"),
+                "bm25": Named("top"),
+            },
+            fallback=Named("fallback"),
+        )
+        copy = pickle.loads(pickle.dumps(engine))
+        assert copy.query(FrontierQuery(QUESTION, reuse=1)).response == "fallback"
+        assert copy.query(FrontierQuery(QUESTION, reuse=40)).response == "notes"
+
+
 class TestBadInput:
     def test_a_target_above_what_was_measured_names_the_nearest(self, frontier):
         with pytest.raises(UnreachableTargetError) as caught:

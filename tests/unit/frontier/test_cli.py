@@ -1,4 +1,5 @@
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -116,6 +117,72 @@ def test_calibrate_loads_on_the_device_and_in_the_dtype_asked_for(tmp_path, ques
     assert asked == [(None, {"device": "cpu", "dtype": "bfloat16"})]
     assert load(out).provenance.settings["dtype"] == "bfloat16"
     assert isinstance(run(*arguments).exception, ConfigurationError)  # journal of another dtype
+
+
+OWN = """
+from langchain_core.language_models import FakeListChatModel
+
+class Chat(FakeListChatModel):
+    model: str = "own-chat"
+
+chat = Chat(responses=["red"])
+number = 3
+
+def make():
+    return chat
+
+def broken():
+    raise RuntimeError("no key")
+"""
+
+
+@pytest.fixture
+def own_models(tmp_path, monkeypatch):
+    (tmp_path / "own_models.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel())
+    yield
+    sys.modules.pop("own_models", None)
+
+
+@pytest.mark.parametrize("attribute", ["chat", "make"])
+def test_calibrate_with_a_model_of_the_users_own_module(tmp_path, questions, own_models, attribute):
+    out = tmp_path / "f.json"
+    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
+    arguments += ["--documents", "", "--ratios", "0.5", "--shaped", "", "--shaped-notes", ""]
+    done = run(*arguments, "--answer-model", f"own_models:{attribute}")
+    assert done.exit_code == 0, done.output
+    frontier = load(out)
+    assert frontier.provenance.models["answer"] == "own-chat"
+    assert frontier.get("full_context").f1 == 0.5
+    assert frontier.get("memory_compression", ratio=0.5).stage1 > 0
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("own_models", "module:attribute"),
+        ("own_models:missing", "missing"),
+        ("no_such_module:chat", "no_such_module"),
+        ("own_models:broken", "no key"),
+        ("own_models:number", "own_models:number"),
+    ],
+)
+def test_an_answer_model_that_cannot_be_had_is_refused(
+    tmp_path, questions, own_models, path, message
+):
+    done = run(
+        "calibrate", "--data", questions, "--out", tmp_path / "f.json", "--answer-model", path
+    )
+    assert isinstance(done.exception, ConfigurationError)
+    assert message in str(done.exception)
+
+
+def test_two_answering_models_are_refused(tmp_path, questions, own_models):
+    arguments = ["calibrate", "--data", questions, "--out", tmp_path / "f.json"]
+    done = run(*arguments, "--model", "a", "--answer-model", "own_models:chat")
+    assert isinstance(done.exception, ConfigurationError)
 
 
 def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monkeypatch):
