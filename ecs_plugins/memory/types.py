@@ -275,7 +275,11 @@ class Decision:
 
     def to_json(self) -> dict[str, object]:
         """Return plain JSON types; floats keep all digits, so replay is exact."""
-        return asdict(self)
+        record: dict[str, object] = {name: getattr(self, name) for name in self.__slots__}
+        for name, terms in (("candidate", self.candidate), ("victim", self.victim)):
+            if terms is not None:
+                record[name] = {part: getattr(terms, part) for part in terms.__slots__}
+        return record
 
     @classmethod
     def from_json(cls, data: Json) -> Decision:

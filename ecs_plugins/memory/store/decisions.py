@@ -8,29 +8,37 @@ from collections.abc import Sequence
 
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision
-from ecs_plugins.memory.store.rows import dump
+from ecs_plugins.memory.store.rows import dump, next_row
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import Decision
 
 
-def record_decision(
+def record_decisions(
     connection: sqlite3.Connection,
     space: Space,
     sleep: int,
-    decision: Decision,
+    decisions: Sequence[Decision],
     *,
     erased: bool = False,
 ) -> None:
-    """Write one decision and the ids by which it is found."""
-    cursor = connection.execute(
-        "INSERT INTO decisions (sleep, namespace, position, erased, record) VALUES (?,?,?,?,?)",
-        (sleep, space.id, decision.index, int(erased), dump(decision.to_json())),
+    """Write decisions and the ids by which they are found."""
+    numbered = list(enumerate(decisions, start=next_row(connection, "decisions")))
+    connection.executemany(
+        "INSERT INTO decisions (id, sleep, namespace, position, erased, record)"
+        " VALUES (?,?,?,?,?,?)",
+        (
+            (number, sleep, space.id, decision.index, int(erased), dump(decision.to_json()))
+            for number, decision in numbered
+        ),
     )
-    items = {decision.candidate_id, decision.target_id or "", *decision.members} - {"", ERASED}
     connection.executemany(
         "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
-        ((item, cursor.lastrowid) for item in items),
+        ((item, number) for number, decision in numbered for item in _items(decision)),
     )
+
+
+def _items(decision: Decision) -> set[str]:
+    return {decision.candidate_id, decision.target_id or "", *decision.members} - {"", ERASED}
 
 
 def decisions(

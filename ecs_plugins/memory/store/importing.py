@@ -19,7 +19,7 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.store import cold_memories, hot_items, spaces
-from ecs_plugins.memory.store.decisions import record_decision
+from ecs_plugins.memory.store.decisions import record_decisions
 from ecs_plugins.memory.store.derivation import Embed, derived, embedded
 from ecs_plugins.memory.store.exporting import FORMAT, VERSION
 from ecs_plugins.memory.store.index import Progress
@@ -270,10 +270,10 @@ class Import:
         )
         assert cursor.lastrowid is not None
         for entry in line["decisions"]:
-            record_decision(
+            record_decisions(
                 connection,
                 space,
                 cursor.lastrowid,
-                Decision.from_json(entry["record"]),
+                [Decision.from_json(entry["record"])],
                 erased=bool(entry["erased"]),
             )

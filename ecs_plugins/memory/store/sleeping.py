@@ -24,7 +24,7 @@ from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import cold_memories, hot_items, rows, spaces
 from ecs_plugins.memory.store.cold_memories import ColdRow
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.decisions import record_decision
+from ecs_plugins.memory.store.decisions import record_decisions
 from ecs_plugins.memory.store.hot_items import HotRow
 from ecs_plugins.memory.store.rows import dump
 from ecs_plugins.memory.store.spaces import Space
@@ -266,17 +266,17 @@ class _Applying:
     def _keep_judgements(self) -> None:
         """Note the free energy of memories that were contested and stayed."""
         changed = {memory.id for memory in (*self._plan.removed, *self._plan.updated)}
-        for name, terms in self._judged.items():
-            row = self._cold.get(name)
-            if row is not None and name not in changed:
-                self._connection.execute(
-                    "UPDATE memories SET energy = ?, entropy = ?, free_energy = ? WHERE row = ?",
-                    (terms.energy, terms.entropy, terms.total, row.row),
-                )
+        self._connection.executemany(
+            "UPDATE memories SET energy = ?, entropy = ?, free_energy = ? WHERE row = ?",
+            (
+                (terms.energy, terms.entropy, terms.total, self._cold[name].row)
+                for name, terms in self._judged.items()
+                if name in self._cold and name not in changed
+            ),
+        )
 
     def _record(self) -> None:
-        for decision in self._plan.decisions:
-            record_decision(self._connection, self._space, self._sleep, decision)
+        record_decisions(self._connection, self._space, self._sleep, self._plan.decisions)
 
 
 def recent_queries(connection: sqlite3.Connection, space: int, window: int) -> list[QueryEvent]:
