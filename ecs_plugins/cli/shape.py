@@ -62,7 +62,8 @@ def shape(
         int | None, typer.Option(help="Token budget of the kept passages.")
     ] = None,
     signal: Annotated[
-        str, typer.Option(help="auto, answer_shift, query_likelihood or joint_shift.")
+        str,
+        typer.Option(help="auto, answer_shift, query_likelihood, joint_shift, or another signal."),
     ] = "auto",
     ranker: Annotated[
         str,
