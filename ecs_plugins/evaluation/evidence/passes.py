@@ -19,8 +19,8 @@ from typing import TypeAlias, cast
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.evaluation.evidence.candidates import Candidates
 from ecs_plugins.evaluation.evidence.methods import Ordered
+from ecs_plugins.lm.around import ModelAround
 from ecs_plugins.lm.base import (
-    ChatLayout,
     Divergence,
     Generation,
     LanguageModel,
@@ -204,7 +204,7 @@ class _Counted:
             self._known.update(zip(new, self._model.count_tokens(new), strict=True))
 
 
-class _Remembering:
+class _Remembering(ModelAround):
     """A language model that does not answer the same call twice.
 
     Attributes:
@@ -212,24 +212,9 @@ class _Remembering:
     """
 
     def __init__(self, model: LanguageModel) -> None:
+        super().__init__(model)
         self.replayed = 0.0
-        self._model = model
         self._known: dict[Hashable, tuple[object, float]] = {}
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def layout(self) -> ChatLayout:
-        return self._model.layout
-
-    @property
-    def max_tokens(self) -> int:
-        return self._model.max_tokens
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        return self._model.count_tokens(texts)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         key = ("score", tuple(requests))

@@ -9,14 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from ecs_plugins.lm.base import (
-    ChatLayout,
-    Generation,
-    LanguageModel,
-    ScoreRequest,
-    ScoreResult,
-    Segments,
-)
+from ecs_plugins.lm.around import ModelAround
+from ecs_plugins.lm.base import ScoreRequest, ScoreResult
 
 
 @runtime_checkable
@@ -28,26 +22,8 @@ class HasReference(Protocol):
         ...
 
 
-class OneByOne:
+class OneByOne(ModelAround):
     """The same model with every candidate in a request of its own, beside the base if any."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self._model.name
-
-    @property
-    def layout(self) -> ChatLayout:
-        """The model's."""
-        return self._model.layout
-
-    @property
-    def max_tokens(self) -> int:
-        """The model's."""
-        return self._model.max_tokens
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """As the model, one candidate at a time."""
@@ -70,30 +46,6 @@ class OneByOne:
             computed_tokens=sum(part.computed_tokens for part in parts),
             unscored=unscored,
         )
-
-    def generate(
-        self,
-        prompts: Sequence[Segments],
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
-        """The model's."""
-        return self._model.generate(
-            prompts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            stop=stop,
-        )
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The model's."""
-        return self._model.count_tokens(texts)
 
 
 class ByReference(OneByOne):
