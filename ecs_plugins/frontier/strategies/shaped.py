@@ -21,6 +21,7 @@ from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import sentence_spans
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
+from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -87,11 +88,14 @@ class ShapedPassages:
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
-        """``{"depth": passages}``, the signal, and what comes before."""
+        """``{"depth": passages}``, the signal, and what comes before.
+
+        The signal is named, also where it is the default one: what was measured with one default
+        is not resumed, nor routed, with another.
+        """
         config: dict[str, ConfigValue] = {} if self._after is None else dict(self._after.config)
-        signal = self._scorer.config.signal
-        label = signal if isinstance(signal, str) else signal.name
-        return config | {"depth": self._depth, "signal": label}
+        signal = resolve_signal(self._scorer.config.signal, has_answer=False)
+        return config | {"depth": self._depth, "signal": signal.name}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1 of what comes before, if anything does."""

@@ -17,6 +17,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
 from ecs_plugins.frontier.strategies.shaped import PassageScorer, ShapedPassages
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.tokens import Role, Stage
 
 CONTEXT = Context(
@@ -248,6 +249,11 @@ def test_depths_share_one_scoring_and_each_reports_it_in_full():
     assert built[0].seconds == pytest.approx(built[1].seconds, rel=0.5)
     ShapedPassages(shared, 1).build(ShapedPassages(shared, 1).prepare(CONTEXT), "ferries")
     assert len(model.requests) == scored
+
+
+def test_the_default_signal_is_named_in_what_is_measured():
+    strategy = ShapedPassages(PassageScorer(FakeLanguageModel()), 2)
+    assert strategy.config == {"depth": 2, "signal": resolve_signal("auto", has_answer=False).name}
 
 
 def test_ecs_after_compression_shapes_the_notes_and_keeps_stage_one():
