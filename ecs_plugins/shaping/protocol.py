@@ -53,12 +53,15 @@ class UnitUtility:
         parts: What the utility was made from, by name.
         order_by: What passages are ordered by, where that is not the utility.
         reason: Why the utility is NaN.
+        by_token: Log-probability of every token of the question behind this passage, in nats,
+            where the signal scores the question; empty where it does not.
     """
 
     utility: float
     parts: Mapping[str, float] = field(default_factory=dict)
     order_by: float | None = None
     reason: str = ""
+    by_token: tuple[float, ...] = ()
 
 
 @runtime_checkable

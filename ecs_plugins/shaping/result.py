@@ -87,6 +87,7 @@ class ShapedContext:
         seconds: Wall time.
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
+        conversation: Whether the passages were read as turns of a conversation.
     """
 
     query: str
@@ -96,6 +97,7 @@ class ShapedContext:
     ledger: TokenLedger = field(default_factory=TokenLedger)
     seconds: float = 0.0
     error: str | None = None
+    conversation: bool = False
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -166,6 +168,8 @@ class ShapedContext:
             f"signal {self.signal}, model {self.model}, "
             f"{self.ledger.total()} tokens scored in {self.seconds:.2f} s"
         ]
+        if self.conversation:
+            lines.append("read as a conversation: a question with the reply to it")
         if hidden:
             lines.append(f"{hidden} more passages are not shown")
         if self.error:
@@ -191,6 +195,7 @@ class ShapedContext:
             "model": self.model,
             "seconds": self.seconds,
             "error": self.error,
+            "conversation": self.conversation,
         }
 
 

@@ -29,6 +29,7 @@ from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking
 from ecs_plugins.shaping.protocol import ScoringTask, Signal
 from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
+from ecs_plugins.shaping.replies import as_replies, is_conversation
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
 from ecs_plugins.shaping.scoring import PassageScorer, checked_answers
 from ecs_plugins.shaping.selection import Decision, Limits, redundant
@@ -52,6 +53,7 @@ class _Stages:
     outcome: Outcome
     unscored: dict[int, str]
     ledger: TokenLedger
+    conversation: bool = False
 
 
 class ContextShaper:
@@ -136,6 +138,7 @@ class ContextShaper:
             model=self._model.name,
             ledger=stages.ledger,
             seconds=time.perf_counter() - started,
+            conversation=stages.conversation,
         )
 
     async def ashape(
@@ -162,7 +165,13 @@ class ContextShaper:
         answers = checked_answers(answer, model)
         if not passages:
             return _Stages((), {}, Pool({}, {}, {}), Outcome({}, {}), {}, TokenLedger())
-        query_tokens, *tokens = model.count_tokens([query, *passages])
+        conversation = config.conversation
+        if conversation is None:
+            conversation = is_conversation(passages)
+        read = as_replies(passages) if conversation else passages
+        counted = model.count_tokens([query, *passages, *(read if conversation else ())])
+        query_tokens, tokens = counted[0], counted[1 : len(passages) + 1]
+        lengths = counted[len(passages) + 1 :] or tokens
         if not query_tokens:
             raise InvalidInputError(f"the query {query!r} has no tokens: ask a question in words")
         settled = _settled(passages, tokens)
@@ -170,10 +179,10 @@ class ContextShaper:
         units = [
             unit
             for unit in split_passages(
-                ["" if index in settled else text for index, text in enumerate(passages)],
+                ["" if index in settled else text for index, text in enumerate(read)],
                 model.count_tokens,
                 max(1, min(UNIT_TOKENS, model.max_tokens // 4)),
-                lengths=[0 if index in settled else n for index, n in enumerate(tokens)],
+                lengths=[0 if index in settled else n for index, n in enumerate(lengths)],
             )
             if unit.source not in settled and unit.text.strip()
         ]
@@ -193,7 +202,7 @@ class ContextShaper:
             outcome = greedy(candidates, scorer, limits, repetitions, config.greedy_rounds)
         else:
             outcome = independent(candidates, scorer, limits, repetitions)
-        return _Stages(tokens, settled, pool, outcome, scorer.unscored, scorer.ledger)
+        return _Stages(tokens, settled, pool, outcome, scorer.unscored, scorer.ledger, conversation)
 
     def _ranker(self) -> Ranker | None:
         ranker = self._config.ranker
