@@ -18,7 +18,7 @@ from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreRe
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.coverage import complementary_order
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility, reads_best_first
 from ecs_plugins.shaping.signals import JointShift, QueryLikelihood
 from ecs_plugins.tokens import TokenLedger
 
@@ -79,6 +79,11 @@ class RankFused:
     def threshold(self) -> float | None:
         """The signal's."""
         return self.signal.threshold
+
+    @property
+    def reads_best_first(self) -> bool:
+        """As the signal."""
+        return reads_best_first(self.signal)
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """As the signal."""

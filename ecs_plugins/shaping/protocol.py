@@ -100,7 +100,8 @@ class Signal(Protocol):
         """Complete the task once, before anything is scored, and book what that cost.
 
         The task holds all passages that may be scored, in the order of the ranker, best first;
-        where no ranker ran they stand as they were given.
+        where no ranker ran they stand as they were given. A signal with an attribute
+        ``reads_best_first`` that is true gets them ranked also where all of them are scored.
         """
         ...
 
@@ -111,3 +112,8 @@ class Signal(Protocol):
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """One utility per passage of the task, from one result per request."""
         ...
+
+
+def reads_best_first(signal: Signal) -> bool:
+    """Whether a signal prepares from the first passages, so that their order matters to it."""
+    return bool(getattr(signal, "reads_best_first", False))

@@ -31,6 +31,8 @@ class PassageVerdict:
         reason: One line that explains the verdict.
         score: What the passages are ordered by; the utility, unless the signal orders by
             something else.
+        place: Its place in the order of acceptance, 1 is the first; None if it was not kept. With
+            ``acceptance="greedy"`` or ``"stream"`` that is not the order of the scores.
     """
 
     index: int
@@ -44,6 +46,7 @@ class PassageVerdict:
     rank_score: float | None
     reason: str
     score: float | None = None
+    place: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only; what is not finite becomes None."""
@@ -59,6 +62,7 @@ class PassageVerdict:
             "rank": self.rank,
             "rank_score": _finite(self.rank_score),
             "reason": self.reason,
+            "place": self.place,
         }
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -103,6 +107,11 @@ class ShapedContext:
     def kept(self) -> tuple[PassageVerdict, ...]:
         """What stays, in the order of the input."""
         return tuple(verdict for verdict in self.verdicts if verdict.kept)
+
+    @property
+    def accepted(self) -> tuple[PassageVerdict, ...]:
+        """What stays, in the order of acceptance; as it was given if nothing was scored."""
+        return tuple(sorted(self.kept, key=lambda verdict: verdict.place or 0))
 
     @property
     def ranked(self) -> tuple[PassageVerdict, ...]:

@@ -27,7 +27,7 @@ from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independ
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking
-from ecs_plugins.shaping.protocol import ScoringTask, Signal
+from ecs_plugins.shaping.protocol import ScoringTask, Signal, reads_best_first
 from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
 from ecs_plugins.shaping.replies import as_replies, is_conversation
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
@@ -130,7 +130,11 @@ class ContextShaper:
                 raise
             _log.warning("passages could not be scored and are returned as given", exc_info=True)
             return self._returned(query, passages, signal, error, started)
-        verdicts = tuple(_verdict(index, passage, stages) for index, passage in enumerate(passages))
+        places = stages.outcome.places()
+        verdicts = tuple(
+            _verdict(index, passage, stages, places.get(index))
+            for index, passage in enumerate(passages)
+        )
         return ShapedContext(
             query=query,
             verdicts=verdicts,
@@ -186,7 +190,8 @@ class ContextShaper:
             )
             if unit.source not in settled and unit.text.strip()
         ]
-        ranker = self._ranker() if needs_ranking(units, config.pool_size) else None
+        wanted = needs_ranking(units, config.pool_size) or reads_best_first(signal)
+        ranker = self._ranker() if wanted else None
         pool = build_pool(query, units, ranker, config.pool_size)
         repetitions = NearRepetitions(
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
@@ -276,7 +281,7 @@ def _settled(passages: Sequence[str], tokens: Sequence[int]) -> dict[int, Decisi
     return settled
 
 
-def _verdict(index: int, passage: str, stages: _Stages) -> PassageVerdict:
+def _verdict(index: int, passage: str, stages: _Stages, place: int | None) -> PassageVerdict:
     scored = stages.outcome.scored.get(index)
     decision = stages.settled.get(index) or stages.outcome.decisions.get(index)
     if decision is None and index in stages.unscored:
@@ -301,4 +306,5 @@ def _verdict(index: int, passage: str, stages: _Stages) -> PassageVerdict:
         rank_score=stages.pool.scores.get(index),
         reason=decision.reason,
         score=scored.score if scored else None,
+        place=place,
     )
