@@ -56,7 +56,7 @@ class ShapingConfig:
         conversation: Whether the passages are turns of a conversation, in the order in which
             they were said: a question that a turn ends with is then read with the reply to it
             (`ecs_plugins.shaping.replies`). None decides by `is_conversation`, which asks for
-            at least 8 turns that begin with the speaker's name.
+            at least 12 turns that begin with the speaker's name.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.

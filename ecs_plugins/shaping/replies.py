@@ -19,8 +19,8 @@ from itertools import pairwise
 
 from ecs_plugins.shaping.passages import sentence_spans
 
-MIN_TURNS = 8
-"""Passages from which on a conversation can be told from a list of titles."""
+MIN_TURNS = 12
+"""Passages from which on chance hardly makes a selection of turns alternate as a chat does."""
 MAX_ASKED = 120
 """Characters of what is handed on. A longer question tells something itself ("I moved to Rome in
 May with my two dogs, so ...?"), and stays where it was asked."""

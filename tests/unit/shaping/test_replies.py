@@ -7,7 +7,7 @@ from ecs_plugins.ranking import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.replies import MAX_ASKED, as_replies, is_conversation
 
-DATES = ("(3 May 2021)", "(9 May 2021)")
+DATES = ("(3 May 2021)", "(9 May 2021)", "(2 June 2021)")
 SAID = (
     "Ana: We are back from the lake. What have you been up to?",
     "Ben: I took the kids to the old fort. Have you been?",
@@ -81,22 +81,22 @@ def test_no_word_is_lost_or_added():
 
 def test_a_chat_in_order_is_a_conversation_with_and_without_dates():
     assert is_conversation(CHAT)
-    assert is_conversation([*SAID, *SAID])
+    assert is_conversation(SAID * 3)
     assert is_conversation([*CHAT, ""])
 
 
 def test_most_turns_are_enough():
-    assert is_conversation([*SAID * 3, "They laugh."])
-    assert not is_conversation([*SAID * 3, *["They laugh."] * 3])
+    assert is_conversation([*SAID * 4, "They laugh."])
+    assert not is_conversation([*SAID * 4, *["They laugh."] * 3])
 
 
 @pytest.mark.parametrize(
     "passages",
     [
         [],
-        CHAT[:7],
+        CHAT[:11],
         [f"Title {n}: A sentence." for n in range(20)],
-        ["Rome: A sentence.", "Rome: Another."] * 2 + ["Oslo: One.", "Oslo: Two."] * 2,
+        ["Rome: A sentence.", "Rome: Another."] * 3 + ["Oslo: One.", "Oslo: Two."] * 3,
         ["Ana: I talk to myself."] * 12,
         ["It rained all day. Then it stopped."] * 12,
         ["user: Hi.\nassistant: Hello!", "assistant: Hello!\nuser: Bye."] * 6,
