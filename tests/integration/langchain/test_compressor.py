@@ -187,7 +187,7 @@ def test_known_answers_are_asked_per_query_and_decide_what_helps(documents):
     kept = compressor(top_k=1, answer=answer).compress_documents(documents, QUERY)
     assert asked == [QUERY]
     assert ids(kept) == ["doc-2"]
-    assert kept[0].metadata["ecs"]["signal"] == "joint_shift"
+    assert kept[0].metadata["ecs"]["signal"] == "joint_shift+bm25"
 
 
 def test_a_replaced_template_is_what_the_model_reads(documents):
