@@ -215,7 +215,7 @@ class ColdChanges:
         self._nearest = nearest
         self._next = 0
         self._merged: dict[int, ColdRow] = {}
-        self._joined: list[tuple[str, int, str]] = []
+        self._joined: list[tuple[str, str, int]] = []
         self._replaced: list[int] = []
 
     def find(self, at: int) -> tuple[ColdRow, float] | None:
@@ -237,8 +237,8 @@ class ColdChanges:
         self._next = self._next or next_row(self._connection, "memories")
         row = self._next
         self._next += 1
-        self._merged[row] = replace(new, row=row)
-        self._joined.append((new.memory.id, new.version, self._batch.ids[at]))
+        self._merged[row] = replace(new, row=row, born=None)
+        self._joined.append((self._batch.ids[at], new.memory.id, new.version))
         if self._merged.pop(old.row, None) is None:
             self._replaced.append(old.row)
         self._nearest.remove(old.row)
@@ -246,21 +246,8 @@ class ColdChanges:
 
     def write(self) -> None:
         """Write what has changed."""
-        for row, new in self._merged.items():
-            cold_memories.insert_cold(
-                self._connection,
-                self._space,
-                new.memory,
-                version=new.version,
-                metadata=new.metadata,
-                created=new.created,
-                changed=new.changed,
-                expires=new.expires,
-                judged=new.judged,
-                row=row,
-            )
-        for memory, version, message in self._joined:
-            cold_memories.add_provenance(self._connection, memory, version, [message])
+        cold_memories.insert_all(self._connection, self._merged.values())
+        cold_memories.join(self._connection, self._joined)
         if self._replaced:
             cold_memories.retire_cold(self._connection, self._replaced, None)
             self._space.rewrote("cold")
