@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.types import Matrix, Proposal
 
 ROUNDING: Final = 1e-3
@@ -45,7 +46,7 @@ class Neighbours:
 
     def _grouped(self, cosines: Matrix, least: float) -> dict[str, list[int]]:
         groups: dict[str, list[int]] = {}
-        for row, column in np.argwhere(cosines >= least - ROUNDING).tolist():
+        for row, column in pairs_above(cosines, least - ROUNDING):
             groups.setdefault(self._ids[row], []).append(column)
         return groups
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.store._locks import ReadWriteLock
 from ecs_plugins.memory.store.index_config import IndexConfig, auto_ef_search
 
@@ -217,7 +218,7 @@ class VectorIndex:
                 for rows, near in found
             ]
         out: list[list[tuple[int, float]]] = [[] for _ in queries]
-        for at, column in np.argwhere(scores >= floor).tolist():
+        for at, column in pairs_above(scores, floor):
             out[at].append((int(entries[column]), float(scores[at, column])))
         return [sorted(pairs, key=lambda pair: -pair[1])[:k] for pairs in out]
 

@@ -148,7 +148,7 @@ class HotChanges:
             founded = self._batch.founded(at, row)
             evidence = replace(founded.item.evidence, unlike=unlike)
             self._changed[row] = replace(founded, item=replace(founded.item, evidence=evidence))
-        self._nearest.add(row, self._batch.vectors[at], at)
+        self._nearest.founded(row, at)
 
     def merge(self, old: HotRow, new: HotRow, at: int) -> None:
         """Message number ``at`` turns an item into a new one; its row number is given here."""
@@ -158,8 +158,7 @@ class HotChanges:
         self._members += [(item.id, item.id), (item.id, self._batch.ids[at])]
         if self._founded.pop(old.row, None) is None and self._changed.pop(old.row, None) is None:
             self._replaced.append(old.row)
-        self._nearest.remove(old.row)
-        self._nearest.add(row, item.vector, at)
+        self._nearest.changed(old.row, row, item.vector, at)
 
     def _take(self) -> int:
         self._next += 1
@@ -241,8 +240,7 @@ class ColdChanges:
         self._joined.append((self._batch.ids[at], new.memory.id, new.version))
         if self._merged.pop(old.row, None) is None:
             self._replaced.append(old.row)
-        self._nearest.remove(old.row)
-        self._nearest.add(row, new.memory.vector, at)
+        self._nearest.changed(old.row, row, new.memory.vector, at)
 
     def write(self) -> None:
         """Write what has changed."""

@@ -10,6 +10,7 @@ from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.messages import new_ids
 from ecs_plugins.memory.store.nearest import Nearest
 from ecs_plugins.memory.store.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.store.vectors import pack, pack_all
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
 
@@ -127,12 +128,13 @@ def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
     for at, vector in enumerate(vectors):
         row = nearest.find(at)
         assert row == brute_force(left, written, vectors, at, 0.9)
-        if row is not None:
-            nearest.remove(row)
+        if row is None or at % 7 == 0:  # a near message may found an item, too
+            nearest.founded(1000 + at, at)
+        else:
             old = left.pop(row) if row in left else written.pop(row)
             vector = unit((old + vector)[None])[0]
+            nearest.changed(row, 1000 + at, vector, at)
         written[1000 + at] = vector
-        nearest.add(1000 + at, vector, at)
 
 
 @pytest.mark.parametrize(
@@ -156,3 +158,11 @@ def test_stored_evidence_is_read_as_it_was_written(evidence):
 def test_evidence_of_an_older_file_is_read_whole():
     evidence = Evidence(created=3, updated=3, last_seen=3)
     assert evidence_of(json.dumps(evidence.to_json())) == evidence
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 4), (6, 5)])
+def test_vectors_are_packed_together_as_one_by_one(shape):
+    vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    assert pack_all(vectors) == [pack(vector) for vector in vectors]
+    assert pack_all(vectors[:, ::-1]) == [pack(vector) for vector in vectors[:, ::-1]]
+    assert all(type(each) is bytes for each in pack_all(vectors))
