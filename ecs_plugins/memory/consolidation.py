@@ -121,11 +121,14 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
     items: list[HotItem | ColdMemory] = [*hot, *cold]
     if not items:
         return np.zeros((0, 0), dtype=np.float32)
-    if len({item.vector.shape for item in items}) > 1 or items[0].vector.ndim != 1:
+    try:
+        vectors = np.array([item.vector for item in items], dtype=np.float32)
+    except ValueError:
+        vectors = np.empty(0, dtype=np.float32)
+    if vectors.ndim != 2:
         raise InvalidInputError(
             "Memories have vectors of different shapes; re-embed the store with one embedder."
         )
-    vectors = np.array([item.vector for item in items], dtype=np.float32)
     if not np.isfinite(vectors).all():
         raise InvalidInputError("A memory's vector holds NaN or infinity; re-embed its text.")
     return vectors

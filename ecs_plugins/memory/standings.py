@@ -40,8 +40,8 @@ class Standings:
         self._cold = cold
         self._memories = list(cold)
         self._changed: list[int] = []
-        self._vectors = np.empty((size, vectors.shape[1]), dtype=np.float32)
-        self._vectors[:count] = vectors
+        self._before = vectors
+        self._vectors: Matrix | None = None  # with what was added and changed, once it is needed
         self._terms = FreeEnergies(*(np.empty(size) for _ in range(3)))
         self._terms.energies[:count] = scores.energies
         self._terms.entropies[:count] = scores.entropies
@@ -114,7 +114,7 @@ class Standings:
     def near(self, vector: Vector, least: float) -> Iterator[tuple[int, float]]:
         """Yield memories of at least this cosine, the nearest first, with their cosine."""
         count = len(self._memories)
-        similarities = self._vectors[:count] @ vector
+        similarities = self._all_vectors()[:count] @ vector
         found = np.flatnonzero(self._present[:count] & (similarities >= least))
         for position in found[np.argsort(-similarities[found], kind="stable")].tolist():
             yield position, float(similarities[position])
@@ -123,7 +123,7 @@ class Standings:
         """Return the positions of changed memories of this cosine, within `ROUNDING`."""
         if not self._changed:
             return []
-        similarities = self._vectors[self._changed] @ vector
+        similarities = np.array([self._memories[at].vector for at in self._changed]) @ vector
         near = np.flatnonzero(similarities >= least - ROUNDING).tolist()
         return [self._changed[at] for at in near]
 
@@ -144,7 +144,8 @@ class Standings:
         return _highest(self._filling_stakes[: len(self._cold)])
 
     def _set(self, position: int, memory: ColdMemory, terms: FreeEnergy) -> None:
-        self._vectors[position] = memory.vector
+        if self._vectors is not None:
+            self._vectors[position] = memory.vector
         self._terms.energies[position] = terms.energy
         self._terms.entropies[position] = terms.entropy
         self._terms.totals[position] = terms.total
@@ -152,6 +153,16 @@ class Standings:
         stake = -np.inf if memory.pinned else weakness
         self._stakes[position] = stake
         self._filling_stakes[position] = stake if self._fills(memory) else -np.inf
+
+    def _all_vectors(self) -> Matrix:
+        if self._vectors is None:
+            count = len(self._cold)
+            vectors = np.empty((len(self._present), self._before.shape[1]), dtype=np.float32)
+            vectors[:count] = self._before
+            for position in (*self._changed, *range(count, len(self._memories))):
+                vectors[position] = self._memories[position].vector
+            self._vectors = vectors
+        return self._vectors
 
     def _fills(self, memory: ColdMemory) -> bool:
         """Whether it only fills the store, for want of support."""
