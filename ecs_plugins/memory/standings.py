@@ -40,12 +40,10 @@ class Standings:
         self._cold = cold
         self._memories = list(cold)
         self._changed: list[int] = []
+        self._scores = scores
+        self._new_terms: dict[int, FreeEnergy] = {}  # of what was added or changed
         self._before = vectors
         self._vectors: Matrix | None = None  # with what was added and changed, once it is needed
-        self._terms = FreeEnergies(*(np.empty(size) for _ in range(3)))
-        self._terms.energies[:count] = scores.energies
-        self._terms.entropies[:count] = scores.entropies
-        self._terms.totals[:count] = scores.totals
         self._present = np.arange(size) < count
         self._count = count
         # How weak a memory is that may be displaced; -inf for one that may not, or is gone.
@@ -54,9 +52,10 @@ class Standings:
         pinned = np.fromiter((memory.pinned for memory in cold), dtype=bool, count=count)
         self._stakes = np.full(size, -np.inf)
         self._stakes[:count] = np.where(pinned, -np.inf, weakness)
-        self._filling_stakes = np.full(size, -np.inf)
+        # The same of those that only fill the store; None while there are none.
+        self._filling_stakes: Floats | None = None
         for position in [at for at, memory in enumerate(cold) if self._fills(memory)]:
-            self._filling_stakes[position] = self._stakes[position]
+            self._set_filling(position)
 
     def __len__(self) -> int:
         return self._count
@@ -87,7 +86,7 @@ class Standings:
 
     def terms(self, position: int) -> FreeEnergy:
         """Return its free energy."""
-        return self._terms.at(position)
+        return self._new_terms.get(position) or self._scores.at(position)
 
     def add(self, memory: ColdMemory, terms: FreeEnergy) -> int:
         """Add a memory; returns its position."""
@@ -109,7 +108,9 @@ class Standings:
         """Remove a memory."""
         self._present[position] = False
         self._count -= 1
-        self._stakes[position] = self._filling_stakes[position] = -np.inf
+        self._stakes[position] = -np.inf
+        if self._filling_stakes is not None:
+            self._filling_stakes[position] = -np.inf
 
     def near(self, vector: Vector, least: float) -> Iterator[tuple[int, float]]:
         """Yield memories of at least this cosine, the nearest first, with their cosine."""
@@ -136,23 +137,30 @@ class Standings:
 
         Memories of too little support, which only filled the store, come first.
         """
-        filling = _highest(self._filling_stakes)
+        filling = None if self._filling_stakes is None else _highest(self._filling_stakes)
         return _highest(self._stakes) if filling is None else filling
 
     def weakest_old_filler(self) -> int | None:
         """Return the weakest memory of too little support from before this sleep phase."""
+        if self._filling_stakes is None:
+            return None
         return _highest(self._filling_stakes[: len(self._cold)])
 
     def _set(self, position: int, memory: ColdMemory, terms: FreeEnergy) -> None:
         if self._vectors is not None:
             self._vectors[position] = memory.vector
-        self._terms.energies[position] = terms.energy
-        self._terms.entropies[position] = terms.entropy
-        self._terms.totals[position] = terms.total
+        self._new_terms[position] = terms
         weakness = terms.energy if self._config.victim == "utility" else terms.total
-        stake = -np.inf if memory.pinned else weakness
-        self._stakes[position] = stake
-        self._filling_stakes[position] = stake if self._fills(memory) else -np.inf
+        self._stakes[position] = -np.inf if memory.pinned else weakness
+        if self._fills(memory):
+            self._set_filling(position)
+        elif self._filling_stakes is not None:
+            self._filling_stakes[position] = -np.inf
+
+    def _set_filling(self, position: int) -> None:
+        if self._filling_stakes is None:
+            self._filling_stakes = np.full(len(self._stakes), -np.inf)
+        self._filling_stakes[position] = self._stakes[position]
 
     def _all_vectors(self) -> Matrix:
         if self._vectors is None:

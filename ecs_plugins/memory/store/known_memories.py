@@ -101,7 +101,7 @@ class KnownMemories:
             known = self._known.pop(space.id, None)
         before = known.entries if known is not None and known.epoch == space.epoch else {}
         small: list[_Small] = connection.execute(_SMALL, (space.id,)).fetchall()
-        entries = [before.get(each) for each in small]
+        entries = list(map(before.get, small))
         missing = [each[0] for each, entry in zip(small, entries, strict=True) if entry is None]
         read = _read(connection, space, missing, small, dimension)
         found = [
