@@ -8,6 +8,7 @@ become one memory, what decides is therefore not the cosine alone.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 WORD = re.compile(r"\w+")
 
@@ -20,4 +21,9 @@ def names_and_numbers(text: str) -> list[str]:
     >>> names_and_numbers("Ada met Bob on May 4")
     ['ada', 'bob', 'may', '4']
     """
-    return [word.casefold() for word in WORD.findall(text) if not word.islower()]
+    return stating(WORD.findall(text))
+
+
+def stating(words: Iterable[str]) -> list[str]:
+    """`names_and_numbers` of a text whose words are these."""
+    return [word.casefold() for word in words if not word.islower()]

@@ -8,17 +8,16 @@ is installed.
 
 from __future__ import annotations
 
-import itertools
-import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from ecs_plugins.evaluation.add_cost import SINGLE_ADDS, Figures, measure_adding
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.index_config import auto_ef_search
@@ -26,14 +25,11 @@ from ecs_plugins.memory.types import Matrix, Vector
 
 LATENT = 32
 QUERIES = 200
-SINGLE_ADDS = 200
 STORE_LIMIT = 10_000
 """LangGraph's ``InMemoryStore`` is measured up to here: it scans in Python."""
 
-_BATCH = 1000  # messages per call
-
-T = TypeVar("T")
-Figures = dict[str, float]
+MERGING_ADDS = 4000
+"""Adding where repeats are merged, the default, is measured up to here."""
 
 
 def latent_vectors(count: int, dimension: int = 384, seed: int = 0) -> Matrix:
@@ -163,25 +159,16 @@ class _Run:
         return figures
 
     def _adding(self, memory: EntropicMemory) -> Figures:
-        """Adds beside bare inserts of the same rows, in the same stretches, by turns.
-
-        By turns, because what a commit costs depends on what else the disk has to do; in turns
-        of several, because a flush right after another one has little left to write.
-        """
         texts = [f"t{number}" for number in range(len(self._documents))]
-        single = min(SINGLE_ADDS, len(texts) // 2)
-        bare = _BareTable(self._folder / "bare.db", self._path)
-        embedding = _clock_embedding(memory)
-        batches = [
-            [{"content": text, "metadata": {"half": number % 2}} for number, text in each]
-            for each in _chunks(list(enumerate(texts[: len(texts) - single])), _BATCH)
-        ]
-        figures = _throughput("batch", batches, memory.add, bare, embedding)
-        figures |= _throughput(
-            "single", [[t] for t in texts[len(texts) - single :]], memory.add, bare, embedding
-        )
-        bare.close()
-        return figures
+        figures = measure_adding(memory, texts, self._folder)
+        texts = texts[:MERGING_ADDS]
+        with EntropicMemory.open(
+            self._folder / "merging.db",
+            embedder=self._embedder,
+            config=MemoryConfig(hot_capacity=len(texts)),
+            store=StoreConfig(sleep="manual"),
+        ) as merging:
+            return figures | measure_adding(merging, texts, self._folder, label="merging_")
 
     def _latency(self, memory: EntropicMemory) -> Figures:
         def ask(number: int) -> None:
@@ -279,92 +266,6 @@ class _Run:
             "langgraph_puts_per_s": len(self._documents) / seconds,
             **_percentiles("langgraph_search", times),
         }
-
-
-class _BareTable:
-    """The messages of a memory file in one plain table, inserted by the shortest loop."""
-
-    _COLUMNS = "seq, id, namespace, step, role, text, metadata, created, vector"
-
-    def __init__(self, path: Path, source: Path) -> None:
-        self._source = sqlite3.connect(source)
-        self._bare = sqlite3.connect(path, isolation_level=None)
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
-            self._bare.execute(f"PRAGMA {pragma}").fetchone()
-        self._bare.execute(
-            "CREATE TABLE rows (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, namespace,"
-            " step, role, text, metadata, created, vector BLOB)"
-        )
-        self._last = 0
-
-    def new_rows(self) -> list[tuple[object, ...]]:
-        """The rows that the file has gained since the last call."""
-        rows = self._source.execute(
-            f"SELECT {self._COLUMNS} FROM messages WHERE seq > ? ORDER BY seq", (self._last,)
-        ).fetchall()
-        self._last = rows[-1][0]
-        return rows
-
-    def insert(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Insert rows in one transaction."""
-        self._bare.execute("BEGIN IMMEDIATE")
-        self._bare.executemany(
-            f"INSERT INTO rows ({self._COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?)", rows
-        )
-        self._bare.execute("COMMIT")
-
-    def close(self) -> None:
-        self._source.close()
-        self._bare.close()
-
-
-def _clock_embedding(memory: EntropicMemory) -> Callable[[], float]:
-    """Count the seconds in which a memory embeds and checks vectors; returns those so far."""
-    spent = 0.0
-    embed = memory._core.embed
-
-    def timed(texts: Sequence[str]) -> Matrix:
-        nonlocal spent
-        started = time.perf_counter()
-        vectors = embed(texts)
-        spent += time.perf_counter() - started
-        return vectors
-
-    memory._core.embed = timed  # type: ignore[method-assign]
-    return lambda: spent
-
-
-def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
-
-
-def _throughput(
-    kind: str,
-    calls: Sequence[Sequence[Any]],
-    add: Callable[[Sequence[Any]], object],
-    bare: _BareTable,
-    embedding: Callable[[], float],
-) -> Figures:
-    """Rows per second of both without embedding, and the median ratio over the turns."""
-    spent = {"adds": 0.0, "bare_inserts": 0.0}
-    ratios = []
-    for turn in _chunks(calls, max(len(calls) // 8, 1)):
-        embedded, started = embedding(), time.perf_counter()
-        for messages in turn:
-            add(messages)
-        ours = time.perf_counter() - started - (embedding() - embedded)
-        rows = iter(bare.new_rows())
-        stretches = [list(itertools.islice(rows, len(messages))) for messages in turn]
-        started = time.perf_counter()
-        for stretch in stretches:
-            bare.insert(stretch)
-        theirs = time.perf_counter() - started
-        spent["adds"] += ours
-        spent["bare_inserts"] += theirs
-        ratios.append(theirs / ours)
-    count = sum(map(len, calls))
-    figures = {f"{name}_per_s_{kind}": count / seconds for name, seconds in spent.items()}
-    return figures | {f"add_over_bare_{kind}": float(np.median(ratios))}
 
 
 def _first(order: np.ndarray, alive: set[str], k: int) -> set[str]:

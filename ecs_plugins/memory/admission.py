@@ -24,7 +24,7 @@ from ecs_plugins.memory.types import (
     StreamStatistics,
     Vector,
 )
-from ecs_plugins.memory.wording import Difference, difference, may_replace
+from ecs_plugins.memory.wording import Difference, Read, Wording, difference, may_replace
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 Stating: TypeAlias = Observation | HotItem | ColdMemory | Proposal
@@ -37,6 +37,7 @@ def admit(
     statistics: StreamStatistics,
     nearest_hot: tuple[HotItem, float] | None = None,
     nearest_cold: tuple[ColdMemory, float] | None = None,
+    read: Read = Wording.of,
 ) -> Admission:
     """Decide what an incoming message becomes: a new hot item, or support for an existing one.
 
@@ -46,14 +47,15 @@ def admit(
         statistics: What the namespace has taught about its stream.
         nearest_hot: The hot item of highest cosine, with that cosine, if any.
         nearest_cold: The cold memory of highest cosine, with that cosine, if any.
+        read: Reads what texts say; a `Reader` reads each only once.
 
     Returns:
         What the message becomes. The cold memory is preferred to a hot item that is no nearer.
         A message that says something else than a near item (`told_apart`) does not repeat it; if
         it founds one of its own, ``Evidence.unlike`` says in what they differ.
     """
-    hot = _repeated(observation, nearest_hot, config)
-    cold = _repeated(observation, nearest_cold, config)
+    hot = _repeated(observation, nearest_hot, config, read)
+    cold = _repeated(observation, nearest_cold, config, read)
     if cold is not None and (hot is None or cold[1] >= hot[1]):
         memory, similarity = cold
         return Admission(
@@ -65,7 +67,7 @@ def admit(
         item = replace(item, members=(*item.members, observation.id))
         return Admission("reinforce_hot", item, statistics, similarity)
     evidence = first_evidence(observation.step, observation.label)
-    unlike = _kept_apart(observation, nearest_hot, nearest_cold, config)
+    unlike = _kept_apart(observation, nearest_hot, nearest_cold, config, read)
     if unlike is not None:
         evidence = replace(evidence, unlike=unlike)
     item = HotItem(
@@ -74,14 +76,16 @@ def admit(
     return Admission("append", item, statistics)
 
 
-def told_apart(one: Stating, other: Stating, config: MemoryConfig) -> Difference | None:
+def told_apart(
+    one: Stating, other: Stating, config: MemoryConfig, read: Read = Wording.of
+) -> Difference | None:
     """Return in what two items differ, so that they are not one memory however near they are.
 
     Where both carry a label, the labels say what they say, and a contradiction is evidence.
     """
     if config.merge_guard == "none" or (_label(one) is not None and _label(other) is not None):
         return None
-    return difference(one.text, other.text)
+    return difference(one.text, other.text, read)
 
 
 def record_hit(item: Item, *, step: int, config: MemoryConfig) -> Item:
@@ -167,11 +171,11 @@ def _near(similarity: float, config: MemoryConfig) -> bool:
 
 
 def _repeated(
-    observation: Observation, nearest: tuple[Item, float] | None, config: MemoryConfig
+    observation: Observation, nearest: tuple[Item, float] | None, config: MemoryConfig, read: Read
 ) -> tuple[Item, float] | None:
     if nearest is None or not _near(nearest[1], config):
         return None
-    return None if told_apart(observation, nearest[0], config) else nearest
+    return None if told_apart(observation, nearest[0], config, read) else nearest
 
 
 def _kept_apart(
@@ -179,13 +183,14 @@ def _kept_apart(
     nearest_hot: tuple[HotItem, float] | None,
     nearest_cold: tuple[ColdMemory, float] | None,
     config: MemoryConfig,
+    read: Read,
 ) -> Difference | None:
     """In what the observation differs from the nearest item, if it would have repeated that."""
     found: list[tuple[HotItem | ColdMemory, float]] = []
     found += [each for each in (nearest_cold, nearest_hot) if each and _near(each[1], config)]
     if not found:
         return None
-    return told_apart(observation, max(found, key=lambda each: each[1])[0], config)
+    return told_apart(observation, max(found, key=lambda each: each[1])[0], config, read)
 
 
 def _repeat(

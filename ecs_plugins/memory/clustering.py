@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.types import Matrix
 
 Apart: TypeAlias = Callable[[int, int], bool]
@@ -48,11 +49,11 @@ def link_labels(similarities: Matrix, threshold: float, apart: Apart | None = No
     Returns:
         For each row the smallest row of its component.
     """
-    first, second = np.nonzero(np.triu(similarities >= threshold, k=1))
-    nearest_first = np.argsort(-similarities[first, second], kind="stable")
+    pairs = [(row, column) for row, column in pairs_above(similarities, threshold) if row < column]
+    pairs.sort(key=lambda pair: -similarities[pair])
     root = list(range(len(similarities)))
     members = [[row] for row in root]
-    for a, b in zip(first[nearest_first].tolist(), second[nearest_first].tolist(), strict=True):
+    for a, b in pairs:
         low, high = sorted((root[a], root[b]))
         if low == high or _conflict(members[low], members[high], apart):
             continue

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.admission import told_apart
 from ecs_plugins.memory.clustering import Apart, cluster
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import Contest
-from ecs_plugins.memory.energy import free_energy
+from ecs_plugins.memory.energy import FreeEnergies
 from ecs_plugins.memory.proposals import propose
 from ecs_plugins.memory.types import (
     ColdMemory,
-    FreeEnergy,
     HotItem,
     Matrix,
-    Proposal,
     QueryEvent,
     Scorable,
     SleepPlan,
@@ -30,7 +29,7 @@ from ecs_plugins.memory.types import (
     UtilityFunction,
 )
 from ecs_plugins.memory.utility import entropies, utilities
-from ecs_plugins.memory.wording import Wording
+from ecs_plugins.memory.wording import Read, Reader
 
 
 def consolidate(
@@ -45,6 +44,7 @@ def consolidate(
     utility: UtilityFunction | None = None,
     summarise: Summarise | None = None,
     cycle: int = 0,
+    told: Sequence[float] = (),
 ) -> SleepPlan:
     """Decide what a sleep phase does.
 
@@ -60,6 +60,7 @@ def consolidate(
         summarise: Writes the text (and optionally the vector) of a proposition; an exception
             that it raises passes through, and nothing has changed then.
         cycle: How many sleep phases the namespace has had, for annealing.
+        told: The `information` of the texts in ``cold``, of a caller that knows it already.
 
     Returns:
         The plan.
@@ -69,33 +70,34 @@ def consolidate(
             a wrong number of values or a value that is not finite.
     """
     vectors = _checked_matrix(hot, cold)
-    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
+    read = Reader()
+    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed, read)
     proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
     if config.on_add == "merge":
         unsupported = _leaving(unsupported, len(hot) - _size(supported), config)
     waiting = [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
-    scores = _scores(
-        [*cold, *proposals, *waiting],
-        config,
-        step,
-        queries,
-        statistics or StreamStatistics(),
-        utility,
-    )
+    items: list[Scorable] = [*cold, *proposals, *waiting]
+    values = utilities(items, config=config, step=step, queries=queries, utility=utility, told=told)
+    if not config.recompute_utility:
+        values = np.concatenate([[memory.utility for memory in cold], values[len(cold) :]])
+    statistics = statistics or StreamStatistics()
+    disorder = entropies(items, config=config, step=step, statistics=statistics)
+    scores = FreeEnergies.of(values, disorder, config.entropy_weight)
     contest = Contest(
         cold,
         vectors[len(hot) :],
-        scores[: len(cold)],
-        proposals=len(proposals) + len(waiting),
+        scores.first(len(cold)),
+        proposals=[*proposals, *waiting],
         config=config,
         seed=seed,
         cycle=cycle,
+        read=read,
     )
     contest.shrink()
-    for proposal, terms in zip(proposals, scores[len(cold) :], strict=False):
-        contest.judge(proposal, terms)
-    for proposal, terms in zip(waiting, scores[len(cold) + len(proposals) :], strict=True):
-        contest.fill_or_discard(proposal, terms)
+    for position, proposal in enumerate(proposals, start=len(cold)):
+        contest.judge(proposal, scores.at(position))
+    for position, proposal in enumerate(waiting, start=len(cold) + len(proposals)):
+        contest.fill_or_discard(proposal, scores.at(position))
     return contest.plan(hot, step)
 
 
@@ -119,11 +121,14 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
     items: list[HotItem | ColdMemory] = [*hot, *cold]
     if not items:
         return np.zeros((0, 0), dtype=np.float32)
-    if len({item.vector.shape for item in items}) > 1 or items[0].vector.ndim != 1:
+    try:
+        vectors = np.array([item.vector for item in items], dtype=np.float32)
+    except ValueError:
+        vectors = np.empty(0, dtype=np.float32)
+    if vectors.ndim != 2:
         raise InvalidInputError(
             "Memories have vectors of different shapes; re-embed the store with one embedder."
         )
-    vectors = np.stack([item.vector for item in items]).astype(np.float32, copy=False)
     if not np.isfinite(vectors).all():
         raise InvalidInputError("A memory's vector holds NaN or infinity; re-embed its text.")
     return vectors
@@ -134,6 +139,7 @@ def _split(
     vectors: Matrix,
     config: MemoryConfig,
     seed: int,
+    read: Read,
 ) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
     """Return the clusters to be proposed, and those with too little support.
 
@@ -141,7 +147,7 @@ def _split(
     """
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
-    for rows in cluster(vectors, config, seed, _apart(hot, config)):
+    for rows in cluster(vectors, config, seed, _apart(hot, config, read)):
         members = [hot[row] for row in rows]
         if not config.keep_hot and all(i.evidence.attestations <= i.judged for i in members):
             continue
@@ -150,23 +156,14 @@ def _split(
     return supported, unsupported
 
 
-def _apart(hot: Sequence[HotItem], config: MemoryConfig) -> Apart | None:
-    """Which of the items differ in what they say; each text is read once, when it is needed."""
+def _apart(hot: Sequence[HotItem], config: MemoryConfig, read: Read) -> Apart | None:
+    """Which of the items differ in what they say."""
     if config.merge_guard == "none":
         return None
-    read: dict[int, Wording] = {}
-
-    def wording(row: int) -> Wording:
-        if row not in read:
-            read[row] = Wording.of(hot[row].text)
-        return read[row]
 
     def apart(row: int, other: int) -> bool:
         one, two = hot[row], hot[other]
-        labelled = one.evidence.label is not None and two.evidence.label is not None
-        if labelled or one.text == two.text or not (one.text and two.text):
-            return False
-        return wording(row).difference(wording(other)) is not None
+        return told_apart(one, two, config, read) is not None
 
     return apart
 
@@ -191,21 +188,3 @@ def _leaving(
 
 def _size(clusters: Sequence[Sequence[HotItem]]) -> int:
     return sum(map(len, clusters))
-
-
-def _scores(
-    items: Sequence[Scorable],
-    config: MemoryConfig,
-    step: int,
-    queries: Sequence[QueryEvent],
-    statistics: StreamStatistics,
-    utility: UtilityFunction | None,
-) -> list[FreeEnergy]:
-    values = utilities(items, config=config, step=step, queries=queries, utility=utility)
-    disorder = entropies(items, config=config, step=step, statistics=statistics)
-    scores = []
-    for item, value, entropy in zip(items, values.tolist(), disorder.tolist(), strict=True):
-        if not config.recompute_utility and not isinstance(item, Proposal):
-            value = item.utility
-        scores.append(free_energy(value, entropy, config.entropy_weight))
-    return scores

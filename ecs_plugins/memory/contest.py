@@ -14,11 +14,13 @@ import numpy as np
 from ecs_plugins.memory.admission import moved_centroid, told_apart
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import (
+    FreeEnergies,
     acceptance_probability,
     annealed_temperature,
     scaled_temperature,
 )
 from ecs_plugins.memory.evidence import merged
+from ecs_plugins.memory.neighbours import Neighbours
 from ecs_plugins.memory.standings import Standings
 from ecs_plugins.memory.types import (
     ColdMemory,
@@ -30,7 +32,7 @@ from ecs_plugins.memory.types import (
     Proposal,
     SleepPlan,
 )
-from ecs_plugins.memory.wording import may_replace
+from ecs_plugins.memory.wording import Read, Wording, may_replace
 
 _EMPTY_SLOT = FreeEnergy(0.0, 0.0, 0.0)
 
@@ -42,29 +44,33 @@ class Contest:
         cold: The cold store.
         vectors: Its vectors [n, d].
         scores: The free energy of each cold memory.
-        proposals: How many proposals there will be at most.
+        proposals: All that will be judged, in their order.
         config: The settings.
         seed: Seed of the draws.
         cycle: How many sleep phases there have been, for annealing.
+        read: Reads what texts say.
     """
 
     def __init__(
         self,
         cold: Sequence[ColdMemory],
         vectors: Matrix,
-        scores: Sequence[FreeEnergy],
+        scores: FreeEnergies,
         *,
-        proposals: int,
+        proposals: Sequence[Proposal],
         config: MemoryConfig,
         seed: int,
         cycle: int,
+        read: Read = Wording.of,
     ) -> None:
         self._config = config
         self._seed = seed
         self._version = config.version
         self._rng = np.random.default_rng(seed)
-        self._before = {memory.id: memory for memory in cold}
-        self._standings = Standings(cold, vectors, scores, config, proposals)
+        self._standings = Standings(cold, vectors, scores, config, len(proposals))
+        self._least = config.merged_from
+        self._neighbours = Neighbours(proposals if config.reinforce else (), vectors, self._least)
+        self._read = read
         self._temperature = _temperature(config, scores, cycle)
         self._decisions: list[Decision] = []
         self._consumed: set[str] = set()
@@ -127,17 +133,12 @@ class Contest:
 
     def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
         """Return everything that was decided."""
-        after = {memory.id: memory for memory in self._standings}
-        stay = self._config.keep_hot
+        standings, stay = self._standings, self._config.keep_hot
         return SleepPlan(
             decisions=tuple(self._decisions),
-            inserted=tuple(m for m in after.values() if m.id not in self._before),
-            updated=tuple(
-                memory
-                for memory in after.values()
-                if memory.id in self._before and memory is not self._before[memory.id]
-            ),
-            removed=tuple(m for m in self._before.values() if m.id not in after),
+            inserted=standings.added(),
+            updated=standings.changed(),
+            removed=standings.removed(),
             consumed=() if stay else tuple(i.id for i in hot if i.id in self._consumed),
             judged=()
             if stay
@@ -154,7 +155,7 @@ class Contest:
 
     def _insert(self, proposal: Proposal, terms: FreeEnergy) -> None:
         self._consumed.update(proposal.sources)
-        self._standings.add(
+        position = self._standings.add(
             ColdMemory(
                 id=proposal.id,
                 vector=proposal.vector,
@@ -165,17 +166,13 @@ class Contest:
             ),
             terms,
         )
+        self._neighbours.became(proposal, position)
 
     def _reinforce(self, proposal: Proposal, terms: FreeEnergy) -> bool:
-        near = self._standings.near(proposal.vector, self._config.merged_from)
-        same = (
-            (position, similarity)
-            for position, similarity in near
-            if not told_apart(proposal, self._standings.memory(position), self._config)
-        )
-        position, similarity = next(same, (-1, 0.0))
-        if position < 0:
+        repeated = self._repeated(proposal)
+        if repeated is None:
             return False
+        position, similarity = repeated
         memory = self._standings.memory(position)
         stronger = min(self._standings.terms(position), terms, key=lambda item: item.total)
         self._standings.change(position, _reinforced(memory, proposal, self._config), stronger)
@@ -184,6 +181,22 @@ class Contest:
             "reinforce", proposal, candidate=terms, target_id=memory.id, similarity=similarity
         )
         return True
+
+    def _repeated(self, proposal: Proposal) -> tuple[int, float] | None:
+        """Return the nearest memory that says the same, with its cosine; None if none is near."""
+        vector, least = proposal.vector, self._least
+        near = [*self._neighbours.of(proposal), *self._standings.changed_near(vector, least)]
+        if not any(self._says_the_same(proposal, position) for position in near):
+            return None
+        for position, similarity in self._standings.near(vector, least):
+            if self._says_the_same(proposal, position):
+                return position, similarity
+        return None
+
+    def _says_the_same(self, proposal: Proposal, position: int) -> bool:
+        memory = self._standings.memory(position)
+        there = self._standings.is_there(position)
+        return there and told_apart(proposal, memory, self._config, self._read) is None
 
     def _challenge(self, proposal: Proposal, terms: FreeEnergy, position: int) -> None:
         """Let a proposal compete with the memory at a position."""
@@ -278,14 +291,14 @@ def replay(decision: Decision) -> Decision:
     )
 
 
-def _temperature(config: MemoryConfig, scores: Sequence[FreeEnergy], cycle: int) -> float:
+def _temperature(config: MemoryConfig, scores: FreeEnergies, cycle: int) -> float:
     if config.schedule == "constant":
         return config.temperature
     if config.schedule == "annealed":
         return annealed_temperature(
             config.temperature, config.final_temperature, config.annealing, cycle
         )
-    return scaled_temperature(config.temperature, (terms.total for terms in scores))
+    return scaled_temperature(config.temperature, scores.totals)
 
 
 def _reinforced(memory: ColdMemory, proposal: Proposal, config: MemoryConfig) -> ColdMemory:

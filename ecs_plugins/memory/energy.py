@@ -8,7 +8,8 @@ each reading is a function of its own here. All logarithms are natural.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +20,35 @@ def free_energy(utility: float, entropy: float, entropy_weight: float) -> FreeEn
     """Return ``F = E + lambda * S`` with ``E = -utility`` (paper, section 2)."""
     energy = -utility
     return FreeEnergy(energy, entropy, energy + entropy_weight * entropy)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeEnergies:
+    """`free_energy` of many memories at once, side by side in arrays [n]."""
+
+    energies: Floats
+    entropies: Floats
+    totals: Floats
+
+    @classmethod
+    def of(cls, utilities: Floats, entropies: Floats, entropy_weight: float) -> FreeEnergies:
+        """Return ``F = E + lambda * S`` of each memory."""
+        return cls(-utilities, entropies, -utilities + entropy_weight * entropies)
+
+    def __len__(self) -> int:
+        return len(self.totals)
+
+    def at(self, position: int) -> FreeEnergy:
+        """Return the free energy of one memory."""
+        return FreeEnergy(
+            float(self.energies[position]),
+            float(self.entropies[position]),
+            float(self.totals[position]),
+        )
+
+    def first(self, count: int) -> FreeEnergies:
+        """Return those of the first memories, as views."""
+        return FreeEnergies(self.energies[:count], self.entropies[:count], self.totals[:count])
 
 
 def acceptance_probability(delta: float, temperature: float) -> float:
@@ -48,14 +78,13 @@ def annealed_temperature(start: float, end: float, factor: float, cycle: int) ->
     return end + (start - end) * factor**cycle
 
 
-def scaled_temperature(temperature: float, totals: Iterable[float]) -> float:
+def scaled_temperature(temperature: float, totals: Floats | Sequence[float]) -> float:
     """Return T in units of the standard deviation of F over the store.
 
     A rule that is a tenth of a standard deviation from indifferent is so whatever the scale of
     the utility. With fewer than two memories there is no spread, and T is 0.
     """
-    values = np.fromiter(totals, dtype=np.float64)
-    return temperature * float(values.std()) if values.size > 1 else 0.0
+    return temperature * float(np.std(totals)) if len(totals) > 1 else 0.0
 
 
 def query_utility(

@@ -38,7 +38,7 @@ def propose(
         summarise: Writes the text, if given; its vector is used with ``proposal="summary"``.
         seed: Seed of the sleep phase, part of the id.
     """
-    vectors = np.stack([item.vector for item in members])
+    vectors = np.array([item.vector for item in members])
     nearest = members[medoid(vectors)] if len(members) > 1 else members[0]
     vector, evidence = _pooled(members, config)
     text = _representative_text(members, nearest, evidence)

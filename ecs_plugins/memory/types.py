@@ -92,10 +92,11 @@ class Evidence:
         """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
         values = dict(data)
         for name in ("outcomes", "belief"):
-            pairs = values.get(name, ())
-            values[name] = tuple((str(label), float(weight)) for label, weight in pairs)  # type: ignore[attr-defined]
-        contested = values.get("contested")
-        values["contested"] = None if contested is None else tuple(contested)  # type: ignore[arg-type]
+            if name in values:
+                pairs = values[name]
+                values[name] = tuple((str(label), float(weight)) for label, weight in pairs)  # type: ignore[attr-defined]
+        if values.get("contested") is not None:
+            values["contested"] = tuple(values["contested"])  # type: ignore[arg-type]
         return cls(**values)  # type: ignore[arg-type]
 
 

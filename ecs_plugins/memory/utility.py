@@ -39,8 +39,17 @@ def utilities(
     step: int,
     queries: Sequence[QueryEvent],
     utility: UtilityFunction | None,
+    told: Sequence[float] = (),
 ) -> Floats:
     """Return the utility of each item; ``E`` is its negative.
+
+    Args:
+        items: Proposals and memories.
+        config: Which reading of the utility.
+        step: Number of the latest message in the namespace.
+        queries: Recent queries, oldest first.
+        utility: Replaces the configured one.
+        told: The `information` of the first items' texts, of a caller that knows it already.
 
     Raises:
         InvalidInputError: If a utility function returned a wrong number of values, or a value
@@ -61,8 +70,8 @@ def utilities(
         demand = observed_utility([item.evidence for item in items], step, config)
         if config.utility == "observed":
             return demand
-        told = np.array([information(item.text) for item in items])
-        return demand + config.information_weight * told
+        unknown = (information(item.text) for item in items[len(told) :])
+        return demand + config.information_weight * np.array([*told, *unknown])
     if not recent:
         return np.zeros(len(items))
     ages = np.array([step - query.step for query in recent], dtype=np.float64)
@@ -94,12 +103,21 @@ def entropies(
 ) -> Floats:
     """Return S of each item under the configured reading."""
     evidence = [item.evidence for item in items]
-    spread = config.spread_weight * np.array([item.spread for item in evidence])
     if config.entropy == "evidence":
-        return spread + mean_surprise(evidence)
+        return config.spread_weight * spreads(evidence) + mean_surprise(evidence)
     if config.entropy == "outcomes":
-        return spread + [_outcome_entropy(item, step, config, statistics) for item in evidence]
+        return config.spread_weight * spreads(evidence) + [
+            _outcome_entropy(item, step, config, statistics) for item in evidence
+        ]
     return np.array([item.entropy for item in items])
+
+
+def spreads(evidence: Sequence[Evidence]) -> Floats:
+    """Return `Evidence.spread` of each memory."""
+    resultants = np.array([item.resultant for item in evidence])
+    supports = np.array([item.support for item in evidence])
+    spread: Floats = np.clip(1.0 - resultants / supports, 0.0, 1.0)
+    return spread
 
 
 def mean_surprise(evidence: Sequence[Evidence], prior_outcomes: float = PRIOR_OUTCOMES) -> Floats:

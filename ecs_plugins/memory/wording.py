@@ -14,10 +14,11 @@ written in small letters is not noticed.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
-from ecs_plugins._wording import WORD, names_and_numbers
+from ecs_plugins._wording import WORD, stating
 
 Difference = Literal["negation", "number", "name"]
 
@@ -67,6 +68,9 @@ _NO_NAMES = _list(
     """
 )
 
+# Negations and numbers in words are compared as such.
+_NAME_NOTHING = _NO_NAMES | _NEGATIONS | _IN_WORDS.keys()
+
 
 def is_question(text: str) -> bool:
     """Whether a text ends as a question does."""
@@ -88,7 +92,7 @@ class Wording:
         numbers: Figures, and numbers and days in words, in order.
         capitals: Words with a capital that may name something, in order, casefolded.
         small: Words without a capital.
-        words: All words, casefolded.
+        words: All words, as they are written.
     """
 
     asks: bool
@@ -96,19 +100,20 @@ class Wording:
     numbers: tuple[str, ...]
     capitals: tuple[str, ...]
     small: frozenset[str]
-    words: frozenset[str]
+    words: tuple[str, ...]
 
     @classmethod
     def of(cls, text: str) -> Wording:
         """Read a text."""
         words = WORD.findall(text)
+        spoken = _spoken(text, words)
         return cls(
             is_question(text),
-            _negations(text),
-            _numbers(text),
-            tuple(word for word in names_and_numbers(text) if _may_name(word)),
-            frozenset(word for word in words if word.islower()),
-            frozenset(word.casefold() for word in words),
+            _negations(spoken),
+            _numbers(text, spoken),
+            tuple([word for word in stating(words) if _may_name(word)]),
+            frozenset(filter(str.islower, words)),
+            tuple(words),
         )
 
     def names(self, other: Wording) -> tuple[str, ...]:
@@ -129,15 +134,33 @@ class Wording:
     def _asks_for_more(self, statement: Wording) -> Difference | None:
         if set(self.numbers) - set(statement.numbers):
             return "number"
-        return "name" if set(self.capitals) - statement.words else None
+        said = {word.casefold() for word in statement.words}
+        return "name" if set(self.capitals) - said else None
 
 
-def difference(one: str, other: str) -> Difference | None:
+Read: TypeAlias = Callable[[str], Wording]
+
+
+class Reader:
+    """`Wording.of` for as long as the same few texts are compared: each is read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, Wording] = {}
+
+    def __call__(self, text: str) -> Wording:
+        """Read a text, or remember it."""
+        found = self._read.get(text)
+        if found is None:
+            found = self._read[text] = Wording.of(text)
+        return found
+
+
+def difference(one: str, other: str, read: Read = Wording.of) -> Difference | None:
     """What keeps two texts from saying the same, however near they are; None if nothing does.
 
     An empty text contradicts nothing. A question asserts nothing: it differs from a statement only
     by a name or a number that the statement does not have. The order of names counts, and so does
-    that of numbers: who told whom is not the same either way round.
+    that of numbers: who told whom is not the same either way round. ``read`` may be a `Reader`.
 
     >>> difference("I am allergic to nuts.", "I'm not allergic to nuts.")
     'negation'
@@ -146,19 +169,24 @@ def difference(one: str, other: str) -> Difference | None:
     >>> difference("The code is 4711.", "What is the code?") is None
     True
     """
-    return (
-        None
-        if one == other or not (one and other)
-        else Wording.of(one).difference(Wording.of(other))
-    )
+    return None if one == other or not (one and other) else read(one).difference(read(other))
 
 
-def _negations(text: str) -> int:
-    spoken = (word.replace("\u2019", "'").casefold() for word in _SPOKEN.findall(text))
-    return sum(word in _NEGATIONS or word.endswith("n't") for word in spoken)
+def _spoken(text: str, words: Sequence[str]) -> list[str]:
+    """The words without figures, with what follows an apostrophe, casefolded."""
+    text = text.replace("\u2019", "'")
+    if "'" in text or not "".join(words).isalpha():
+        words = _SPOKEN.findall(text)  # which without either finds the same words
+    return [word.casefold() for word in words]
 
 
-def _numbers(text: str) -> tuple[str, ...]:
+def _negations(spoken: Sequence[str]) -> int:
+    return sum([word in _NEGATIONS or word.endswith("n't") for word in spoken])
+
+
+def _numbers(text: str, spoken: Sequence[str]) -> tuple[str, ...]:
+    if _NUMBER.search(text) is None and _IN_WORDS.keys().isdisjoint(spoken):
+        return ()
     found = [(match.start(), match.group()) for match in _NUMBER.finditer(text)]
     found += [
         (match.start(), _IN_WORDS[word])
@@ -169,6 +197,4 @@ def _numbers(text: str) -> tuple[str, ...]:
 
 
 def _may_name(word: str) -> bool:
-    # Negations and numbers in words are compared as such.
-    known = word in _NO_NAMES or word in _NEGATIONS or word in _IN_WORDS
-    return not (known or word[0].isdigit())
+    return not (word in _NAME_NOTHING or word[0].isdigit())

@@ -66,6 +66,11 @@ class PendingAccesses:
             with self._lock:
                 self._pending[namespace] = [*accesses, *self._pending.get(namespace, [])]
 
+    def any(self, namespace: Namespace) -> bool:
+        """Whether something is pending in a namespace."""
+        with self._lock:
+            return namespace in self._pending
+
     def namespaces(self) -> list[Namespace]:
         """Where something is pending."""
         with self._lock:

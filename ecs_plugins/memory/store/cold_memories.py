@@ -115,6 +115,50 @@ def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> l
     return [_cold(row, dimension) for row in rows]
 
 
+_INSERT = (
+    "INSERT INTO memories (row, id, version, namespace, live, born, text, metadata, created,"
+    " changed, expires, pinned, energy, entropy, free_energy, cluster_entropy, utility,"
+    " evidence, vector, text_crc, vector_crc)"
+    " VALUES (?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+
+def stored_judgement(row: ColdRow) -> tuple[float | None, float | None, float | None]:
+    """The columns of its free energy: energy, entropy and their sum."""
+    judged = row.judged
+    return (None, None, None) if judged is None else (judged.energy, judged.entropy, judged.total)
+
+
+def _stored(new: ColdRow) -> tuple[object, ...]:
+    memory = new.memory
+    vector = pack(memory.vector)
+    return (
+        new.row or None,
+        memory.id,
+        new.version,
+        new.space,
+        new.born,
+        memory.text,
+        dump(new.metadata) if new.metadata else "{}",
+        new.created,
+        new.changed,
+        new.expires,
+        int(memory.pinned),
+        *stored_judgement(new),
+        memory.entropy,
+        memory.utility,
+        dump_evidence(memory.evidence),
+        vector,
+        crc(memory.text),
+        crc(vector),
+    )
+
+
+def insert_all(connection: sqlite3.Connection, rows: Iterable[ColdRow]) -> None:
+    """Append live versions, each as its row number; 0 stands for the next one."""
+    connection.executemany(_INSERT, map(_stored, rows))
+
+
 def insert_cold(
     connection: sqlite3.Connection,
     space: Space,
@@ -127,38 +171,17 @@ def insert_cold(
     expires: float | None,
     born: int | None = None,
     judged: FreeEnergy | None = None,
-    row: int | None = None,
 ) -> int:
-    """Append a live version of a memory, as a row number never used before or the next one."""
-    vector = pack(memory.vector)
+    """Append a live version of a memory; returns its row number, never used before."""
     cursor = connection.execute(
-        "INSERT INTO memories (row, id, version, namespace, live, born, text, metadata, created,"
-        " changed, expires, pinned, energy, entropy, free_energy, cluster_entropy, utility,"
-        " evidence, vector, text_crc, vector_crc)"
-        " VALUES (?,?,?,?,1,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        (
-            row,
-            memory.id,
-            version,
-            space.id,
-            born,
-            memory.text,
-            dump(metadata),
-            created,
-            changed,
-            expires,
-            int(memory.pinned),
-            None if judged is None else judged.energy,
-            None if judged is None else judged.entropy,
-            None if judged is None else judged.total,
-            memory.entropy,
-            memory.utility,
-            dump_evidence(memory.evidence),
-            vector,
-            crc(memory.text),
-            crc(vector),
+        _INSERT,
+        _stored(
+            ColdRow(
+                0, version, space.id, True, born, None, memory, metadata, created, changed,
+                expires, judged,
+            )
         ),
-    )
+    )  # fmt: skip
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
@@ -185,9 +208,13 @@ def add_provenance(
     connection: sqlite3.Connection, memory: str, version: int, messages: Iterable[str]
 ) -> None:
     """Note which messages joined a memory at a version."""
+    join(connection, ((message, memory, version) for message in messages))
+
+
+def join(connection: sqlite3.Connection, joined: Iterable[tuple[str, str, int]]) -> None:
+    """Note provenance: which message joined which memory at which version."""
     connection.executemany(
-        "INSERT OR IGNORE INTO provenance (message, memory, version) VALUES (?, ?, ?)",
-        ((message, memory, version) for message in messages),
+        "INSERT OR IGNORE INTO provenance (message, memory, version) VALUES (?, ?, ?)", joined
     )
 
 

@@ -28,6 +28,7 @@ from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.access import PendingAccesses, write_accesses
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Erased
+from ecs_plugins.memory.store.known_memories import KnownMemories
 from ecs_plugins.memory.store.open_indexes import OpenIndexes
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.store_config import StoreConfig
@@ -80,6 +81,7 @@ class Core:
         self.dimension = int(embedder.dimension)
         self.epoch = self._identify(adopt)
         self.indexes = OpenIndexes(database, self.dimension, store.index)
+        self.known = KnownMemories()
         self._reset_threads()
         self.pending = PendingAccesses()
         self._closed = False
@@ -212,6 +214,8 @@ class Core:
 
     def flush(self, namespace: Namespace) -> None:
         """Write the pending recalls of a namespace; a failure is logged, they stay pending."""
+        if not self.pending.any(namespace):
+            return
         try:
             with self.writing_to(namespace):
                 pass
@@ -254,6 +258,7 @@ class Core:
     def finish_erasure(self, erased: Erased) -> ErasureReceipt:
         """Remove the snapshots of what was erased, empty the log, and write the receipt."""
         for space in erased.spaces:
+            self.known.forget(space)
             self.indexes.snapshots.remove_files(space)
         return erased.receipt(time.time(), scrubbed=self.scrub())
 
@@ -331,6 +336,7 @@ def _after_fork_in_child() -> None:
     # parent has not written yet is the parent's to write.
     for core in list(_open_cores):
         core.indexes = OpenIndexes(core.database, core.dimension, core.store.index)
+        core.known = KnownMemories()
         core.pending = PendingAccesses()
         core._reset_threads()
 

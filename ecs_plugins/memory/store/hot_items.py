@@ -7,8 +7,9 @@ kept, marked with that sleep, so that the sleep can be undone.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from ecs_plugins.memory.evidence import first_evidence
 from ecs_plugins.memory.store.rows import (
@@ -50,7 +51,11 @@ def _hot_query(dimension: int) -> str:
     return _HOT_WITH_VECTOR if dimension else _HOT_WITHOUT
 
 
-def _hot(row: tuple[object, ...], dimension: int) -> HotRow:
+_Members: TypeAlias = Mapping[str, tuple[str, ...]]
+
+
+def _hot(row: tuple[object, ...], dimension: int, members: _Members | None = None) -> HotRow:
+    """A hot item; ``members`` are those of the items of several messages, None leaves them out."""
     number, name, judged, text, metadata, expires, evidence, vector, checksum, single = row
     if text is None or vector is None:
         raise damaged(f"hot item {name}", "message", "restore a backup")
@@ -63,7 +68,7 @@ def _hot(row: tuple[object, ...], dimension: int) -> HotRow:
         id=str(name),
         vector=value,
         evidence=evidence_of(str(evidence)),
-        members=(),
+        members=() if members is None else members.get(str(name), (str(name),)),
         text=str(text),
         judged=judged,  # type: ignore[arg-type]
     )
@@ -83,19 +88,13 @@ def hot_tier(
     connection: sqlite3.Connection, space: int, dimension: int = 0, *, members: bool = False
 ) -> list[HotRow]:
     """The hot tier in order of arrival; ``dimension`` 0 leaves out the vectors."""
-    rows = [
-        _hot(row, dimension)
+    of_item = members_of(connection, space) if members else None
+    return [
+        _hot(row, dimension, of_item)
         for row in connection.execute(
             _hot_query(dimension) + " WHERE h.namespace = ? AND h.live = 1 ORDER BY h.first, h.row",
             (space,),
         )
-    ]
-    if not members:
-        return rows
-    of_item = members_of(connection, space)
-    return [
-        replace(row, item=replace(row.item, members=of_item.get(row.item.id, (row.item.id,))))
-        for row in rows
     ]
 
 

@@ -14,15 +14,15 @@ Searches run together; changes run alone (FAISS crashes when one adds while anot
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.store._locks import ReadWriteLock
-from ecs_plugins.memory.store.index_config import IndexConfig, auto_ef_search
+from ecs_plugins.memory.store.graph import Bitmap, Graph, openmp_threads
+from ecs_plugins.memory.store.index_config import IndexConfig
 
 Vectors = npt.NDArray[np.float32]
 Entries = npt.NDArray[np.int64]
@@ -32,25 +32,6 @@ Progress = Callable[[int, int], None]
 _LINK_CHUNK = 32  # vectors linked per turn of the write lock: searches wait some tens of ms
 _BUILD_CHUNK = 1024
 _FILTER_SHARE = 0.1  # a filter that keeps less of the tier than this is scanned exactly
-
-
-def _faiss() -> Any:
-    """FAISS, loaded on first use, as ``Any``: its stubs leave out half of what is used here."""
-    import faiss
-
-    return faiss
-
-
-@contextmanager
-def _openmp_threads(count: int) -> Iterator[None]:
-    faiss = _faiss()
-    # The setting belongs to the calling thread, so the application's own is put back.
-    before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(count)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(before)
 
 
 class VectorIndex:
@@ -67,14 +48,14 @@ class VectorIndex:
         self._lock = ReadWriteLock()
         self._maintenance = threading.Lock()
         # Rows [0, linked) are in the graph, the others in the tail.
-        self._graph: Any = None
+        self._graph: Graph | None = None
         self._linked = 0
         self._entries: Entries = np.empty(0, dtype=np.int64)
         self._live: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self._buffer: Vectors = np.empty((0, dimension), dtype=np.float32)
         self._window = (0, 0)
         self._dead = 0  # tombstones in the graph
-        self._bitmap: npt.NDArray[np.uint8] | None = None
+        self._bitmap: Bitmap | None = None
         self.version = 0
         """Counts the changes to the graph and its tombstones, for those who save it."""
         self.holds_erased = False
@@ -217,7 +198,7 @@ class VectorIndex:
                 for rows, near in found
             ]
         out: list[list[tuple[int, float]]] = [[] for _ in queries]
-        for at, column in np.argwhere(scores >= floor).tolist():
+        for at, column in pairs_above(scores, floor):
             out[at].append((int(entries[column]), float(scores[at, column])))
         return [sorted(pairs, key=lambda pair: -pair[1])[:k] for pairs in out]
 
@@ -244,44 +225,32 @@ class VectorIndex:
         return np.concatenate(parts)
 
     def _graph_vectors(self) -> Vectors:
-        faiss = _faiss()
-
-        storage = faiss.downcast_index(self._graph.storage)
-        flat: Vectors = faiss.rev_swig_ptr(storage.get_xb(), self._linked * self.dimension)
-        return flat.reshape(self._linked, self.dimension)
+        assert self._graph is not None
+        return self._graph.vectors()
 
     def _search_graph(
         self, query: Vectors, k: int, mask: npt.NDArray[np.bool_], *, filtered: bool
     ) -> tuple[npt.NDArray[np.intp], Vectors]:
-        ef = max(self.config.ef_search or auto_ef_search(self._linked), 2 * k)
-        parameters: Any = None
+        assert self._graph is not None
         reachable = self._linked - self._dead
-        if ef != self._graph.hnsw.efSearch:
-            parameters = _faiss().SearchParametersHNSW(efSearch=ef)
-        if filtered or self._dead:
-            wanted = mask[: self._linked]
-            reachable = int(wanted.sum()) if filtered else reachable
-            if not reachable:
-                return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
-            bitmap = np.packbits(wanted, bitorder="little") if filtered else self._dead_bitmap()
-            parameters = _faiss().SearchParametersHNSW(
-                efSearch=int(ef * self._linked / reachable),
-                sel=_faiss().IDSelectorBitmap(self._linked, _faiss().swig_ptr(bitmap)),
-            )
-        scores, rows = self._graph.search(query[None], min(k, self._linked), params=parameters)
-        if rows[0, -1] >= 0:
-            return rows[0], scores[0]
-        found = rows[0] >= 0
+        wanted = None
+        if filtered:
+            reachable = int(mask[: self._linked].sum())
+            wanted = np.packbits(mask[: self._linked], bitorder="little")
+        elif self._dead:
+            wanted = self._dead_bitmap()
+        if not reachable:
+            return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.float32)
+        rows, scores = self._graph.search(query, k, wanted=wanted, reachable=reachable)
+        if rows[-1] >= 0:
+            return rows, scores
+        found = rows >= 0
         if int(found.sum()) < min(k, reachable):
             exact = np.flatnonzero(mask[: self._linked])
             scores = self._scan(query, exact, everything=False)
             best = _largest(scores, k)
             return exact[best], scores[best]
-        return rows[0][found].astype(np.intp), scores[0][found]
-
-    def _tune(self) -> None:
-        """Let the graph search with the right ``efSearch`` when it is told nothing else."""
-        self._graph.hnsw.efSearch = self.config.ef_search or auto_ef_search(self._linked)
+        return rows[found].astype(np.intp), scores[found]
 
     def _dead_bitmap(self) -> npt.NDArray[np.uint8]:
         # Readers may build it at the same time; they build the same one.
@@ -328,13 +297,6 @@ class VectorIndex:
     def _stopped(self, stop: threading.Event | None) -> bool:
         return stop is not None and stop.is_set()
 
-    def _new_graph(self) -> Any:
-        faiss = _faiss()
-
-        graph = faiss.IndexHNSWFlat(self.dimension, self.config.links, faiss.METRIC_INNER_PRODUCT)
-        graph.hnsw.efConstruction = self.config.ef_construction
-        return graph
-
     def _build(self, stop: threading.Event | None, progress: Progress | None) -> None:
         with self._lock.read():
             rows = np.flatnonzero(self._live)
@@ -346,8 +308,8 @@ class VectorIndex:
         if len(vectors) <= self.config.exact_limit:
             self._swap(None, entries, vectors)
             return
-        graph = self._new_graph()
-        with _openmp_threads(self.config.threads):
+        graph = Graph(self.dimension, self.config)
+        with openmp_threads(self.config.threads):
             for start in range(0, len(vectors), _BUILD_CHUNK):
                 if self._stopped(stop):
                     return
@@ -356,7 +318,7 @@ class VectorIndex:
                     progress(min(start + _BUILD_CHUNK, len(vectors)), len(vectors))
         self._swap(graph, entries, np.empty((0, self.dimension), dtype=np.float32))
 
-    def _swap(self, graph: Any, entries: Entries, tail: Vectors) -> None:
+    def _swap(self, graph: Graph | None, entries: Entries, tail: Vectors) -> None:
         """Put a new graph in place; what was added or removed meanwhile is carried over."""
         with self._lock.write():
             current = self._entries[self._live]
@@ -370,7 +332,7 @@ class VectorIndex:
             self._graph = graph
             self._linked = len(entries) if graph is not None else 0
             if graph is not None:
-                self._tune()
+                graph.tune()
             self._dead = int(gone.sum()) if graph is not None else 0
             self.holds_erased = self._dead > 0 and self.holds_erased
             self._set_tail(np.concatenate([tail, late]))
@@ -379,15 +341,16 @@ class VectorIndex:
             self._drop_dead_tail()
 
     def _link(self, stop: threading.Event | None, progress: Progress | None) -> None:
-        total = len(self._tail)
+        graph, total = self._graph, len(self._tail)
+        assert graph is not None
         done = 0
-        with _openmp_threads(self.config.threads):
+        with openmp_threads(self.config.threads):
             while len(self._tail) and not self._stopped(stop):
                 with self._lock.write():
                     chunk = self._tail[:_LINK_CHUNK]
                     if not len(chunk):
                         return
-                    self._graph.add(np.ascontiguousarray(chunk))
+                    graph.add(chunk)
                     self._linked += len(chunk)
                     self._window = (self._window[0] + len(chunk), self._window[1])
                     self._bitmap = None
@@ -397,19 +360,17 @@ class VectorIndex:
                     progress(min(done, total), total)
             with self._lock.write():
                 self._set_tail(self._tail.copy())  # let go of the linked part
-                self._tune()
+                graph.tune()
 
     # Saving
 
     def graph_bytes(self) -> tuple[npt.NDArray[np.uint8], Entries] | None:
         """The graph as FAISS serialises it, and the entry of each of its vectors (dead: -1)."""
-        faiss = _faiss()
-
         with self._lock.read():
-            if not self._linked:
+            if self._graph is None:
                 return None
             entries = np.where(self._live, self._entries, -1)[: self._linked]
-            return faiss.serialize_index(self._graph), entries
+            return self._graph.to_bytes(), entries
 
     def restore(self, graph: npt.NDArray[np.uint8], entries: Entries) -> None:
         """Take a graph that `graph_bytes` wrote; the index must be empty.
@@ -417,18 +378,14 @@ class VectorIndex:
         Raises:
             ValueError: The graph is not of this dimension or not of ``entries``.
         """
-        faiss = _faiss()
-
-        restored = faiss.deserialize_index(graph)
-        if restored.d != self.dimension or restored.ntotal != len(entries):
+        restored = Graph(self.dimension, self.config, graph)
+        if len(restored) != len(entries):
             raise ValueError("the graph does not belong to these entries")
-        restored.hnsw.efConstruction = self.config.ef_construction
         with self._lock.write():
             if len(self._entries):
                 raise ValueError("only an empty index can be restored")
             self._graph = restored
             self._linked = len(entries)
-            self._tune()
             self._entries = entries.astype(np.int64)
             self._live = entries >= 0
             self._dead = int((~self._live).sum())

@@ -55,8 +55,9 @@ class NewMessage:
         if self.ttl is not None and not self.ttl > 0:
             raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
         try:
-            for text in (self.text, self.role, self.label or "", self.writer or ""):
-                _check_unicode(text)
+            for text in (self.text, self.role, self.label, self.writer):
+                if text is not None and not text.isascii():  # most are, which strings know
+                    text.encode()
         except UnicodeEncodeError as error:
             raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
         if type(self.metadata) is not dict and not isinstance(self.metadata, Mapping):
@@ -66,13 +67,9 @@ class NewMessage:
         object.__setattr__(self, "stored_metadata", stored)
 
 
+_KEYS = {str}
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
-def _check_unicode(text: str) -> None:
-    if not text.isascii():  # which strings know, so that most are not encoded to find out
-        text.encode()
 
 
 def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object], str]:
@@ -82,11 +79,11 @@ def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object]
     own = dict(metadata)
     try:
         stored = _encode(own)
-        _check_unicode(stored)
+        if not stored.isascii():
+            stored.encode()
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
-    plain = all(type(key) is str and type(value) in _PLAIN for key, value in own.items())
-    if not plain:
+    if not ({*map(type, own)} == _KEYS and _PLAIN.issuperset(map(type, own.values()))):
         own = json.loads(stored)
         stored = _encode(own)
     return own, stored
@@ -159,7 +156,7 @@ def insert(
             message.text,
             message.stored_metadata,
             now if message.at is None else message.at,
-            expiry(message, now),
+            None if message.ttl is None else expiry(message, now),
             data,
             crc32(message.text.encode()),
             crc32(data),

@@ -1,23 +1,26 @@
 """Whom each message of a batch repeats, while the batch itself changes the tier.
 
 Messages are admitted one after the other: one may repeat what an earlier one of the same batch
-has founded or changed. The cosines are computed as matrix products, block by block: against the
-tier as it was, and, for every item that the batch writes, against what is left of the block.
+has founded or changed. The cosines are computed as matrix products, block by block: with the tier
+as it was, with what the blocks before wrote, and among the messages of the block. Only an item
+that a message changed has a direction of its own, and is compared with what is left of the block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
+from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.types import Matrix, Vector
 
 TIE: Final = 1e-6
 """Cosines closer than this are equal: the order of the sums behind them decides no more."""
 
-_BLOCK = 64
+_BLOCK = 128
 _FEW = 4  # candidates of the tier that are looked at before it is searched for more
 
 
@@ -35,15 +38,15 @@ class Nearest:
         self._vectors = vectors
         self._floor = floor - TIE
         self._gone: set[int] = set()
-        # What this batch wrote: row numbers in ascending order, vectors, and which are gone again.
+        # What this batch wrote: row numbers in ascending order, and vectors.
         self._rows: list[int] = []
-        self._own: Matrix = np.empty((16, vectors.shape[1]), dtype=np.float32)
-        self._place: dict[int, int] = {}
-        self._dead: set[int] = set()
-        # The block: its first message, its candidates in the tier, its cosines to what was written.
+        self._own: Matrix = np.empty((_BLOCK, vectors.shape[1]), dtype=np.float32)
+        # The block: for each message what is near in the tier and of this batch, as rows and
+        # cosines, and which messages of the block are near to it.
         self._start = self._stop = 0
         self._known: list[list[tuple[int, float]]] = []
-        self._cosines: Matrix = np.empty((0, 0), dtype=np.float32)
+        self._near: list[list[tuple[int, float]]] = []
+        self._others: list[list[tuple[int, float]]] | None = None
 
     def find(self, at: int) -> int | None:
         """The row nearest to message number ``at``, the oldest among equals; None if none is near.
@@ -52,60 +55,66 @@ class Nearest:
         """
         if at >= self._stop:
             self._open_block(at)
-        own = self._cosines[at - self._start, : len(self._rows)]
-        nearest = float(own.max()) if len(own) else -np.inf
-        known = self._alive(at)
-        best = max(nearest, known[0][1]) if known else nearest
-        if best < self._floor:
+        known, near = self._known[at - self._start], self._near[at - self._start]
+        if not known and not near:
             return None
-        older = [row for row, score in known if score >= best - TIE]
-        if older:
-            return min(older)
-        return self._rows[int(np.argmax(own >= best - TIE))]
+        there = self._there(at, known)
+        there += [pair for pair in near if pair[0] not in self._gone]
+        if not there:
+            return None
+        best = max(score for _, score in there)
+        return min(row for row, score in there if score >= best - TIE)
 
-    def add(self, row: int, vector: Vector, at: int) -> None:
-        """Message number ``at`` has written a row, of a number above all before."""
+    def founded(self, row: int, at: int) -> None:
+        """Message number ``at`` is a row of its own, of a number above all before."""
+        self._append(row, self._vectors[at])
+        if self._others is None:
+            block = self._vectors[self._start : self._stop]
+            self._others = self._pairs(block @ block.T, range(len(block)))
+        for other, score in self._others[at - self._start]:
+            self._near[other].append((row, score))
+
+    def changed(self, old: int, row: int, vector: Vector, at: int) -> None:
+        """Message number ``at`` has turned a row into another, of a number above all before."""
+        self._gone.add(old)
+        self._append(row, vector)
+        first = at + 1 - self._start
+        scores = self._vectors[at + 1 : self._stop] @ vector
+        for other in np.flatnonzero(scores >= self._floor).tolist():
+            self._near[first + other].append((row, float(scores[other])))
+
+    def _append(self, row: int, vector: Vector) -> None:
         place = len(self._rows)
         if place == len(self._own):
             self._own = np.concatenate([self._own, np.empty_like(self._own)])
         self._own[place] = vector
         self._rows.append(row)
-        self._place[row] = place
-        left = self._vectors[at + 1 : self._stop]
-        self._cosines[at + 1 - self._start :, place] = left @ vector
-
-    def remove(self, row: int) -> None:
-        """A row is no longer there."""
-        place = self._place.get(row)
-        if place is None:
-            self._gone.add(row)
-        else:
-            self._cosines[:, place] = -np.inf
-            self._dead.add(place)
 
     def _open_block(self, at: int) -> None:
         self._start, self._stop = at, min(at + _BLOCK, len(self._vectors))
-        self._drop_dead()
+        self._drop_gone()
         block = self._vectors[self._start : self._stop]
         self._known = self._index.near(block, _FEW, self._floor)
-        self._cosines = np.empty((len(block), len(self._rows) + len(block)), dtype=np.float32)
-        self._cosines[:, : len(self._rows)] = block @ self._own[: len(self._rows)].T
+        self._near = self._pairs(block @ self._own[: len(self._rows)].T, self._rows)
+        self._others = None  # computed when a first message founds a row
 
-    def _drop_dead(self) -> None:
-        if self._dead:
-            kept = [place for place in range(len(self._rows)) if place not in self._dead]
-            self._own = self._own[kept] if kept else self._own[:1]
+    def _pairs(self, cosines: Matrix, names: Sequence[int]) -> list[list[tuple[int, float]]]:
+        """What is near to each message of the block."""
+        pairs: list[list[tuple[int, float]]] = [[] for _ in cosines]
+        for message, other in pairs_above(cosines, self._floor):
+            pairs[message].append((names[other], float(cosines[message, other])))
+        return pairs
+
+    def _drop_gone(self) -> None:
+        kept = [place for place, row in enumerate(self._rows) if row not in self._gone]
+        if len(kept) < len(self._rows):
+            self._own[: len(kept)] = self._own[kept]
             self._rows = [self._rows[place] for place in kept]
-            self._place = {row: place for place, row in enumerate(self._rows)}
-            self._dead.clear()
 
-    def _alive(self, at: int) -> list[tuple[int, float]]:
-        """The candidates of the tier that are still there, best first."""
-        known = self._known[at - self._start]
-        if not self._gone or not known:
-            return known
-        alive = [pair for pair in known if pair[0] not in self._gone]
-        if alive or len(known) < _FEW:
-            return alive
+    def _there(self, at: int, known: list[tuple[int, float]]) -> list[tuple[int, float]]:
+        """The candidates of the tier that are still there."""
+        there = [pair for pair in known if pair[0] not in self._gone]
+        if there or len(known) < _FEW:
+            return there
         found = self._index.near(self._vectors[at : at + 1], _FEW + len(self._gone), self._floor)
         return [pair for pair in found[0] if pair[0] not in self._gone]

@@ -7,6 +7,7 @@ import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 
@@ -40,12 +41,18 @@ def dump(data: object) -> str:
     return _encode(data)
 
 
+_STEPS = ("created", "updated", "last_seen")
 # The defaults; steps have none, and NaN equals nothing, so that they are always written.
 _NOTHING_YET = Evidence(created=math.nan, updated=math.nan, last_seen=math.nan)  # type: ignore[arg-type]
+_rest = attrgetter(*(name for name in Evidence.__slots__ if name not in _STEPS))
+_NOTHING = _rest(_NOTHING_YET)
 
 
 def dump_evidence(evidence: Evidence) -> str:
     """The JSON of ``evidence.to_json()`` without what has its default, which most of it has."""
+    if _rest(evidence) == _NOTHING:
+        created, updated, last_seen = evidence.created, evidence.updated, evidence.last_seen
+        return f'{{"created":{created},"updated":{updated},"last_seen":{last_seen}}}'
     return _encode(
         {
             name: value

@@ -36,7 +36,11 @@ class Running:
             if core.wants_purge():
                 self._editing.purge()
             return Sleeping(
-                core.database, config=core.config, dimension=core.dimension, utility=core.utility
+                core.database,
+                config=core.config,
+                dimension=core.dimension,
+                utility=core.utility,
+                known=core.known,
             ).run(namespace, self._summariser())
 
     def fall_asleep(self, namespace: Namespace, since_sleep: int) -> None:

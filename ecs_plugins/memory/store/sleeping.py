@@ -26,7 +26,8 @@ from ecs_plugins.memory.store.cold_memories import ColdRow
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.decisions import record_decisions
 from ecs_plugins.memory.store.hot_items import HotRow
-from ecs_plugins.memory.store.rows import dump
+from ecs_plugins.memory.store.known_memories import ColdTier, KnownMemories
+from ecs_plugins.memory.store.rows import dump, next_row
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.summaries import Summariser
 from ecs_plugins.memory.types import (
@@ -53,7 +54,7 @@ class _View:
 
     space: Space
     hot: Sequence[HotRow]
-    cold: Sequence[ColdRow]
+    cold: ColdTier
     queries: Sequence[QueryEvent]
 
 
@@ -65,6 +66,7 @@ class Sleeping:
         config: The settings.
         dimension: Length of the vectors.
         utility: Replaces the configured utility.
+        known: The memories that were read before.
     """
 
     def __init__(
@@ -74,7 +76,9 @@ class Sleeping:
         config: MemoryConfig,
         dimension: int,
         utility: UtilityFunction | None,
+        known: KnownMemories,
     ) -> None:
+        self._known = known
         self._database = database
         self._config = config
         self._dimension = dimension
@@ -86,27 +90,26 @@ class Sleeping:
         attempts = 0
         while True:
             attempts += 1
+            view: _View | None = None
             if attempts <= _OPTIMISTIC_ATTEMPTS:
                 with self._database.read() as connection:
                     view = self._view(connection, namespace)
                 if view is None:
                     return None
                 plan = self._decide(view, summariser)
-                with self._database.write() as connection:
-                    current = spaces.find(connection, namespace)
-                    if current is None:
-                        return None
-                    if current.revision == view.space.revision:
-                        return self._apply(connection, view, plan, summariser, attempts, started)
-                continue
-            if summariser is not None:
+            elif summariser is not None:
                 summariser.may_generate = False
             with self._database.write() as connection:
-                view = self._view(connection, namespace)
                 if view is None:
-                    return None
-                plan = self._decide(view, summariser)
-                return self._apply(connection, view, plan, summariser, attempts, started)
+                    view = self._view(connection, namespace)
+                    if view is None:
+                        return None
+                    plan = self._decide(view, summariser)
+                elif not _unchanged(connection, view.space):
+                    continue
+                report, written = self._apply(connection, view, plan, summariser, attempts, started)
+            self._known.note(view.space, written)
+            return report
 
     def _view(self, connection: sqlite3.Connection, namespace: Namespace) -> _View | None:
         space = spaces.find(connection, namespace)
@@ -115,14 +118,14 @@ class Sleeping:
         return _View(
             space,
             hot_items.hot_tier(connection, space.id, self._dimension, members=True),
-            cold_memories.cold_tier(connection, space.id, self._dimension),
+            self._known.tier(connection, space, self._dimension),
             recent_queries(connection, space.id, self._config.utility_window),
         )
 
     def _decide(self, view: _View, summariser: Summariser | None) -> SleepPlan:
         return consolidate(
             [row.item for row in view.hot],
-            [row.memory for row in view.cold],
+            [row.memory for row in view.cold.rows],
             config=self._config,
             step=view.space.step,
             seed=seed_of(self._config, view.space.namespace, view.space.cycle),
@@ -131,6 +134,7 @@ class Sleeping:
             utility=self._utility,
             summarise=summariser,
             cycle=view.space.cycle,
+            told=view.cold.told,
         )
 
     def _apply(
@@ -141,7 +145,7 @@ class Sleeping:
         summariser: Summariser | None,
         attempts: int,
         started: float,
-    ) -> SleepReport:
+    ) -> tuple[SleepReport, Sequence[ColdRow]]:
         space, now = view.space, time.time()
         before = (space.hot.count, space.cold.count)
         cursor = connection.execute(
@@ -149,7 +153,8 @@ class Sleeping:
             (space.id, now, dump(self._config.to_json())),
         )
         assert cursor.lastrowid is not None
-        _Applying(connection, view, plan, sleep=cursor.lastrowid, now=now).apply()
+        applying = _Applying(connection, view, plan, sleep=cursor.lastrowid, now=now)
+        applying.apply()
         space.since_sleep = space.novel = 0
         space.cycle += 1
         space.save(connection)
@@ -171,11 +176,20 @@ class Sleeping:
         connection.execute(
             "UPDATE sleeps SET report = ? WHERE id = ?", (dump(asdict(report)), report.id)
         )
-        return report
+        return report, applying.written
+
+
+def _unchanged(connection: sqlite3.Connection, space: Space) -> bool:
+    current = spaces.find(connection, space.namespace)
+    return current is not None and current.revision == space.revision
 
 
 class _Applying:
-    """Carries out one plan within one transaction."""
+    """Carries out one plan within one transaction.
+
+    Attributes:
+        written: The new rows of the cold tier.
+    """
 
     def __init__(
         self,
@@ -191,11 +205,12 @@ class _Applying:
         self._plan = plan
         self._sleep = sleep
         self._now = now
-        self._cold = {row.memory.id: row for row in view.cold}
+        self._cold = {row.memory.id: row for row in view.cold.rows}
         self._hot = {row.item.id: row for row in view.hot}
         self._of_message = {member: row for row in view.hot for member in row.item.members}
         self._joined: dict[str, list[str]] = {}
         self._judged: dict[str, FreeEnergy] = {}
+        self.written: Sequence[ColdRow] = ()
         for decision in plan.decisions:
             self._take(decision)
 
@@ -212,17 +227,7 @@ class _Applying:
     def apply(self) -> None:
         """Write tiers, provenance and decisions."""
         plan, space = self._plan, self._space
-        for memory in plan.removed:
-            self._retire(memory)
-            space.rewrote("cold", -1)
-        for memory in plan.updated:
-            self._retire(memory)
-            old = self._cold[memory.id]
-            self._insert(memory, old)
-            space.rewrote("cold")
-        for memory in plan.inserted:
-            self._insert(memory, None)
-            space.appended("cold")
+        self._write_cold()
         self._keep_judgements()
         consumed = [self._hot[name].row for name in plan.consumed]
         self._connection.executemany(
@@ -231,37 +236,58 @@ class _Applying:
         )
         if consumed:
             space.rewrote("hot", -len(consumed))
-        for item in plan.judged:
-            self._connection.execute(
-                "UPDATE hot_items SET judged = ? WHERE row = ?",
-                (item.judged, self._hot[item.id].row),
-            )
-        self._record()
+        self._connection.executemany(
+            "UPDATE hot_items SET judged = ? WHERE row = ?",
+            ((item.judged, self._hot[item.id].row) for item in plan.judged),
+        )
+        record_decisions(self._connection, space, self._sleep, plan.decisions)
 
-    def _retire(self, memory: ColdMemory) -> None:
-        cold_memories.retire_cold(self._connection, [self._cold[memory.id].row], self._sleep)
+    def _write_cold(self) -> None:
+        plan, connection = self._plan, self._connection
+        gone = [self._cold[memory.id].row for memory in (*plan.removed, *plan.updated)]
+        first = next_row(connection, "memories")
+        self.written = new = [
+            self._version(memory, row)
+            for row, memory in enumerate((*plan.updated, *plan.inserted), start=first)
+        ]
+        cold_memories.retire_cold(connection, gone, self._sleep)
+        cold_memories.insert_all(connection, new)
+        cold_memories.join(
+            connection,
+            (
+                (message, row.memory.id, row.version)
+                for row in new
+                for message in self._joined.get(row.memory.id, ())
+            ),
+        )
+        if gone:
+            self._space.rewrote("cold", -len(plan.removed))
+        if plan.inserted:
+            self._space.appended("cold", len(plan.inserted))
 
-    def _insert(self, memory: ColdMemory, old: ColdRow | None) -> None:
-        members = self._joined.get(memory.id, [])
+    def _version(self, memory: ColdMemory, row: int) -> ColdRow:
+        """The next version of a memory."""
+        old = self._cold.get(memory.id)
         metadata: rows.Metadata | None = None if old is None else old.metadata
         expires = None if old is None else old.expires
-        for row in {self._of_message[m].row: self._of_message[m] for m in members}.values():
-            metadata = row.metadata if metadata is None else rows.shared(metadata, row.metadata)
-            expires = rows.earliest(expires, row.expires)
-        version = 1 if old is None else old.version + 1
-        cold_memories.insert_cold(
-            self._connection,
-            self._space,
-            memory,
-            version=version,
+        members = self._joined.get(memory.id, ())
+        for hot in {self._of_message[m].row: self._of_message[m] for m in members}.values():
+            metadata = hot.metadata if metadata is None else rows.shared(metadata, hot.metadata)
+            expires = rows.earliest(expires, hot.expires)
+        return ColdRow(
+            row=row,
+            version=1 if old is None else old.version + 1,
+            space=self._space.id,
+            live=True,
+            born=self._sleep,
+            died=None,
+            memory=memory,
             metadata=metadata or {},
             created=self._now if old is None else old.created,
             changed=self._now,
             expires=expires,
-            born=self._sleep,
             judged=self._judged.get(memory.id, None if old is None else old.judged),
         )
-        cold_memories.add_provenance(self._connection, memory.id, version, members)
 
     def _keep_judgements(self) -> None:
         """Note the free energy of memories that were contested and stayed."""
@@ -274,9 +300,6 @@ class _Applying:
                 if name in self._cold and name not in changed
             ),
         )
-
-    def _record(self) -> None:
-        record_decisions(self._connection, self._space, self._sleep, self._plan.decisions)
 
 
 def recent_queries(connection: sqlite3.Connection, space: int, window: int) -> list[QueryEvent]:

@@ -148,7 +148,7 @@ class HotChanges:
             founded = self._batch.founded(at, row)
             evidence = replace(founded.item.evidence, unlike=unlike)
             self._changed[row] = replace(founded, item=replace(founded.item, evidence=evidence))
-        self._nearest.add(row, self._batch.vectors[at], at)
+        self._nearest.founded(row, at)
 
     def merge(self, old: HotRow, new: HotRow, at: int) -> None:
         """Message number ``at`` turns an item into a new one; its row number is given here."""
@@ -158,8 +158,7 @@ class HotChanges:
         self._members += [(item.id, item.id), (item.id, self._batch.ids[at])]
         if self._founded.pop(old.row, None) is None and self._changed.pop(old.row, None) is None:
             self._replaced.append(old.row)
-        self._nearest.remove(old.row)
-        self._nearest.add(row, item.vector, at)
+        self._nearest.changed(old.row, row, item.vector, at)
 
     def _take(self) -> int:
         self._next += 1
@@ -215,7 +214,7 @@ class ColdChanges:
         self._nearest = nearest
         self._next = 0
         self._merged: dict[int, ColdRow] = {}
-        self._joined: list[tuple[str, int, str]] = []
+        self._joined: list[tuple[str, str, int]] = []
         self._replaced: list[int] = []
 
     def find(self, at: int) -> tuple[ColdRow, float] | None:
@@ -237,30 +236,16 @@ class ColdChanges:
         self._next = self._next or next_row(self._connection, "memories")
         row = self._next
         self._next += 1
-        self._merged[row] = replace(new, row=row)
-        self._joined.append((new.memory.id, new.version, self._batch.ids[at]))
+        self._merged[row] = replace(new, row=row, born=None)
+        self._joined.append((self._batch.ids[at], new.memory.id, new.version))
         if self._merged.pop(old.row, None) is None:
             self._replaced.append(old.row)
-        self._nearest.remove(old.row)
-        self._nearest.add(row, new.memory.vector, at)
+        self._nearest.changed(old.row, row, new.memory.vector, at)
 
     def write(self) -> None:
         """Write what has changed."""
-        for row, new in self._merged.items():
-            cold_memories.insert_cold(
-                self._connection,
-                self._space,
-                new.memory,
-                version=new.version,
-                metadata=new.metadata,
-                created=new.created,
-                changed=new.changed,
-                expires=new.expires,
-                judged=new.judged,
-                row=row,
-            )
-        for memory, version, message in self._joined:
-            cold_memories.add_provenance(self._connection, memory, version, [message])
+        cold_memories.insert_all(self._connection, self._merged.values())
+        cold_memories.join(self._connection, self._joined)
         if self._replaced:
             cold_memories.retire_cold(self._connection, self._replaced, None)
             self._space.rewrote("cold")

@@ -10,62 +10,9 @@ from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.messages import new_ids
 from ecs_plugins.memory.store.nearest import Nearest
 from ecs_plugins.memory.store.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.store.vectors import pack, pack_all
 from ecs_plugins.memory.types import Evidence
-
-SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
-VERBS = [
-    "is blue",
-    "is not blue",
-    "sleeps late",
-    "falls in winter",
-    "burned down",
-    "was late again",
-]
-ENDS = ["", " today", " they say", " at noon and at night"]
-
-
-def stream(seed, count):
-    """Messages of which many repeat others, some deny or contradict others, some expire."""
-    rng = np.random.default_rng(seed)
-    said = []
-    for number in range(count):
-        words = [SUBJECTS[rng.integers(6)], VERBS[rng.integers(6)]]
-        message = {"content": f"{words[0]} {words[1]}{ENDS[rng.integers(4)]}", "at": 1e9 + number}
-        if rng.random() < 0.4:
-            message["metadata"] = {"source": int(rng.integers(2)), "kind": {"deep": ["x"]}}
-        if rng.random() < 0.3:
-            message["label"] = "yes" if rng.random() < 0.7 else "no"
-        if rng.random() < 0.1:
-            message["ttl"] = 5e9 + number
-        said.append(message)
-    return said
-
-
-def rows_of(memory):
-    """All that the file holds, with the position of a message in the log for its id."""
-    with memory._core.database.read() as connection:
-        fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
-        known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
-        known |= {name: row for row, name in fetch("SELECT min(row), id FROM memories GROUP BY id")}
-        tables = [
-            fetch("SELECT seq, step, text, metadata, label, created, expires FROM messages"),
-            fetch(
-                "SELECT row, id, first, support, judged, text, metadata, expires, evidence, vector"
-                " FROM hot_items WHERE live = 1"
-            ),
-            fetch("SELECT item, message FROM hot_members"),
-            fetch(
-                "SELECT row, id, version, live, text, metadata, expires, energy, entropy, utility,"
-                " evidence, vector FROM memories"
-            ),
-            fetch("SELECT memory, message, version FROM provenance"),
-            fetch(
-                "SELECT step, since_sleep, novel, hot_count, cold_count, statistics FROM namespaces"
-            ),
-        ]
-    return [
-        sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables
-    ]
+from tests.unit.memory.streams import rows_of, stream
 
 
 def both(open_memory, tmp_path, config, batch, before=(), **options):
@@ -181,12 +128,13 @@ def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
     for at, vector in enumerate(vectors):
         row = nearest.find(at)
         assert row == brute_force(left, written, vectors, at, 0.9)
-        if row is not None:
-            nearest.remove(row)
+        if row is None or at % 7 == 0:  # a near message may found an item, too
+            nearest.founded(1000 + at, at)
+        else:
             old = left.pop(row) if row in left else written.pop(row)
             vector = unit((old + vector)[None])[0]
+            nearest.changed(row, 1000 + at, vector, at)
         written[1000 + at] = vector
-        nearest.add(1000 + at, vector, at)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +158,11 @@ def test_stored_evidence_is_read_as_it_was_written(evidence):
 def test_evidence_of_an_older_file_is_read_whole():
     evidence = Evidence(created=3, updated=3, last_seen=3)
     assert evidence_of(json.dumps(evidence.to_json())) == evidence
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 4), (6, 5)])
+def test_vectors_are_packed_together_as_one_by_one(shape):
+    vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    assert pack_all(vectors) == [pack(vector) for vector in vectors]
+    assert pack_all(vectors[:, ::-1]) == [pack(vector) for vector in vectors[:, ::-1]]
+    assert all(type(each) is bytes for each in pack_all(vectors))

@@ -62,6 +62,15 @@ def test_scaled_temperature_follows_the_unit_of_utility(totals, unit):
     assert scaled == pytest.approx(unit * plain, rel=1e-6, abs=1e-6)
 
 
+@given(st.lists(st.tuples(finite, finite), max_size=8), st.floats(0, 10))
+def test_free_energies_are_those_of_each_memory(pairs, weight):
+    utilities, entropies = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
+    together = energy.FreeEnergies.of(utilities, entropies, weight)
+    one_by_one = [energy.free_energy(utility, entropy, weight) for utility, entropy in pairs]
+    assert [together.at(position) for position in range(len(together))] == one_by_one
+    assert [together.first(2).at(i) for i in range(len(pairs[:2]))] == one_by_one[:2]
+
+
 def test_scaled_temperature_of_a_single_memory_is_zero():
     assert energy.scaled_temperature(1.0, [3.0]) == 0.0
 

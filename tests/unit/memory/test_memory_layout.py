@@ -31,9 +31,36 @@ def test_the_algorithm_does_not_know_where_it_is_stored():
 
 
 def test_neither_the_algorithm_nor_the_store_knows_the_facade():
-    inside = [file for file in ROOM.rglob("*.py") if file.parent != ROOM or file.stem not in FACADE]
-    facade = {"ecs_plugins.memory.entropic", "ecs_plugins.memory.EntropicMemory"}
-    astray = {file.stem: names for file in inside if (names := facade & imported(file))}
+    inside = [
+        file
+        for file in ROOM.rglob("*.py")
+        if file.parent.name != "facade" and not (file.parent == ROOM and file.stem in FACADE)
+    ]
+    facade = (
+        "ecs_plugins.memory.entropic",
+        "ecs_plugins.memory.EntropicMemory",
+        "ecs_plugins.memory.facade",
+    )
+    assert any(file.parent.name == "store" for file in inside)
+    astray = {
+        file.stem: names
+        for file in inside
+        if (names := {name for name in imported(file) if name.startswith(facade)})
+    }
+    assert astray == {}
+
+
+def test_a_part_of_the_facade_knows_no_other_part():
+    parts = [file for file in (ROOM / "facade").glob("*.py") if file.stem != "opened"]
+    astray = {
+        file.stem: names
+        for file in parts
+        if (
+            names := {name for name in imported(file) if name.startswith("ecs_plugins.memory.fac")}
+            - {"ecs_plugins.memory.facade.opened"}
+            - {f"ecs_plugins.memory.facade.opened.{name}" for name in ("Opened", "bridged")}
+        )
+    }
     assert astray == {}
 
 

@@ -34,6 +34,8 @@ def test_the_benchmark_measures_what_it_says(result):
     assert figures["recall_at_3_half_deleted"] > 0.9
     assert figures["tombstones"] == pytest.approx(250, abs=60)
     assert figures["raw_hnsw_recall_at_3"] > 0.9
+    for kind in ("batch", "single", "merging_batch", "merging_single"):
+        assert figures[f"add_over_bare_{kind}"] > 0
     for name in ("adds_per_s_single", "bare_inserts_per_s_single", "recall_p50_ms", "file_bytes"):
         assert figures[name] > 0
 

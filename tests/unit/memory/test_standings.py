@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.energy import FreeEnergies
 from ecs_plugins.memory.standings import Standings
 from ecs_plugins.memory.types import FreeEnergy
 from tests.unit.memory.factories import axis, cold
@@ -16,6 +17,11 @@ entries = st.lists(
 )
 
 
+def side_by_side(terms):
+    columns = ([getattr(each, name) for each in terms] for name in FreeEnergy.__slots__)
+    return FreeEnergies(*(np.array(column, dtype=np.float64) for column in columns))
+
+
 def standings(rows, added=(), removed=(), config=CONFIG):
     """The arrays, and the same memories as a plain list of (position, memory, terms)."""
     values = [
@@ -26,7 +32,7 @@ def standings(rows, added=(), removed=(), config=CONFIG):
     arrays = Standings(
         [memory for memory, _ in first],
         np.stack([memory.vector for memory, _ in first]),
-        [terms for _, terms in first],
+        side_by_side([terms for _, terms in first]),
         config,
         len(added),
     )
@@ -64,6 +70,28 @@ def test_the_arrays_agree_with_a_plain_search(rows, added, removed, victim):
     assert sorted(at for at, _ in near) == [at for at, cosine in cosines.items() if cosine >= 0.5]
     assert [cosine for _, cosine in near] == sorted((c for _, c in near), reverse=True)
     assert all(cosine == pytest.approx(cosines[at]) for at, cosine in near)
+
+
+def test_what_became_of_the_memories_is_told():
+    arrays, plain = standings([(0, i, False, 2) for i in range(4)], [(0, 9, False, 2)] * 2, {1, 5})
+    memories = {position: memory for position, memory, _ in plain}
+    new = [cold(f"new{i}", axis(7), support=2) for i in range(3)]
+    for position, memory in zip((0, 3, 4), new, strict=True):
+        arrays.change(position, memory, arrays.terms(position))
+    arrays.remove(3)
+    assert arrays.changed() == (new[0],)
+    assert arrays.added() == (new[2],)
+    assert [memory.id for memory in arrays.removed()] == ["c1", "c3"]
+    assert [memory.id for memory in arrays] == ["new0", memories[2].id, "new2"]
+    assert arrays.changed_near(axis(7), 0.9) == [0, 3, 4]
+    assert [arrays.is_there(position) for position in range(6)] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_changed_memory_has_its_new_standing():

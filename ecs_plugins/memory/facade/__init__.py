@@ -1,0 +1,1 @@
+"""The parts of `EntropicMemory`, one for each kind of use; nothing else needs them."""

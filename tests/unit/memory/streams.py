@@ -1,0 +1,58 @@
+"""Streams of messages for tests, and what a file holds after them, whatever the ids."""
+
+import numpy as np
+
+SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
+VERBS = [
+    "is blue",
+    "is not blue",
+    "sleeps late",
+    "falls in winter",
+    "burned down",
+    "was late again",
+]
+ENDS = ["", " today", " they say", " at noon and at night"]
+
+
+def stream(seed, count):
+    """Messages of which many repeat others, some deny or contradict others, some expire."""
+    rng = np.random.default_rng(seed)
+    said = []
+    for number in range(count):
+        words = [SUBJECTS[rng.integers(6)], VERBS[rng.integers(6)]]
+        message = {"content": f"{words[0]} {words[1]}{ENDS[rng.integers(4)]}", "at": 1e9 + number}
+        if rng.random() < 0.4:
+            message["metadata"] = {"source": int(rng.integers(2)), "kind": {"deep": ["x"]}}
+        if rng.random() < 0.3:
+            message["label"] = "yes" if rng.random() < 0.7 else "no"
+        if rng.random() < 0.1:
+            message["ttl"] = 5e9 + number
+        said.append(message)
+    return said
+
+
+def rows_of(memory):
+    """All that the file holds, with the position of a message in the log for its id."""
+    with memory._core.database.read() as connection:
+        fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
+        known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
+        known |= {name: row for row, name in fetch("SELECT min(row), id FROM memories GROUP BY id")}
+        tables = [
+            fetch("SELECT seq, step, text, metadata, label, created, expires FROM messages"),
+            fetch(
+                "SELECT row, id, first, support, judged, text, metadata, expires, evidence, vector"
+                " FROM hot_items WHERE live = 1"
+            ),
+            fetch("SELECT item, message FROM hot_members"),
+            fetch(
+                "SELECT row, id, version, live, text, metadata, expires, energy, entropy, utility,"
+                " evidence, vector FROM memories"
+            ),
+            fetch("SELECT memory, message, version FROM provenance"),
+            fetch(
+                "SELECT step, since_sleep, novel, hot_count, cold_count, statistics FROM namespaces"
+            ),
+        ]
+    return [
+        sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables
+    ]
