@@ -2,6 +2,9 @@
 
 Root-mean-square norms and gated feed-forward blocks are written in transformers as one tensor
 operation after the other, each with a result of its own. On a CPU that is a tenth of the time.
+Here intermediate results are overwritten, and the operations between two matrix products take
+turns on blocks of rows that stay in a core's cache. (The matrix products themselves run on all
+rows: in blocks they would prepare their weights for every block.)
 Where a whole layer has the common form, ``layers`` replaces that too.
 A module is replaced only after it gave the same numbers on a random input, whatever its class
 is called; every other module stays as it is.
@@ -9,7 +12,7 @@ is called; every other module stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -18,6 +21,29 @@ from torch.nn import functional
 
 _PROBE_ROWS = 5
 _SAME = 1e-5
+_CACHED = 2**17
+"""Numbers that stay in the second-level cache of a core beside as many others."""
+
+
+def row_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Views of the same rows of each, block after block.
+
+    Args:
+        *tensors: With as many rows each, in their last dimension but one; the first has the
+            most numbers to a row.
+    """
+    first = tensors[0]
+    rows = first.shape[-2]
+    small = first.device.type == "cpu" and first.numel() > _CACHED
+    step = max(1, rows * _CACHED // first.numel()) if small else max(1, rows)
+    return zip(*(torch.split(tensor, step, dim=-2) for tensor in tensors), strict=True)
+
+
+def silu_times(gate: Tensor, up: Tensor) -> Tensor:
+    """``silu(gate) * up`` in the memory of ``gate``."""
+    for g, u in row_blocks(gate, up):
+        functional.silu(g, inplace=True).mul_(u)
+    return gate
 
 
 def fuse(model: nn.Module) -> int:
@@ -65,9 +91,12 @@ def _norm(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int] | None:
         return None
 
     def forward(states: Tensor) -> Tensor:
-        squares = torch.linalg.vector_norm(states, dim=-1, keepdim=True).square_()
-        scale = squares.div_(weight.shape[0]).add_(epsilon).rsqrt_()
-        return torch.mul(states, scale).mul_(weight)
+        out = torch.empty(states.shape, dtype=states.dtype, device=states.device)
+        for block, normed in row_blocks(states.flatten(0, -2), out.flatten(0, -2)):
+            squares = torch.linalg.vector_norm(block, dim=-1, keepdim=True).square_()
+            scale = squares.div_(weight.shape[0]).add_(epsilon).rsqrt_()
+            torch.mul(block, scale, out=normed).mul_(weight)
+        return out
 
     return forward, weight.shape[0]
 
@@ -79,6 +108,6 @@ def _gated(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int] | None:
     gate, up, down = (part for part in parts if isinstance(part, nn.Linear))
 
     def forward(states: Tensor) -> Tensor:
-        return down(functional.silu(gate(states), inplace=True).mul_(up(states)))  # type: ignore[no-any-return]
+        return down(silu_times(gate(states), up(states)))  # type: ignore[no-any-return]
 
     return forward, gate.in_features
