@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ecs_plugins.shaping.screening import Screening
 from ecs_plugins.shaping.utility import Verdict
 from ecs_plugins.tokens import TokenLedger
 
@@ -87,6 +88,8 @@ class ShapedContext:
         seconds: Wall time.
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
+        screening: Which passages were scored exactly, and the margin for the others, when the
+            model brought a faster copy of itself along (``exactness="screen"``).
     """
 
     query: str
@@ -96,6 +99,7 @@ class ShapedContext:
     ledger: TokenLedger = field(default_factory=TokenLedger)
     seconds: float = 0.0
     error: str | None = None
+    screening: Screening | None = None
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -191,6 +195,7 @@ class ShapedContext:
             "model": self.model,
             "seconds": self.seconds,
             "error": self.error,
+            "screening": self.screening.to_dict() if self.screening else None,
         }
 
 

@@ -31,6 +31,7 @@ from ecs_plugins.shaping.protocol import ScoringTask, Signal
 from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
 from ecs_plugins.shaping.scoring import PassageScorer, checked_answers
+from ecs_plugins.shaping.screening import Screening
 from ecs_plugins.shaping.selection import Decision, Limits, redundant
 from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.shaping.utility import Verdict
@@ -52,6 +53,7 @@ class _Stages:
     outcome: Outcome
     unscored: dict[int, str]
     ledger: TokenLedger
+    screening: Screening | None = None
 
 
 class ContextShaper:
@@ -61,7 +63,8 @@ class ContextShaper:
     that its ranker has seen.
 
     Args:
-        model: The local language model that scores.
+        model: The local language model that scores. One with ``exactness="screen"`` lets its
+            faster copy score every passage, and itself those that can still be kept.
         config: The settings.
         embedder: For the rankers ``"dense"`` and ``"hybrid"``; by default the one that is
             installed, loaded when it is first needed.
@@ -136,6 +139,7 @@ class ContextShaper:
             model=self._model.name,
             ledger=stages.ledger,
             seconds=time.perf_counter() - started,
+            screening=stages.screening,
         )
 
     async def ashape(
@@ -193,7 +197,9 @@ class ContextShaper:
             outcome = greedy(candidates, scorer, limits, repetitions, config.greedy_rounds)
         else:
             outcome = independent(candidates, scorer, limits, repetitions)
-        return _Stages(tokens, settled, pool, outcome, scorer.unscored, scorer.ledger)
+        return _Stages(
+            tokens, settled, pool, outcome, scorer.unscored, scorer.ledger, scorer.screening
+        )
 
     def _ranker(self) -> Ranker | None:
         ranker = self._config.ranker
