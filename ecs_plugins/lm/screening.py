@@ -19,14 +19,19 @@ selections (`ecs_plugins.shaping.screening`).
 from __future__ import annotations
 
 import math
+import random
 import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult, SegmentScore
 
 Row = tuple[tuple["SegmentScore", ...], ...]
@@ -78,6 +83,54 @@ def rescored(
         computed_tokens=result.computed_tokens + found.computed_tokens,
         unscored=unscored | {numbers[n]: why for n, why in found.unscored.items()},
     )
+
+
+def shaken(
+    fast: ScoreResult, result: ScoreResult, exact: Collection[int], draw: random.Random
+) -> ScoreResult:
+    """A result whose fast rows are off by as much as others were found to be.
+
+    Args:
+        fast: What the fast model answered.
+        result: The same with exact rows for some candidates.
+        exact: Those candidates.
+        draw: For every fast row, one difference per scored segment, normally distributed with the
+            mean and deviation of those that were found.
+    """
+    found: dict[tuple[int, int, str], list[float]] = {}
+    for k in exact:
+        for m, s, name, values in _arrays(result.scores[k]):
+            before = getattr(fast.scores[k][m][s], name)
+            difference = float((values - before).sum(dtype=np.float64))
+            found.setdefault((m, s, name), []).append(difference)
+    off = {at: (statistics.fmean(d), statistics.pstdev(d)) for at, d in found.items()}
+    rows = list(result.scores)
+    for k, row in enumerate(rows):
+        if k not in exact:
+            moved = {
+                (m, s, name): values + np.float32(draw.gauss(*off[m, s, name]) / len(values))
+                for m, s, name, values in _arrays(row)
+            }
+            rows[k] = tuple(
+                tuple(
+                    replace(
+                        score,
+                        logprobs=moved[m, s, "logprobs"],
+                        divergence=moved.get((m, s, "divergence")),
+                    )
+                    for s, score in enumerate(segments)
+                )
+                for m, segments in enumerate(row)
+            )
+    return replace(result, scores=tuple(rows))
+
+
+def _arrays(row: Row) -> Iterator[tuple[int, int, str, npt.NDArray[np.float32]]]:
+    for m, segments in enumerate(row):
+        for s, score in enumerate(segments):
+            yield m, s, "logprobs", score.logprobs
+            if score.divergence is not None:
+                yield m, s, "divergence", score.divergence
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,10 +11,11 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult
-from ecs_plugins.lm.screening import rescored, screen_of
+from ecs_plugins.lm.screening import screen_of
 from ecs_plugins.shaping.passages import Unit, split_passages
 from ecs_plugins.shaping.protocol import ScoringTask, Signal
 from ecs_plugins.shaping.screening import Contest, Screen, Screening, places
@@ -86,34 +87,22 @@ class PassageScorer:
             return {}
         task = self._task.narrowed([unit.text.strip() for unit in units], self._fitted(context))
         requests = self._signal.requests(task, self._model.layout)
-        if self._fast is not None and contest is not None:
-            where = [places(request, len(units)) for request in requests]
-            known = [place for place in where if place is not None]
-            if len(known) == len(where) and contest.worth_screening(len({u.source for u in units})):
-                return self._screened(self._fast, task, units, requests, known, contest)
-        results = self._answers(self._model, requests)
-        self._book(results)
-        return self._best(task, units, results)
-
-    def _screened(
-        self,
-        fast: LanguageModel,
-        task: ScoringTask,
-        units: list[Unit],
-        requests: Sequence[ScoreRequest],
-        where: Sequence[range],
-        contest: Contest,
-    ) -> dict[int, Scored]:
-        results = self._answers(fast, requests)
-        screen = Screen(self._best(task, units, results), contest)
-        while wanted := set(screen.next()):
-            numbers = [n for n, unit in enumerate(units) if unit.source in wanted]
-            results = [
-                rescored(self._model, request, result, [place[n] for n in numbers])
-                for request, result, place in zip(requests, results, where, strict=True)
-            ]
-            screen.add(wanted, self._best(task, units, results))
-        self._book(results)
+        where = [places(request, len(units)) for request in requests]
+        sources = [unit.source for unit in units]
+        if self._fast is None or contest is None or None in where or not contest.open_to(sources):
+            results = self._answers(self._model, requests)
+            self._book(results)
+            return self._best(task, units, results)
+        screen = Screen(
+            requests,
+            self._answers(self._fast, requests),
+            [place for place in where if place is not None],
+            sources,
+            contest,
+            partial(self._best, task, units),
+        )
+        screen.settle(self._model, task.seed)
+        self._book(screen.results)
         self.screening = screen.report.joined(self.screening)
         return screen.scored
 

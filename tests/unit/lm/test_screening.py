@@ -1,4 +1,5 @@
 import math
+import random
 
 import numpy as np
 import pytest
@@ -9,7 +10,15 @@ from tiny_models import model, tokenizer
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import ScoreRequest, ScoreResult, Segment, SegmentScore
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.screening import SCORED_TWICE, margin_of, rescored, screen, screen_of, total
+from ecs_plugins.lm.screening import (
+    SCORED_TWICE,
+    margin_of,
+    rescored,
+    screen,
+    screen_of,
+    shaken,
+    total,
+)
 
 
 class Table:
@@ -90,6 +99,32 @@ def test_scoring_again_replaces_the_rows_and_reasons_of_those_that_were_asked_fo
     assert [row[0][0].sum for row in found.scores] == [-5.0, -1.0, -6.0, -7.0]
     assert found.unscored == {1: "too long"}
     assert found.computed_tokens == 13
+
+
+def answered(*rows):
+    return ScoreResult(
+        tuple(((SegmentScore(np.full(2, row / 2, np.float32)),),) for row in rows),
+        (1,) * len(rows),
+        len(rows),
+    )
+
+
+def test_fast_rows_are_moved_by_as_much_as_others_were_off_and_exact_rows_stay() -> None:
+    fast, mixed = answered(-1.0, -2.0, -3.0, -4.0), answered(-1.5, -2.7, -3.0, -4.0)
+    draws = [shaken(fast, mixed, [0, 1], random.Random(n)) for n in range(200)]
+    assert {draw.scores[1][0][0].sum for draw in draws} == {mixed.scores[1][0][0].sum}
+    moved = np.array([draw.scores[3][0][0].sum for draw in draws]) + 4.0
+    assert moved.mean() == pytest.approx(-0.6, abs=0.03)
+    assert moved.std() == pytest.approx(0.1, abs=0.02)
+
+
+def test_divergences_are_moved_too() -> None:
+    def both(divergence):
+        score = SegmentScore(np.zeros(2, np.float32), np.full(2, divergence / 2, np.float32))
+        return ScoreResult((((score,),),) * 2, (1, 1), 2)
+
+    (found,) = shaken(both(1.0), both(1.5), [0], random.Random(0)).scores[1][0]
+    assert float(found.divergence.sum()) == pytest.approx(2.0)
 
 
 def test_fewer_than_one_best_candidate_is_refused() -> None:

@@ -28,13 +28,16 @@ def worth(context, text):
 
 
 class Screened(FakeLanguageModel):
-    """A model with a copy that is a little off."""
+    """A model with a copy that is a little off, and too low behind every passage."""
 
-    def __init__(self, off=0.01, logprob=worth, **options) -> None:
-        super().__init__(logprob, **options)
-        self.screen = FakeLanguageModel(
-            lambda context, text: logprob(context, text) + off * draw(context + text, 3), **options
-        )
+    def __init__(self, off=0.01, *, bias=0.0, **options) -> None:
+        super().__init__(worth, **options)
+
+        def fast(context, text):
+            rounding = off * draw(context + text, 3) - bias * ("Passage" in context)
+            return worth(context, text) + rounding
+
+        self.screen = FakeLanguageModel(fast, **options)
 
 
 def passages(number, repeated=0):
@@ -151,6 +154,21 @@ def test_the_default_signal_of_a_question_can_be_screened():
     exact = ContextShaper(FakeLanguageModel(worth), config).shape(QUESTION, texts)
     assert order(found) == order(exact)
     assert len(found.screening.exact) < 40
+
+
+def test_a_close_call_between_passages_that_are_compared_with_each_other_is_decided_exactly():
+    config = ShapingConfig(top_k=5, ranker=None, redundancy_similarity=None)
+    rescored = []
+    for seed in (4, 6, 7, 8):
+        texts = [
+            text + f" {seed}" + " is the largest" * (n % 3 == 0) + " which" * (n % 5 == 0)
+            for n, text in enumerate(passages(40))
+        ]
+        found = ContextShaper(Screened(0.02, bias=0.5), config).shape(QUESTION, texts)
+        exact = ContextShaper(FakeLanguageModel(worth), config).shape(QUESTION, texts)
+        assert order(found) == order(exact)
+        rescored.append(len(found.screening.exact) == 40)
+    assert set(rescored) == {True, False}
 
 
 @pytest.mark.parametrize(
