@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring.fused import row_blocks, silu_times
+from ecs_plugins.lm.scoring.fused import probe_of, row_blocks, silu_times
 from ecs_plugins.lm.scoring.plan import AttentionPlan
 
 Attention = Callable[..., tuple[Tensor, None]]
@@ -47,7 +47,7 @@ _SILU = ("SiLU", "SiLUActivation")
 
 
 def replace_layers(model: nn.Module, attention: Attention) -> int:
-    """Replace the layers of a float32 twin, in place.
+    """Replace the layers of a twin, in place; before `fused.fuse`, which may replace their parts.
 
     Args:
         model: A twin, run in inference mode only: its layers overwrite their input.
@@ -60,10 +60,10 @@ def replace_layers(model: nn.Module, attention: Attention) -> int:
     with torch.inference_mode():
         for module in model.modules():
             if _fits(module):
-                layer = DecoderLayer(module, attention)
-                if _agrees(layer):
+                tried = probe_of(module)
+                if tried is not None and _agrees(DecoderLayer(tried, attention)):
                     holder: Any = module
-                    holder.forward = layer
+                    holder.forward = DecoderLayer(module, attention)
                     replaced += 1
     return replaced
 
@@ -187,8 +187,6 @@ def _part(module: nn.Module, path: str) -> Any:
 def _agrees(layer: DecoderLayer) -> bool:
     """Whether a layer and its replacement give the same on a random input."""
     weight = layer.inner.q_proj.weight
-    if weight.dtype != torch.float32 or weight.device.type == "meta":
-        return False
     generator = torch.Generator().manual_seed(0)
     probe = torch.randn(1, _PROBE_ROWS, weight.shape[1], generator=generator).to(weight.device)
     angles = torch.rand(1, _PROBE_ROWS, layer.width // 2, generator=generator).to(weight.device)
