@@ -35,7 +35,7 @@ def engine(
 
     Results are added to those in the folder.
     """
-    from ecs_plugins.evaluation.engine_bench import report, suite
+    from ecs_plugins.evaluation.engine_bench import figures, report, suite
     from ecs_plugins.evaluation.engine_bench.workload import HEADLINE
 
     chosen = list(part or PARTS)
@@ -65,7 +65,7 @@ def engine(
     tables = report.markdown(result)
     (out / "engine-bench.md").write_text(tables, "utf-8")
     typer.echo(tables)
-    for figure in report.figures(result, out):
+    for figure in figures.growth(result, out):
         typer.echo(f"wrote {figure}")
     typer.echo(f"wrote {path}")
 

@@ -1,19 +1,18 @@
 """`LocalLM`: a Hugging Face causal language model behind the scoring seam.
 
-It is a handle: cheap to make, loaded on first use, shared in the process with every other
-handle on the same model, and pickled as its configuration.
+It is a handle (see ``handle``): cheap to make, loaded on first use, shared in the process with
+every other handle on the same model, and pickled as its configuration.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ecs_plugins._async import run_sync
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
     ChatLayout,
     Generation,
@@ -22,56 +21,24 @@ from ecs_plugins.lm.base import (
     Segments,
 )
 from ecs_plugins.lm.concurrency import DEFAULT_CONCURRENCY, Concurrency
+from ecs_plugins.lm.handle import (
+    DEFAULT_TOKEN_BUDGET,
+    Exactness,
+    HandleOptions,
+    ModelHandle,
+    dtype_for,
+    require_dtype,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ecs_plugins.lm.generation import GenerationOptions, Watch
-    from ecs_plugins.lm.loading import ModelSpec
     from ecs_plugins.lm.runtime import Runtime
-    from ecs_plugins.lm.scoring.prefix import CacheStatistics
     from ecs_plugins.lm.scoring.request import TokenRequest
 
-DEFAULT_TOKEN_BUDGET = 2048
 
-Exactness = Literal["fp32", "bf16"]
-"""``"fp32"``: right to about 1e-5 nats per token. ``"bf16"``: faster, and off by up to 0.1."""
-_DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
-
-
-def _dtype_of(exactness: Exactness) -> str:
-    if exactness not in _DTYPES:
-        raise ConfigurationError(
-            f"exactness must be one of {', '.join(_DTYPES)}, got {exactness!r}; to screen in "
-            "bf16 and decide in fp32, see ecs_plugins.lm.screening"
-        )
-    return _DTYPES[exactness]
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """What one handle adds to the shared model."""
-
-    name: str
-    layout: ChatLayout | None = None
-    max_tokens: int | None = None
-    token_budget: int = DEFAULT_TOKEN_BUDGET
-    cache_bytes: int | None = None
-    truncate_prefix: bool = False
-    concurrency: Concurrency = DEFAULT_CONCURRENCY
-
-    def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise ConfigurationError(f"max_tokens must be positive, got {self.max_tokens}")
-        if self.token_budget < 1:
-            raise ConfigurationError(f"token_budget must be positive, got {self.token_budget}")
-        if self.cache_bytes is not None and self.cache_bytes < 0:
-            raise ConfigurationError(
-                f"cache_bytes must not be negative, got {self.cache_bytes}; 0 keeps nothing"
-            )
-
-
-class LocalLM:
+class LocalLM(ModelHandle):
     """A local causal language model that scores and generates; a `LanguageModel`.
 
     Made from a loaded pair, it uses that pair as it is, on its device and in its dtype.
@@ -90,7 +57,7 @@ class LocalLM:
         truncate_prefix: Cut a prefix that leaves too little room from the left, keeping the
             tokens that the tokenizer puts at the head, instead of refusing it.
         exactness: ``"fp32"`` or ``"bf16"`` demands that dtype of the model; None takes what
-            there is.
+            there is. (``"screen"`` needs a model by name.)
         concurrency: How calls wait for each other: queue limits, deadline, merging window.
 
     Example:
@@ -113,19 +80,12 @@ class LocalLM:
         concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> None:
         config = model.config
-        if exactness is not None and str(model.dtype) != f"torch.{_dtype_of(exactness)}":
-            raise ConfigurationError(
-                f"exactness={exactness!r} needs a model in {_dtype_of(exactness)}, and this one "
-                f"is in {str(model.dtype).removeprefix('torch.')}: load it with that dtype"
-            )
+        require_dtype(model, exactness)
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
-        self._spec: ModelSpec | None = None
-        self._pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = (model, tokenizer)
-        self._options = _Options(
+        options = HandleOptions(
             label, layout, max_tokens, token_budget, cache_bytes, truncate_prefix, concurrency
         )
-        self._runtime: Runtime | None = None
-        self._lock = threading.Lock()
+        super().__init__(options, pair=(model, tokenizer))
 
     @classmethod
     def from_pretrained(
@@ -169,7 +129,9 @@ class LocalLM:
             truncate_prefix: Cut a prefix that leaves too little room from the left instead of
                 refusing it.
             exactness: ``"fp32"`` loads in float32 on every device, ``"bf16"`` in bfloat16;
-                None leaves it to ``dtype``.
+                ``"screen"`` loads both, and shaping then scores every passage in bfloat16 and
+                those that can still be kept in float32 (half as much memory again); None
+                leaves it to ``dtype``.
             concurrency: How calls wait for each other.
 
         Raises:
@@ -179,18 +141,10 @@ class LocalLM:
         """
         from ecs_plugins.lm.loading import ModelSpec
 
-        if exactness is not None:
-            wanted = _dtype_of(exactness)
-            if dtype not in ("auto", wanted):
-                raise ConfigurationError(
-                    f"exactness={exactness!r} computes in {wanted}, but dtype={dtype!r}; "
-                    "leave one of them out"
-                )
-            dtype = wanted
         spec = ModelSpec(
             fspath(name_or_path),
             device,
-            dtype,
+            dtype_for(exactness, dtype),
             revision,
             trust_remote_code,
             allow_pickle,
@@ -198,7 +152,7 @@ class LocalLM:
             attn_implementation,
         )
         spec.require_directory()
-        options = _Options(
+        options = HandleOptions(
             spec.name_or_path,
             layout,
             max_tokens,
@@ -206,6 +160,7 @@ class LocalLM:
             cache_bytes,
             truncate_prefix,
             concurrency,
+            exactness == "screen",
         )
         return cls._of(spec, options)
 
@@ -215,44 +170,24 @@ class LocalLM:
         *,
         device: str = "auto",
         dtype: str = "auto",
+        exactness: Exactness | None = None,
         concurrency: Concurrency = DEFAULT_CONCURRENCY,
     ) -> LocalLM:
-        """A handle on the offline default model.
+        """A handle on the offline default model; the arguments are those of `from_pretrained`.
 
         Raises:
             ModelNotFoundError: It is not installed; the message says how to install it.
+            ConfigurationError: ``dtype`` and ``exactness`` contradict each other.
         """
         from ecs_plugins.lm.bundled import BUNDLED, bundled_path
         from ecs_plugins.lm.loading import ModelSpec
 
+        dtype = dtype_for(exactness, dtype)
         spec = ModelSpec(fspath(bundled_path()), device, dtype, local_files_only=True)
-        return cls._of(spec, _Options(BUNDLED.name, concurrency=concurrency))
-
-    @classmethod
-    def _of(cls, spec: ModelSpec, options: _Options, runtime: Runtime | None = None) -> LocalLM:
-        self = cls.__new__(cls)
-        self._spec = spec
-        self._pair = None
-        self._options = options
-        self._runtime = runtime
-        self._lock = threading.Lock()
-        return self
-
-    @property
-    def name(self) -> str:
-        """The hub name, the path, or the name given."""
-        return self._options.name
-
-    @property
-    def layout(self) -> ChatLayout:
-        """The layout of one user turn and its reply."""
-        return self._options.layout or self._load().layout
-
-    @property
-    def max_tokens(self) -> int:
-        """The window in tokens."""
-        window = self._load().window
-        return min(window, self._options.max_tokens or window)
+        options = HandleOptions(
+            BUNDLED.name, concurrency=concurrency, screens=exactness == "screen"
+        )
+        return cls._of(spec, options)
 
     def score(
         self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
@@ -407,30 +342,6 @@ class LocalLM:
 
         return render_chat(self._load().tokenizer, messages)
 
-    def warmup(self) -> LocalLM:
-        """Load the model and run its self-check now instead of on first use."""
-        runtime = self._load()
-        runtime.batcher.run(runtime.engine.warm_up)
-        return self
-
-    @property
-    def cache_statistics(self) -> CacheStatistics:
-        """What the prefix cache of the loaded model did so far."""
-        return self._load().engine.cache.statistics
-
-    def clear_cache(self) -> None:
-        """Forget all computed prefixes of the loaded model and start counting anew."""
-        self._load().engine.cache.clear()
-
-    def close(self) -> None:
-        """Let go of the model; its memory is freed once no other handle holds it.
-
-        A handle made from a name loads it again when used; one made from a pair cannot.
-        """
-        with self._lock:
-            self._runtime = None
-            self._pair = None
-
     def _encode(self, requests: Sequence[ScoreRequest]) -> tuple[Runtime, int, list[TokenRequest]]:
         from ecs_plugins.lm.runtime import encode_request
 
@@ -452,43 +363,3 @@ class LocalLM:
         wanted = self._options.cache_bytes
         if wanted is not None and wanted != runtime.engine.cache.max_bytes:
             runtime.engine.cache.resize(wanted)
-
-    def _load(self) -> Runtime:
-        runtime = self._runtime
-        if runtime is not None:
-            return runtime
-        from ecs_plugins.lm.runtime import Runtime, shared_runtime
-
-        with self._lock:
-            if self._runtime is None:
-                if self._spec is not None:
-                    self._runtime = shared_runtime(self._spec)
-                elif self._pair is not None:
-                    self._runtime = Runtime(*self._pair, name=self.name)
-                else:
-                    raise ModelError(
-                        f"{self.name} was closed; make a new LocalLM from a model and tokenizer"
-                    )
-            return self._runtime
-
-    def __reduce__(self) -> tuple[object, ...]:
-        if self._spec is None:
-            raise ConfigurationError(
-                "a LocalLM made from a loaded model cannot be pickled; make it with "
-                "LocalLM.from_pretrained, which pickles as its configuration"
-            )
-        return (LocalLM._of, (self._spec, self._options))
-
-    def __copy__(self) -> LocalLM:
-        return self.__deepcopy__({})
-
-    def __deepcopy__(self, memo: dict[int, object]) -> LocalLM:
-        """The weights are shared, never copied."""
-        if self._spec is None:
-            return self
-        return LocalLM._of(self._spec, self._options, self._runtime)
-
-    def __repr__(self) -> str:
-        if self._spec is None:
-            return f"LocalLM({self.name!r}, from a loaded model)"
-        return f"LocalLM({self.name!r}, device={self._spec.device!r}, dtype={self._spec.dtype!r})"

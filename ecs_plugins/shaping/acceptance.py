@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from ecs_plugins.shaping.redundancy import NearRepetitions
 from ecs_plugins.shaping.scoring import PassageScorer
+from ecs_plugins.shaping.screening import Contest
 from ecs_plugins.shaping.selection import Decision, Limits, Scored, by_score, redundant, select
 from ecs_plugins.shaping.utility import Verdict
 
@@ -64,7 +65,8 @@ def independent(
     candidates: Candidates, scorer: PassageScorer, limits: Limits, repetitions: NearRepetitions
 ) -> Outcome:
     """Score every passage once; the order of the passages does not matter."""
-    scored = scorer.score(candidates.indices, candidates.known(()))
+    contest = Contest(candidates.tokens, limits, repetitions)
+    scored = scorer.score(candidates.indices, candidates.known(()), contest)
     return Outcome(scored, select(scored, candidates.tokens, limits, repetitions))
 
 
@@ -118,7 +120,10 @@ def greedy(
     helped_at_first: set[int] = set()
     remaining = list(candidates.indices)
     for turn in range(rounds):
-        scored = scorer.score(remaining, candidates.known(kept))
+        contest = Contest(candidates.tokens, limits, repetitions, tuple(kept))
+        if turn < rounds - 1:
+            contest = contest.for_the_next()
+        scored = scorer.score(remaining, candidates.known(kept), contest)
         for index in remaining:  # what an earlier round said of them no longer holds
             outcome.scored.pop(index, None)
             outcome.decisions.pop(index, None)

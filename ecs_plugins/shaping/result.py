@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ecs_plugins.shaping.screening import Screening
 from ecs_plugins.shaping.utility import Verdict
 from ecs_plugins.tokens import TokenLedger
 
@@ -92,6 +93,8 @@ class ShapedContext:
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
         conversation: Whether the passages were read as turns of a conversation.
+        screening: Which passages were scored exactly, and the margin for the others, when the
+            model brought a faster copy of itself along (``exactness="screen"``).
     """
 
     query: str
@@ -102,6 +105,7 @@ class ShapedContext:
     seconds: float = 0.0
     error: str | None = None
     conversation: bool = False
+    screening: Screening | None = None
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -205,6 +209,7 @@ class ShapedContext:
             "seconds": self.seconds,
             "error": self.error,
             "conversation": self.conversation,
+            "screening": self.screening.to_dict() if self.screening else None,
         }
 
 

@@ -11,11 +11,14 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
-from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.lm.screening import screen_of
 from ecs_plugins.shaping.passages import Unit, split_passages
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.protocol import ScoringTask, Signal
+from ecs_plugins.shaping.screening import Contest, Screen, Screening, places
 from ecs_plugins.shaping.selection import Scored
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -40,6 +43,7 @@ class PassageScorer:
     Attributes:
         ledger: Tokens spent so far.
         unscored: Passage index -> reason, for passages the model could not score.
+        screening: What a faster copy of the model spared it, if it has one.
     """
 
     def __init__(
@@ -53,7 +57,9 @@ class PassageScorer:
     ) -> None:
         self.ledger = TokenLedger()
         self.unscored: dict[int, str] = {}
+        self.screening: Screening | None = None
         self._model = model
+        self._fast = screen_of(model)
         self._signal = signal
         self._units = units
         self._tokens = tokens
@@ -64,35 +70,63 @@ class PassageScorer:
         if self._task.answers != task.answers:
             self._room = self._room_for(self._task)
 
-    def score(self, passages: Iterable[int], context: Sequence[str]) -> dict[int, Scored]:
+    def score(
+        self, passages: Iterable[int], context: Sequence[str], contest: Contest | None = None
+    ) -> dict[int, Scored]:
         """Score some passages against what is known; those that cannot be scored are left out.
 
         Args:
             passages: Their indices.
             context: What is known already, oldest first. What does not fit the model's window
                 is forgotten from the oldest end.
+            contest: What they compete for; those that a faster copy of the model finds without
+                a chance keep the scores of that one.
         """
         units = [unit for index in passages for unit in self._units[index]]
         if not units:
             return {}
         task = self._task.narrowed([unit.text.strip() for unit in units], self._fitted(context))
         requests = self._signal.requests(task, self._model.layout)
-        results = self._model.score(requests)
+        where = [places(request, len(units)) for request in requests]
+        sources = [unit.source for unit in units]
+        if self._fast is None or contest is None or None in where or not contest.open_to(sources):
+            results = self._answers(self._model, requests)
+            self._book(results)
+            return self._best(task, units, results)
+        screen = Screen(
+            requests,
+            self._answers(self._fast, requests),
+            [place for place in where if place is not None],
+            sources,
+            contest,
+            partial(self._best, task, units),
+        )
+        screen.settle(self._model, task.seed)
+        self._book(screen.results)
+        self.screening = screen.report.joined(self.screening)
+        return screen.scored
+
+    def _answers(self, model: LanguageModel, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        results = model.score(requests)
         if len(results) != len(requests):
             raise ScoringError(
                 f"the model answered {len(requests)} requests with {len(results)} results"
             )
+        return results
+
+    def _book(self, results: Sequence[ScoreResult]) -> None:
         for result in results:
             self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+
+    def _best(
+        self, task: ScoringTask, units: list[Unit], results: Sequence[ScoreResult]
+    ) -> dict[int, Scored]:
         utilities = self._signal.utilities(task, results)
         if len(utilities) != len(units):
             raise ScoringError(
                 f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
                 f"{len(units)} passages; it must give one for each"
             )
-        return self._best(units, utilities)
-
-    def _best(self, units: list[Unit], utilities: list[UnitUtility]) -> dict[int, Scored]:
         best: dict[int, Scored] = {}
         for unit, found in zip(units, utilities, strict=True):
             order_by = found.utility if found.order_by is None else found.order_by

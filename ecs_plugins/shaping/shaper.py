@@ -32,6 +32,7 @@ from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
 from ecs_plugins.shaping.replies import as_replies, is_conversation
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
 from ecs_plugins.shaping.scoring import PassageScorer, checked_answers
+from ecs_plugins.shaping.screening import Screening
 from ecs_plugins.shaping.selection import Decision, Limits, redundant
 from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.shaping.utility import Verdict
@@ -54,6 +55,7 @@ class _Stages:
     unscored: dict[int, str]
     ledger: TokenLedger
     conversation: bool = False
+    screening: Screening | None = None
 
 
 class ContextShaper:
@@ -63,7 +65,8 @@ class ContextShaper:
     that its ranker has seen.
 
     Args:
-        model: The local language model that scores.
+        model: The local language model that scores. One with ``exactness="screen"`` lets its
+            faster copy score every passage, and itself those that can still be kept.
         config: The settings.
         embedder: For the rankers ``"dense"`` and ``"hybrid"``; by default the one that is
             installed, loaded when it is first needed.
@@ -143,6 +146,7 @@ class ContextShaper:
             ledger=stages.ledger,
             seconds=time.perf_counter() - started,
             conversation=stages.conversation,
+            screening=stages.screening,
         )
 
     async def ashape(
@@ -207,7 +211,16 @@ class ContextShaper:
             outcome = greedy(candidates, scorer, limits, repetitions, config.greedy_rounds)
         else:
             outcome = independent(candidates, scorer, limits, repetitions)
-        return _Stages(tokens, settled, pool, outcome, scorer.unscored, scorer.ledger, conversation)
+        return _Stages(
+            tokens,
+            settled,
+            pool,
+            outcome,
+            scorer.unscored,
+            scorer.ledger,
+            conversation,
+            scorer.screening,
+        )
 
     def _ranker(self) -> Ranker | None:
         ranker = self._config.ranker

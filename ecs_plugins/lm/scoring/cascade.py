@@ -53,8 +53,8 @@ def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     twin = copy.deepcopy(model, shared)
     twin.set_attn_implementation(NAME)
-    fuse(twin)
     replace_layers(twin, cascade_attention)
+    fuse(twin)
     return twin
 
 

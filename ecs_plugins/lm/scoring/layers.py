@@ -22,9 +22,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ecs_plugins.errors import ScoringError
+from ecs_plugins.lm.scoring.fused import probe_of, row_blocks, silu_times
 from ecs_plugins.lm.scoring.plan import AttentionPlan
 
 Attention = Callable[..., tuple[Tensor, None]]
@@ -47,7 +47,7 @@ _SILU = ("SiLU", "SiLUActivation")
 
 
 def replace_layers(model: nn.Module, attention: Attention) -> int:
-    """Replace the layers of a float32 twin, in place.
+    """Replace the layers of a twin, in place; before `fused.fuse`, which may replace their parts.
 
     Args:
         model: A twin, run in inference mode only: its layers overwrite their input.
@@ -60,10 +60,10 @@ def replace_layers(model: nn.Module, attention: Attention) -> int:
     with torch.inference_mode():
         for module in model.modules():
             if _fits(module):
-                layer = DecoderLayer(module, attention)
-                if _agrees(layer):
+                tried = probe_of(module)
+                if tried is not None and _agrees(DecoderLayer(tried, attention)):
                     holder: Any = module
-                    holder.forward = layer
+                    holder.forward = DecoderLayer(module, attention)
                     replaced += 1
     return replaced
 
@@ -130,18 +130,14 @@ class DecoderLayer:
 
     def _project(self, states: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
         """Queries, keys and values ``[1, heads, rows, head_dim]``, contiguous."""
-        normed, half = self._before(states), self.width // 2
+        normed = self._before(states)
         out = []
         for name in ("q", "k", "v"):
             heads = getattr(self.inner, f"{name}_proj")(normed).unflatten(-1, (-1, self.width))
             norm = getattr(self.inner, f"{name}_norm", None)
             heads = (heads if norm is None else norm(heads)).transpose(0, 1)
             if name != "v":
-                turned = torch.empty(heads.shape, dtype=heads.dtype, device=heads.device)
-                torch.mul(heads, cos[0], out=turned)
-                turned[..., :half].addcmul_(heads[..., half:], sin[0, :, :half], value=-1)
-                turned[..., half:].addcmul_(heads[..., :half], sin[0, :, half:])
-                heads = turned
+                heads = _turned(heads, cos[0], sin[0])
             out.append(heads.contiguous().unsqueeze(0))
         return tuple(out)
 
@@ -150,10 +146,21 @@ class DecoderLayer:
         mlp = self._mlp
         _add_linear(states, seen, self.inner.o_proj)
         normed = self._between(states)
-        gate = mlp.gate_proj(normed)
-        gate = functional.silu(gate, inplace=True) if self._silu else mlp.act_fn(gate)
-        _add_linear(states, gate.mul_(mlp.up_proj(normed)), mlp.down_proj)
+        gate, up = mlp.gate_proj(normed), mlp.up_proj(normed)
+        gate = silu_times(gate, up) if self._silu else mlp.act_fn(gate).mul_(up)
+        _add_linear(states, gate, mlp.down_proj)
         return states
+
+
+def _turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``heads`` ``[heads, rows, width]`` rotated to their positions, contiguous."""
+    turned = torch.empty(heads.shape, dtype=heads.dtype, device=heads.device)
+    half = heads.shape[-1] // 2
+    for to, of, c, s in row_blocks(turned, heads, cos, sin):
+        torch.mul(of, c, out=to)
+        to[..., :half].addcmul_(of[..., half:], s[:, :half], value=-1)
+        to[..., half:].addcmul_(of[..., :half], s[:, half:])
+    return turned
 
 
 def _add_linear(states: Tensor, inputs: Tensor, linear: nn.Linear) -> None:
@@ -180,8 +187,6 @@ def _part(module: nn.Module, path: str) -> Any:
 def _agrees(layer: DecoderLayer) -> bool:
     """Whether a layer and its replacement give the same on a random input."""
     weight = layer.inner.q_proj.weight
-    if weight.dtype != torch.float32 or weight.device.type == "meta":
-        return False
     generator = torch.Generator().manual_seed(0)
     probe = torch.randn(1, _PROBE_ROWS, weight.shape[1], generator=generator).to(weight.device)
     angles = torch.rand(1, _PROBE_ROWS, layer.width // 2, generator=generator).to(weight.device)

@@ -7,7 +7,14 @@ from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.evaluation.engine_bench import measure, report, scorers, serving, workload
+from ecs_plugins.evaluation.engine_bench import (
+    figures,
+    measure,
+    report,
+    scorers,
+    serving,
+    workload,
+)
 from ecs_plugins.evaluation.engine_bench.workload import Setting, only, request_of, stratified
 
 TINY = {
@@ -148,3 +155,47 @@ def test_a_peer_that_is_not_installed_is_named(tiny, monkeypatch) -> None:
     found = measure.compare(SETTING, [scorers.MINICONS], repeats=2, log=lambda _: None)
     assert "not installed" in found["left_out"][scorers.MINICONS]
     assert "minicons-8: not installed" in report.markdown({"compare": {"x": found}})
+
+
+def grown(key, sizes):
+    return [
+        {
+            "label": f"{key}={size}",
+            "setting": {key: size},
+            "cold": [0.02, 0.03],
+            "cached": [0.01 * (1 + 0.1 * n)] * 2,
+            "naive": [],
+        }
+        for n, size in enumerate(sizes)
+    ]
+
+
+MEASURED = {
+    "context": {"tiny": grown("context", (0, 250, 1000))},
+    "number": {"tiny": grown("candidates", (8, 32))},
+    "questions": {
+        "tiny": [{"questions": m, "ratio": {"ratio": m, "low": 1, "high": m}} for m in (1, 2)]
+    },
+    "callers": {
+        "tiny": [{"callers": n, "speedup": (n, 1, n), "cpu_speedup": (n, 1, n)} for n in (1, 2)]
+    },
+}
+
+
+def test_growth_is_told_as_a_ratio_to_the_smallest_setting() -> None:
+    table = report.markdown({"number": MEASURED["number"]})
+    assert "| candidates=8 | 25.0 | 10.0 | 1 | - |" in table
+    assert "| candidates=32 | 25.0 | 11.0 | 1.10 [1.10, 1.10] | - |" in table
+
+
+@pytest.mark.parametrize("parts", [tuple(MEASURED), ("number",), ("context", "callers")])
+def test_the_figure_has_a_panel_for_each_part_that_was_measured(parts, tmp_path) -> None:
+    plt = pytest.importorskip("matplotlib.image")
+    (path,) = figures.growth({part: MEASURED[part] for part in parts}, tmp_path)
+    height, width, _ = plt.imread(path).shape
+    assert width == 750 * min(2, len(parts))
+    assert height == 510 * (2 if len(parts) > 2 else 1)
+
+
+def test_without_growth_there_is_no_figure(tmp_path) -> None:
+    assert figures.growth({"compare": {"x": 1}}, tmp_path) == []

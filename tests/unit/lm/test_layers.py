@@ -1,5 +1,7 @@
 """Decoder layers with fewer passes over memory against those of transformers."""
 
+import copy
+
 import pytest
 import torch
 from families import built
@@ -64,8 +66,8 @@ def test_a_layer_with_a_window_of_its_own_keeps_its_refusal() -> None:
     assert not replaced(twin_of(built("mistral_long_window")))
 
 
-def test_a_model_in_16_bits_keeps_its_layers() -> None:
-    assert not replaced(twin_of(built("llama").bfloat16()))
+def test_a_model_in_float16_keeps_its_layers() -> None:
+    assert not replaced(twin_of(built("llama").half()))
 
 
 def test_without_a_plan_a_layer_runs_as_it_was() -> None:
@@ -88,3 +90,31 @@ def test_no_wish_for_rows_captures_keys_without_the_last_attention(monkeypatch) 
     cascade_attention(torch.nn.Module(), query, key, key, None, cascade_plan=plan)
     assert not called
     torch.testing.assert_close(plan.captured, [(key, key)])
+
+
+@pytest.mark.parametrize("name", COMMON)
+def test_layers_in_bfloat16_are_replaced_and_lose_no_more_than_others_do(name) -> None:
+    exact, states, positions = prepared(name)
+    model = copy.deepcopy(built(name)).bfloat16()
+    half = states.bfloat16(), tuple(part.bfloat16() for part in positions)
+    rounded = replaced(twin_of(model))
+    assert len(rounded) == len(exact)
+    wide = replaced(twin_of(copy.deepcopy(model).float()))
+    for layer, reference in zip(rounded, wide, strict=True):
+        wanted = call(reference, half[0].float(), (), 2, positions)
+        theirs = call(layer.forward.original, half[0], (), 2, half[1]) - wanted
+        ours = call(layer, half[0], (), 2, half[1]) - wanted
+        assert ours.square().mean() <= 1.3 * theirs.square().mean()
+
+
+def test_a_layer_whose_parts_compute_something_else_stays_as_it_is_in_bfloat16_too() -> None:
+    model = copy.deepcopy(built("llama")).bfloat16()
+    norm = model.model.layers[0].input_layernorm
+    norm.variance_epsilon = 1.0
+    norm.forward = lambda states: torch.nn.functional.layer_norm(states, states.shape[-1:])
+    mlp = model.model.layers[1].mlp
+    mlp.forward = lambda states: mlp.down_proj(mlp.up_proj(states))
+    before = norm.forward
+    twin = twin_of(model)
+    assert twin.model.layers[0].input_layernorm.forward is before
+    assert len(replaced(twin)) == len(model.model.layers) - 1

@@ -139,8 +139,8 @@ def test_exactness_chooses_the_dtype_of_what_is_loaded(tmp_path) -> None:
     assert str(fast._load().engine.runner.dtype) == "torch.bfloat16"
     with pytest.raises(ConfigurationError, match="leave one of them out"):
         LocalLM.from_pretrained(tmp_path, dtype="float16", exactness="fp32")
-    with pytest.raises(ConfigurationError, match="screening"):
-        LocalLM.from_pretrained(tmp_path, exactness="screen")
+    with pytest.raises(ConfigurationError, match="one of fp32, bf16, screen"):
+        LocalLM.from_pretrained(tmp_path, exactness="exact")
 
 
 def test_the_options_travel_with_a_pickle(tmp_path) -> None:
