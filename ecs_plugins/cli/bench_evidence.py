@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ecs_plugins._hub_data import data_file
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -79,7 +80,13 @@ def command(bench: str) -> Callable[..., None]:
 
     def run(
         data: Annotated[
-            Path, typer.Option(help="The published file; see docs/evaluation.md.", exists=True)
+            Path,
+            typer.Option(
+                parser=data_file,
+                metavar="FILE",
+                help="The published file, or hf://datasets/OWNER/NAME/FILE; see "
+                "docs/evaluation.md.",
+            ),
         ],
         out: Annotated[Path, typer.Option(help="Folder for journal, JSON, tables and figures.")],
         limit: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
+from ecs_plugins._hub_data import data_file
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def calibrate(
     data: Annotated[
         Path,
         typer.Option(
+            parser=data_file,
+            metavar="FILE",
             help="Questions: JSONL {question, answer | answers, documents, supporting?}, or the "
-            "JSON of HotpotQA, MuSiQue, SQuAD or LoCoMo."
+            "file of HotpotQA, MuSiQue, SQuAD or LoCoMo, also as hf://datasets/OWNER/NAME/FILE.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where the frontier is written.")] = Path(

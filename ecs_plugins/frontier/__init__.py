@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.data import CalibrationQuestion as CalibrationQuestion
     from ecs_plugins.frontier.data import Context as Context
     from ecs_plugins.frontier.data import Document as Document
+    from ecs_plugins.frontier.data import about_first as about_first
+    from ecs_plugins.frontier.data import fit_contexts as fit_contexts
     from ecs_plugins.frontier.decision import Objective as Objective
     from ecs_plugins.frontier.decision import RoutingDecision as RoutingDecision
     from ecs_plugins.frontier.decision import UnreachableTargetError as UnreachableTargetError
@@ -88,6 +90,7 @@ _EXPORTS = {
     "StrategyPoint": ".points",
     "UnreachableTargetError": ".decision",
     "Usage": ".cost",
+    "about_first": ".data",
     "as_answer_model": ".answering",
     "calibrate": ".calibration",
     "decide_online": ".online",
@@ -95,6 +98,7 @@ _EXPORTS = {
     "effective_tokens": ".cost",
     "efficiency_score": ".cost",
     "exchange_rate": ".cost",
+    "fit_contexts": ".data",
     "load": ".artefact",
     "lookup_table": ".lookup",
     "read_prices": ".prices",
@@ -136,6 +140,7 @@ __all__ = [
     "StrategyPoint",
     "UnreachableTargetError",
     "Usage",
+    "about_first",
     "as_answer_model",
     "calibrate",
     "decide_online",
@@ -143,6 +148,7 @@ __all__ = [
     "effective_tokens",
     "efficiency_score",
     "exchange_rate",
+    "fit_contexts",
     "load",
     "lookup_table",
     "read_prices",

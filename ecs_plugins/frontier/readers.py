@@ -1,5 +1,7 @@
 """Reads questions from JSONL and from the published files of HotpotQA, MuSiQue, SQuAD, LoCoMo.
 
+These may be JSON documents or JSON lines, also with the rows of the Hugging Face hub's copies.
+
 A record that cannot be used is refused with its file and line (JSONL) or place (JSON), before
 anything is measured.
 """
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from ecs_plugins._hub_data import is_squad_row, published
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 
@@ -31,7 +34,7 @@ def read_questions(
 
     Args:
         path: JSONL ``{question, answer | answers, documents, supporting?, id?}`` with documents
-            as texts or ``{title?, text}``, or an official JSON file.
+            as texts or ``{title?, text}``, or a published file.
         format: Which it is; by default recognised from its content.
         limit: Take a sample of this many, kept in file order.
         seed: Of the sample.
@@ -64,29 +67,45 @@ def read_questions(
 
 
 def _rows(file: Path, text: str, format: DataFormat) -> Iterator[CalibrationQuestion]:
-    if format == "jsonl" or (format == "auto" and _looks_like_lines(file, text)):
+    lines = _looks_like_lines(file, text)
+    if format == "jsonl":
         return _jsonl(file, text)
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidInputError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
+    if format == "auto" and lines and not _recognise([_first_line(text)]):
+        return _jsonl(file, text)
+    data = [line.data for line in _lines(file, text)] if lines else _document(file, text)
     found = _recognise(data) if format == "auto" else format
     if found not in _READERS:
         raise InvalidInputError(
             f"{file} is none of the known formats: JSONL, {', '.join(_READERS)}. Write one JSON "
             "object per line with question, answer and documents"
         )
+    if isinstance(data, list):
+        try:
+            data = published(found, data)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{file}, {error}") from error
     return _READERS[found](file, data)
+
+
+def _document(file: Path, text: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidInputError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
+
+
+def _first_line(text: str) -> object:
+    try:
+        return json.loads(text.lstrip().partition("\n")[0])
+    except json.JSONDecodeError:
+        return None
 
 
 def _looks_like_lines(file: Path, text: str) -> bool:
     if file.suffix.lower() in (".jsonl", ".ndjson"):
         return True
-    first = text.lstrip().partition("\n")[0]
-    try:
-        return isinstance(json.loads(first), dict) and '"data"' not in first
-    except json.JSONDecodeError:
-        return False
+    first = _first_line(text)
+    return isinstance(first, dict) and "data" not in first
 
 
 def _recognise(data: object) -> str:
@@ -95,7 +114,13 @@ def _recognise(data: object) -> str:
     first = data[0] if isinstance(data, list) and data else None
     if not isinstance(first, dict):
         return ""
-    marks = {"supporting_facts": "hotpotqa", "paragraphs": "musique", "conversation": "locomo"}
+    if is_squad_row(first):
+        return "squad"
+    marks = {
+        "supporting_facts": "hotpotqa",
+        "paragraphs": "musique",
+        "conversation": "locomo",
+    }
     return next((name for mark, name in marks.items() if mark in first), "")
 
 
@@ -155,15 +180,21 @@ class _Record:
         return error if known else InvalidInputError(f"{self.where}: {error}")
 
 
-def _jsonl(file: Path, text: str) -> Iterator[CalibrationQuestion]:
-    for number, line in enumerate(text.splitlines(), start=1):
+def _lines(file: Path, text: str) -> Iterator[_Record]:
+    # Not splitlines(): a text may hold other characters that end a line.
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{file}:{number}"
         try:
-            record = _Record(json.loads(line), where)
+            yield _Record(json.loads(line), where)
         except json.JSONDecodeError as error:
             raise InvalidInputError(f"{where}: not valid JSON: {error.msg}") from error
+
+
+def _jsonl(file: Path, text: str) -> Iterator[CalibrationQuestion]:
+    for record in _lines(file, text):
+        where = record.where
         answers = (
             [str(item) for item in record.items("answers")]
             if "answers" in record.data
@@ -180,7 +211,7 @@ def _jsonl(file: Path, text: str) -> Iterator[CalibrationQuestion]:
         if not all(isinstance(item, int) for item in supporting):
             raise InvalidInputError(f"{where}: 'supporting' must hold indices of documents")
         yield record.question(
-            str(record.data.get("id", f"line {number}")),
+            str(record.data.get("id", f"line {where.rpartition(':')[2]}")),
             answers,
             record.context(documents),
             [int(item) for item in supporting],  # type: ignore[call-overload]
@@ -213,6 +244,8 @@ def _hotpotqa(file: Path, data: object) -> Iterator[CalibrationQuestion]:
 
 def _musique(file: Path, data: object) -> Iterator[CalibrationQuestion]:
     for record in _listed(file, data):
+        if not record.data.get("answerable", True):
+            continue
         paragraphs = record.records("paragraphs")
         documents = [Document(p.text("paragraph_text"), p.text("title")) for p in paragraphs]
         supporting = [i for i, p in enumerate(paragraphs) if p.data.get("is_supporting")]
@@ -221,7 +254,8 @@ def _musique(file: Path, data: object) -> Iterator[CalibrationQuestion]:
 
 
 def _squad(file: Path, data: object) -> Iterator[CalibrationQuestion]:
-    for article in _Record(data, str(file)).records("data"):
+    whole = data if isinstance(data, dict) else {"data": data}
+    for article in _Record(whole, str(file)).records("data"):
         paragraphs = article.records("paragraphs")
         # All paragraphs of an article are one context, so that its questions share it.
         title = str(article.data.get("title", ""))

@@ -9,7 +9,7 @@ chance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ecs_plugins.shaping.redundancy import NearRepetitions
 from ecs_plugins.shaping.scoring import PassageScorer
@@ -19,10 +19,24 @@ from ecs_plugins.shaping.utility import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Scores and decisions by passage index; a passage without a decision was not scored."""
+    """What was found.
+
+    Attributes:
+        scored: Scores by passage index.
+        decisions: By passage index; a passage without one was not scored.
+        accepted: Kept passages in the order in which the context took them in, where that is not
+            the order of their scores; best first behind them, those that are not named.
+    """
 
     scored: dict[int, Scored]
     decisions: dict[int, Decision]
+    accepted: tuple[int, ...] = ()
+
+    def places(self) -> dict[int, int]:
+        """Kept passage -> its place in the order of acceptance, 1 is the first."""
+        others = [i for i in by_score(self.scored) if self.decisions[i].kept]
+        order = dict.fromkeys((*self.accepted, *others))
+        return {index: place for place, index in enumerate(order, start=1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +99,7 @@ def stream(
                 if decision.kept:
                     kept.append(index)
                     spent += candidates.tokens[index]
-    return outcome
+    return replace(outcome, accepted=tuple(kept))
 
 
 def greedy(
@@ -132,4 +146,4 @@ def greedy(
                 f"{', '.join(map(str, sorted(kept)))} "
                 f"{'is' if len(kept) == 1 else 'are'} known",
             )
-    return outcome
+    return replace(outcome, accepted=tuple(kept))

@@ -202,6 +202,7 @@ class Drafted:
     threshold: float | None = None
 
     needs_answer = False
+    reads_best_first = True
 
     @property
     def name(self) -> str:

@@ -42,7 +42,7 @@ from ecs_plugins.shaping.diagnostics.statistics import (
     held_out_threshold,
     question_auc,
 )
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility, reads_best_first
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.tokens import TokenLedger
 
@@ -86,6 +86,11 @@ class CalibratedSignal:
     def needs_answer(self) -> bool:
         """Whether one of the signals does."""
         return any(signal.needs_answer for signal in self.signals)
+
+    @property
+    def reads_best_first(self) -> bool:
+        """Whether one of the signals does."""
+        return any(map(reads_best_first, self.signals))
 
     @property
     def cost(self) -> str:

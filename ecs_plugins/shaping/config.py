@@ -30,7 +30,7 @@ class ShapingConfig:
 
     Attributes:
         signal: What is measured: ``"auto"`` (joint shift when an answer is given, else query
-            likelihood ordered together with BM25), another name of
+            likelihood, ordered together with BM25), another name of
             ``ecs_plugins.shaping.SIGNALS``, or an own `Signal`.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
             ``"tfidf_query"``, ``"bm25"``, ``"dense"``, ``"hybrid"``, an own `Ranker`, or None
@@ -53,6 +53,10 @@ class ShapingConfig:
             passage, says so in ``ShapedContext.error`` and logs a warning; ``"raise"`` raises.
             Invalid input and a missing model or extra raise either way.
         seed: Seeds signals that sample; recorded.
+        conversation: Whether the passages are turns of a conversation, in the order in which
+            they were said: a question that a turn ends with is then read with the reply to it
+            (`ecs_plugins.shaping.replies`). None decides by `is_conversation`, which asks for
+            at least 12 turns that begin with the speaker's name.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.
@@ -70,6 +74,7 @@ class ShapingConfig:
     redundancy_similarity: float | None = PAPER_REDUNDANCY_SIMILARITY
     on_error: OnError = "return_input"
     seed: int = 42
+    conversation: bool | None = None
 
     def __post_init__(self) -> None:
         self._check_parts()
@@ -92,6 +97,11 @@ class ShapingConfig:
         if self.acceptance not in ("independent", "stream", "greedy"):
             raise ConfigurationError(
                 f"unknown acceptance {self.acceptance!r}: use independent, stream or greedy"
+            )
+        if self.conversation not in (None, True, False):
+            raise ConfigurationError(
+                f"conversation must be True, False or None (look for yourself), got "
+                f"{self.conversation!r}"
             )
         if self.on_error not in ("return_input", "raise"):
             raise ConfigurationError(
@@ -122,4 +132,5 @@ class ShapingConfig:
             length_penalty=PAPER_LENGTH_PENALTY,
             acceptance="stream",
             redundancy_similarity=PAPER_REDUNDANCY_SIMILARITY,
+            conversation=False,
         )

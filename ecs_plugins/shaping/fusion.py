@@ -1,8 +1,10 @@
 """Fusion of a signal with a ranker: two kinds of evidence, each on its own scale.
 
-Order is by ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
-together, which makes nats and word overlap comparable without calibration. A z-score depends on the
-company of a passage, so it only orders: the utility, and with it the threshold, stay the signal's.
+Relevance is ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
+together, which makes nats and word overlap comparable without calibration. What is relevant is
+then ordered so that passages complement each other (`ecs_plugins.shaping.coverage`). Both
+depend on the company of a passage, so they only order: the utility, and with it the threshold,
+stay the signal's.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from statistics import fmean, pstdev
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.lexical import BM25Ranker
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
-from ecs_plugins.shaping.signals import QueryLikelihood
+from ecs_plugins.shaping.coverage import complementary_order
+from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility, reads_best_first
+from ecs_plugins.shaping.signals import JointShift, QueryLikelihood
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -43,11 +46,14 @@ class RankFused:
         signal: What is measured.
         ranker: Ranks the scored passages among themselves.
         weight: Of the ranker's z-score against the signal's.
+        coverage: Weight of what a passage adds to better ones, for signals that score the
+            question; 0 orders by relevance alone.
     """
 
     signal: Signal = field(default_factory=QueryLikelihood)
     ranker: Ranker = field(default_factory=BM25Ranker)
     weight: float = 0.5
+    coverage: float = 1.0
 
     @property
     def name(self) -> str:
@@ -74,6 +80,11 @@ class RankFused:
         """The signal's."""
         return self.signal.threshold
 
+    @property
+    def reads_best_first(self) -> bool:
+        """As the signal."""
+        return reads_best_first(self.signal)
+
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """As the signal."""
         return self.signal.prepare(task, model, ledger)
@@ -89,16 +100,34 @@ class RankFused:
             [unit.utility if unit.order_by is None else unit.order_by for unit in found]
         )
         by_rank = z_scores(self.ranker.rank(task.query, task.passages).scores)
+        relevance = [a + self.weight * b for a, b in zip(by_signal, by_rank, strict=True)]
         return [
             replace(
-                unit,
-                parts={**unit.parts, "signal_z": ours, "ranker_z": theirs},
-                order_by=ours + self.weight * theirs,
+                unit, parts={**unit.parts, "signal_z": ours, "ranker_z": theirs}, order_by=placed
             )
-            for unit, ours, theirs in zip(found, by_signal, by_rank, strict=True)
+            for unit, ours, theirs, placed in zip(
+                found, by_signal, by_rank, self._placed(found, relevance), strict=True
+            )
         ]
+
+    def _placed(self, found: Sequence[UnitUtility], relevance: list[float]) -> list[float]:
+        """The same values, handed out again in the order of passages that complement each other."""
+        ranked = [index for index, value in enumerate(relevance) if math.isfinite(value)]
+        if not self.coverage or not all(found[index].by_token for index in ranked):
+            return relevance
+        values = [relevance[index] for index in ranked]
+        order = complementary_order(values, [found[i].by_token for i in ranked], self.coverage)
+        placed = list(relevance)
+        for place, value in zip(order, sorted(values, reverse=True), strict=True):
+            placed[ranked[place]] = value
+        return placed
 
 
 def query_likelihood_bm25() -> RankFused:
     """`QueryLikelihood`, heeding BM25 half as much: the default without an answer."""
     return RankFused(QueryLikelihood())
+
+
+def joint_shift_bm25() -> RankFused:
+    """`JointShift`, heeding BM25 a quarter as much: the default with an answer."""
+    return RankFused(JointShift(), weight=0.25)

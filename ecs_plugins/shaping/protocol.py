@@ -53,12 +53,15 @@ class UnitUtility:
         parts: What the utility was made from, by name.
         order_by: What passages are ordered by, where that is not the utility.
         reason: Why the utility is NaN.
+        by_token: Log-probability of every token of the question behind this passage, in nats,
+            where the signal scores the question; empty where it does not.
     """
 
     utility: float
     parts: Mapping[str, float] = field(default_factory=dict)
     order_by: float | None = None
     reason: str = ""
+    by_token: tuple[float, ...] = ()
 
 
 @runtime_checkable
@@ -97,7 +100,8 @@ class Signal(Protocol):
         """Complete the task once, before anything is scored, and book what that cost.
 
         The task holds all passages that may be scored, in the order of the ranker, best first;
-        where no ranker ran they stand as they were given.
+        where no ranker ran they stand as they were given. A signal with an attribute
+        ``reads_best_first`` that is true gets them ranked also where all of them are scored.
         """
         ...
 
@@ -108,3 +112,8 @@ class Signal(Protocol):
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """One utility per passage of the task, from one result per request."""
         ...
+
+
+def reads_best_first(signal: Signal) -> bool:
+    """Whether a signal prepares from the first passages, so that their order matters to it."""
+    return bool(getattr(signal, "reads_best_first", False))

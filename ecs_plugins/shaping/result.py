@@ -31,6 +31,8 @@ class PassageVerdict:
         reason: One line that explains the verdict.
         score: What the passages are ordered by; the utility, unless the signal orders by
             something else.
+        place: Its place in the order of acceptance, 1 is the first; None if it was not kept. With
+            ``acceptance="greedy"`` or ``"stream"`` that is not the order of the scores.
     """
 
     index: int
@@ -44,6 +46,7 @@ class PassageVerdict:
     rank_score: float | None
     reason: str
     score: float | None = None
+    place: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only; what is not finite becomes None."""
@@ -59,6 +62,7 @@ class PassageVerdict:
             "rank": self.rank,
             "rank_score": _finite(self.rank_score),
             "reason": self.reason,
+            "place": self.place,
         }
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -87,6 +91,7 @@ class ShapedContext:
         seconds: Wall time.
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
+        conversation: Whether the passages were read as turns of a conversation.
     """
 
     query: str
@@ -96,11 +101,17 @@ class ShapedContext:
     ledger: TokenLedger = field(default_factory=TokenLedger)
     seconds: float = 0.0
     error: str | None = None
+    conversation: bool = False
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
         """What stays, in the order of the input."""
         return tuple(verdict for verdict in self.verdicts if verdict.kept)
+
+    @property
+    def accepted(self) -> tuple[PassageVerdict, ...]:
+        """What stays, in the order of acceptance; as it was given if nothing was scored."""
+        return tuple(sorted(self.kept, key=lambda verdict: verdict.place or 0))
 
     @property
     def ranked(self) -> tuple[PassageVerdict, ...]:
@@ -166,6 +177,8 @@ class ShapedContext:
             f"signal {self.signal}, model {self.model}, "
             f"{self.ledger.total()} tokens scored in {self.seconds:.2f} s"
         ]
+        if self.conversation:
+            lines.append("read as a conversation: a question with the reply to it")
         if hidden:
             lines.append(f"{hidden} more passages are not shown")
         if self.error:
@@ -191,6 +204,7 @@ class ShapedContext:
             "model": self.model,
             "seconds": self.seconds,
             "error": self.error,
+            "conversation": self.conversation,
         }
 
 

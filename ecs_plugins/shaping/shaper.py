@@ -27,8 +27,9 @@ from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independ
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
 from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking
-from ecs_plugins.shaping.protocol import ScoringTask, Signal
+from ecs_plugins.shaping.protocol import ScoringTask, Signal, reads_best_first
 from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
+from ecs_plugins.shaping.replies import as_replies, is_conversation
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
 from ecs_plugins.shaping.scoring import PassageScorer, checked_answers
 from ecs_plugins.shaping.selection import Decision, Limits, redundant
@@ -52,6 +53,7 @@ class _Stages:
     outcome: Outcome
     unscored: dict[int, str]
     ledger: TokenLedger
+    conversation: bool = False
 
 
 class ContextShaper:
@@ -128,7 +130,11 @@ class ContextShaper:
                 raise
             _log.warning("passages could not be scored and are returned as given", exc_info=True)
             return self._returned(query, passages, signal, error, started)
-        verdicts = tuple(_verdict(index, passage, stages) for index, passage in enumerate(passages))
+        places = stages.outcome.places()
+        verdicts = tuple(
+            _verdict(index, passage, stages, places.get(index))
+            for index, passage in enumerate(passages)
+        )
         return ShapedContext(
             query=query,
             verdicts=verdicts,
@@ -136,6 +142,7 @@ class ContextShaper:
             model=self._model.name,
             ledger=stages.ledger,
             seconds=time.perf_counter() - started,
+            conversation=stages.conversation,
         )
 
     async def ashape(
@@ -162,7 +169,13 @@ class ContextShaper:
         answers = checked_answers(answer, model)
         if not passages:
             return _Stages((), {}, Pool({}, {}, {}), Outcome({}, {}), {}, TokenLedger())
-        query_tokens, *tokens = model.count_tokens([query, *passages])
+        conversation = config.conversation
+        if conversation is None:
+            conversation = is_conversation(passages)
+        read = as_replies(passages) if conversation else passages
+        counted = model.count_tokens([query, *passages, *(read if conversation else ())])
+        query_tokens, tokens = counted[0], counted[1 : len(passages) + 1]
+        lengths = counted[len(passages) + 1 :] or tokens
         if not query_tokens:
             raise InvalidInputError(f"the query {query!r} has no tokens: ask a question in words")
         settled = _settled(passages, tokens)
@@ -170,14 +183,15 @@ class ContextShaper:
         units = [
             unit
             for unit in split_passages(
-                ["" if index in settled else text for index, text in enumerate(passages)],
+                ["" if index in settled else text for index, text in enumerate(read)],
                 model.count_tokens,
                 max(1, min(UNIT_TOKENS, model.max_tokens // 4)),
-                lengths=[0 if index in settled else n for index, n in enumerate(tokens)],
+                lengths=[0 if index in settled else n for index, n in enumerate(lengths)],
             )
             if unit.source not in settled and unit.text.strip()
         ]
-        ranker = self._ranker() if needs_ranking(units, config.pool_size) else None
+        wanted = needs_ranking(units, config.pool_size) or reads_best_first(signal)
+        ranker = self._ranker() if wanted else None
         pool = build_pool(query, units, ranker, config.pool_size)
         repetitions = NearRepetitions(
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
@@ -193,7 +207,7 @@ class ContextShaper:
             outcome = greedy(candidates, scorer, limits, repetitions, config.greedy_rounds)
         else:
             outcome = independent(candidates, scorer, limits, repetitions)
-        return _Stages(tokens, settled, pool, outcome, scorer.unscored, scorer.ledger)
+        return _Stages(tokens, settled, pool, outcome, scorer.unscored, scorer.ledger, conversation)
 
     def _ranker(self) -> Ranker | None:
         ranker = self._config.ranker
@@ -267,7 +281,7 @@ def _settled(passages: Sequence[str], tokens: Sequence[int]) -> dict[int, Decisi
     return settled
 
 
-def _verdict(index: int, passage: str, stages: _Stages) -> PassageVerdict:
+def _verdict(index: int, passage: str, stages: _Stages, place: int | None) -> PassageVerdict:
     scored = stages.outcome.scored.get(index)
     decision = stages.settled.get(index) or stages.outcome.decisions.get(index)
     if decision is None and index in stages.unscored:
@@ -292,4 +306,5 @@ def _verdict(index: int, passage: str, stages: _Stages) -> PassageVerdict:
         rank_score=stages.pool.scores.get(index),
         reason=decision.reason,
         score=scored.score if scored else None,
+        place=place,
     )

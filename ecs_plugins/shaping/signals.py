@@ -194,6 +194,7 @@ class QueryLikelihood(BaseAgainstPassages):
             return UnitUtility(
                 pragmatic_utility(known, unknown),
                 {"query_logprob": known, "base_query_logprob": unknown},
+                by_token=tuple(map(float, rows[0][0].logprobs)),
             )
 
         return measured(results, shift)
@@ -251,6 +252,7 @@ class JointShift(BaseAgainstPassages):
                     "answer_shift_per_token": by_answer,
                 },
                 order_by=by_query + self.answer_weight * by_answer,
+                by_token=tuple(map(float, rows[0][0].logprobs)),
             )
 
         return measured(results, shift)
@@ -273,6 +275,7 @@ SIGNALS: dict[str, Callable[[], Signal]] = {
     "drafted_answer_shift": _elsewhere("answers", "drafted_answer_shift"),
     "drafted_joint_shift": _elsewhere("answers", "drafted_joint_shift"),
     "query_likelihood+bm25": _elsewhere("fusion", "query_likelihood_bm25"),
+    "joint_shift+bm25": _elsewhere("fusion", "joint_shift_bm25"),
     "distribution_shift": _elsewhere("divergence", "DistributionShift"),
     "distribution_shift_top50": _elsewhere("divergence", "distribution_shift_top50"),
     "trajectory_shift": _elsewhere("divergence", "TrajectoryShift"),
@@ -282,7 +285,7 @@ SIGNALS: dict[str, Callable[[], Signal]] = {
     "judge_correctness": _elsewhere("judge", "Judge", wording="correctness"),
 }
 """Signals by name."""
-AUTO_WITH_ANSWER = "joint_shift"
+AUTO_WITH_ANSWER = "joint_shift+bm25"
 AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
 
 
@@ -291,7 +294,7 @@ def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
 
     Args:
         signal: A name, an own `Signal`, or ``"auto"``: `JointShift` when an answer is known,
-            else `QueryLikelihood` ordered together with BM25.
+            else `QueryLikelihood`, either ordered together with BM25.
         has_answer: Whether an answer is known.
 
     Raises:

@@ -12,6 +12,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
 from ecs_plugins.shaping.pool import Pool, build_pool
+from ecs_plugins.shaping.replies import as_replies, is_conversation
 
 _REMEMBERED = 32
 """Lists of units whose pieces are kept; conversations and articles are asked about often."""
@@ -23,9 +24,11 @@ class Candidates:
 
     Attributes:
         question: With all its units.
-        pieces: All units cut to what a model reads at once, in reading order.
+        pieces: All units, as they are, cut to what a model reads at once, in reading order.
         tokens: Of every unit.
-        stage1: The pieces that are scored, and the place of every unit.
+        stage1: The pieces that are scored, as the product reads them (turns of a conversation
+            with the question that they reply to), and the place of every unit.
+        as_they_are: The same units, cut and not otherwise changed, for methods of others.
         pool: Indices of the units to order, best first.
     """
 
@@ -33,6 +36,7 @@ class Candidates:
     pieces: tuple[Unit, ...]
     tokens: tuple[int, ...]
     stage1: Pool
+    as_they_are: Pool
     pool: tuple[int, ...]
 
 
@@ -59,9 +63,13 @@ class CandidateFinder:
     def find(self, question: EvidenceQuestion) -> Candidates:
         """The pool of one question; blank units are never in it."""
         cut = self._cut_of(question.units)
-        stage1 = build_pool(question.question, cut.pieces, self._ranker, self._pool_size)
+        asked, size = question.question, self._pool_size
+        stage1 = as_they_are = build_pool(asked, cut.read, self._ranker, size)
+        if cut.read is not cut.pieces:
+            same = [piece for piece in cut.pieces if piece.source in stage1.units]
+            as_they_are = build_pool(asked, same, self._ranker, size)
         pool = sorted(stage1.units, key=lambda index: stage1.ranks[index])
-        return Candidates(question, cut.pieces, cut.tokens, stage1, tuple(pool))
+        return Candidates(question, cut.pieces, cut.tokens, stage1, as_they_are, tuple(pool))
 
     def _cut_of(self, units: tuple[str, ...]) -> _Cut:
         key = id(units)
@@ -69,13 +77,20 @@ class CandidateFinder:
             self._cut.move_to_end(key)
             return self._cut[key]
         tokens = self._model.count_tokens(units)
-        longest = max(1, min(UNIT_TOKENS, self._model.max_tokens // 4))
-        pieces = split_passages(units, self._model.count_tokens, longest, lengths=tokens)
-        found = _Cut(units, tuple(p for p in pieces if p.text.strip()), tuple(tokens))
+        pieces = read = self._pieces(units, tokens)
+        if is_conversation(units):
+            replies = as_replies(units)
+            read = self._pieces(replies, self._model.count_tokens(replies))
+        found = _Cut(units, pieces, read, tuple(tokens))
         self._cut[key] = found
         while len(self._cut) > _REMEMBERED:
             self._cut.popitem(last=False)
         return found
+
+    def _pieces(self, units: Sequence[str], tokens: Sequence[int]) -> tuple[Unit, ...]:
+        longest = max(1, min(UNIT_TOKENS, self._model.max_tokens // 4))
+        pieces = split_passages(units, self._model.count_tokens, longest, lengths=tokens)
+        return tuple(piece for piece in pieces if piece.text.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,7 @@ class _Cut:
 
     units: Sequence[str]
     pieces: tuple[Unit, ...]
+    read: tuple[Unit, ...]
     tokens: tuple[int, ...]
 
 

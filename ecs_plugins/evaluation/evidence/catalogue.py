@@ -10,7 +10,13 @@ from typing import Literal
 
 from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
-from ecs_plugins.evaluation.evidence.methods import Method, Oracle, RandomOrder, RankerMethod
+from ecs_plugins.evaluation.evidence.methods import (
+    Method,
+    Oracle,
+    PoolOrder,
+    RandomOrder,
+    RankerMethod,
+)
 from ecs_plugins.evaluation.evidence.peers import (
     CrossEncoderMethod,
     LangChainEmbeddingsFilter,
@@ -28,6 +34,8 @@ Kind = Literal["ours", "peer", "bound"]
 
 RETRIEVERS = ("tfidf", "bm25", "dense", "hybrid", "longllmlingua_rule")
 """The peers that the label-free default has to leave behind by a margin."""
+PLAIN = "plain_query_likelihood"
+"""What is known of query likelihood without anything of ours."""
 CROSS_ENCODER = "cross_encoder:"
 """Opens the name of a cross-encoder of the user's."""
 OWN, OWN_GIVEN = "own:", "own_given:"
@@ -67,6 +75,7 @@ class Entry:
         uses_answer: Whether it looks at the answer or at the evidence: not possible at run time.
         signal: Makes the signal of a method that asks the language model.
         method: Makes any other method.
+        as_is: A signal that reads units as they are, also in a conversation.
     """
 
     kind: Kind
@@ -74,6 +83,7 @@ class Entry:
     uses_answer: bool = False
     signal: Callable[[Tools], Signal] | None = None
     method: Callable[[Tools], Method] | None = None
+    as_is: bool = False
 
 
 def _of_signal(name: str) -> Entry:
@@ -81,7 +91,8 @@ def _of_signal(name: str) -> Entry:
     judge = name.startswith("judge_")
     made = make()
     about = f"pointwise Yes/No: {name.removeprefix('judge_')}" if judge else made.cost
-    return Entry("peer" if judge else "ours", about, made.needs_answer, signal=lambda _: make())
+    kind: Kind = "peer" if judge else "ours"
+    return Entry(kind, about, made.needs_answer, signal=lambda _: make(), as_is=judge)
 
 
 def _ranked(about: str, make: Callable[[Tools], Ranker], *, by_piece: bool = False) -> list[Entry]:
@@ -120,18 +131,33 @@ def _catalogue() -> dict[str, Entry]:
         method=lambda tools: LlamaIndexSentenceOptimizer(tools.embedder),
     )
     out["longllmlingua_rule"] = Entry(
-        "peer", "LongLLMLingua's ranking rule", signal=lambda _: LongLLMLinguaRule()
+        "peer", "LongLLMLingua's ranking rule", signal=lambda _: LongLLMLinguaRule(), as_is=True
     )
     out["upr"] = Entry(
         "peer",
         "query likelihood with the prompt of UPR",
         signal=lambda _: QueryLikelihood(template=UPR_TEMPLATE),
+        as_is=True,
+    )
+    out["stage1"] = Entry(
+        "ours", "the pool's own order, by what the model reads", method=lambda _: PoolOrder()
+    )
+    out[PLAIN] = Entry(
+        "ours",
+        "query likelihood of every unit as it is",
+        signal=lambda _: QueryLikelihood(),
+        as_is=True,
     )
     out |= {name: _of_signal(name) for name in SIGNALS}
     out["query_likelihood+hybrid"] = Entry(
         "ours",
         "query likelihood fused with stage 1",
         signal=lambda tools: RankFused(QueryLikelihood(), tools.hybrid),
+    )
+    out["query_likelihood+bm25_no_coverage"] = Entry(
+        "ours",
+        "query likelihood fused with BM25, by relevance alone",
+        signal=lambda _: RankFused(QueryLikelihood(), coverage=0.0),
     )
     out["query_likelihood+half_answer_shift"] = Entry(
         "ours",
@@ -159,11 +185,13 @@ class Chosen:
         signals: By name, those that ask the language model.
         methods: By name, the others.
         left_out: Name -> why it cannot run here.
+        as_they_are: Names of signals that read units as they are.
     """
 
     signals: Mapping[str, Signal]
     methods: Mapping[str, Method]
     left_out: Mapping[str, str]
+    as_they_are: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -224,7 +252,8 @@ def choose(names: Sequence[str], tools: Tools, own: Sequence[Signal | Path] = ()
             methods[name_of(each)] = CrossEncoderMethod(each)
         else:
             signals[name_of(each)] = each
-    return Chosen(signals, methods, left_out)
+    as_they_are = frozenset(name for name in signals if entry_of(name).as_is)
+    return Chosen(signals, methods, left_out, as_they_are)
 
 
 def load_signal(place: str) -> Signal:

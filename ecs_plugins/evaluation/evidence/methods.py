@@ -68,6 +68,15 @@ class RankerMethod:
         return Ordered(order, tuple(scores[index] for index in order))
 
 
+class PoolOrder:
+    """Stage 1 itself."""
+
+    def order(self, candidates: Candidates) -> Ordered:
+        """As the pool is ordered."""
+        scores = candidates.stage1.scores
+        return Ordered(candidates.pool, tuple(scores[index] for index in candidates.pool))
+
+
 class RandomOrder:
     """Chance."""
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.evaluation.evidence.candidates import Candidates
 from ecs_plugins.evaluation.evidence.methods import Ordered
+from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
 from ecs_plugins.lm.around import ModelAround
 from ecs_plugins.lm.base import (
     Divergence,
@@ -28,13 +29,19 @@ from ecs_plugins.lm.base import (
     ScoreResult,
     Segments,
 )
+from ecs_plugins.shaping.pool import Pool
 from ecs_plugins.shaping.protocol import ScoringTask, Signal
 from ecs_plugins.shaping.scoring import checked_answers
 from ecs_plugins.tokens import TokenLedger
 
 
 def order_by_signals(
-    signals: Mapping[str, Signal], candidates: Candidates, model: LanguageModel, *, seed: int = 42
+    signals: Mapping[str, Signal],
+    candidates: Candidates,
+    model: LanguageModel,
+    *,
+    seed: int = 42,
+    as_they_are: Collection[str] = (),
 ) -> dict[str, Ordered]:
     """Order one pool by each signal, as `ContextShaper` does with ``acceptance="independent"``.
 
@@ -43,6 +50,7 @@ def order_by_signals(
         candidates: The pool.
         model: Scores.
         seed: For signals that sample.
+        as_they_are: Names of signals that read units as they are, also in a conversation.
 
     Returns:
         Name -> order. Units that were not scored stand last, as stage 1 ranks them; a signal
@@ -53,7 +61,8 @@ def order_by_signals(
     prepared: dict[str, _Prepared] = {}
     for name, signal in signals.items():
         try:
-            prepared[name] = _prepare(signal, candidates, remembering, seed)
+            read = candidates.as_they_are if name in as_they_are else candidates.stage1
+            prepared[name] = _prepare(signal, candidates.question, read, remembering, seed)
         except ScoringError as error:
             out[name] = Ordered(candidates.pool, error=str(error))
     answered = _ask({name: found.requests for name, found in prepared.items()}, model)
@@ -86,16 +95,15 @@ class _Prepared:
     seconds: float
 
 
-def _prepare(signal: Signal, candidates: Candidates, model: _Remembering, seed: int) -> _Prepared:
+def _prepare(
+    signal: Signal, question: EvidenceQuestion, read: Pool, model: _Remembering, seed: int
+) -> _Prepared:
     started, replayed = time.perf_counter(), model.replayed
-    question = candidates.question
     answers = checked_answers(question.answers, model) if signal.needs_answer else ()
     ledger = TokenLedger()
-    task = ScoringTask(
-        question.question.strip(), candidates.stage1.best_first, "", answers, seed=seed
-    )
+    task = ScoringTask(question.question.strip(), read.best_first, "", answers, seed=seed)
     task = signal.prepare(task, model, ledger)
-    pieces = [piece for found in candidates.stage1.units.values() for piece in found]
+    pieces = [piece for found in read.units.values() for piece in found]
     task = task.narrowed([piece.text.strip() for piece in pieces], task.context)
     requests = signal.requests(task, model.layout)
     seconds = time.perf_counter() - started + model.replayed - replayed

@@ -15,7 +15,8 @@ that hold the answer of its hop, or all of them where none does. LongMemEval mar
 sessions only; in one without marks every turn counts. A question whose evidence cannot be
 resolved at all is left out, and so is one without an answer.
 
-A file is one JSON document, or JSON lines with one record each (``.jsonl``).
+A file is one JSON document, or JSON lines with one record each (``.jsonl``), as published or with
+the rows of the Hugging Face hub's copy.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ecs_plugins._hub_data import published
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
 from ecs_plugins.shaping.passages import sentence_spans
@@ -87,6 +89,10 @@ def read_dataset(
         )
     file = Path(path)
     records = _records(file)
+    try:
+        records = published(name, records)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}, {error}") from error
     for number, record in enumerate(records):
         missing = [field for field in dataset.fields if not _has(record, field)]
         if missing:

@@ -58,7 +58,9 @@ def run_methods(
             ordered = method.order(candidates)
             found[name] = replace(ordered, seconds=time.perf_counter() - started)
         if signals:
-            found |= order_by_signals(signals, candidates, model, seed=seed)
+            found |= order_by_signals(
+                signals, candidates, model, seed=seed, as_they_are=chosen.as_they_are
+            )
         journal.add_methods(row, found)
     if progress is not None:
         progress(len(questions), len(questions))

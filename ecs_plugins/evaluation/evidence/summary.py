@@ -10,7 +10,7 @@ from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.evaluation.evidence import metrics
-from ecs_plugins.evaluation.evidence.catalogue import RETRIEVERS, entry_of
+from ecs_plugins.evaluation.evidence.catalogue import PLAIN, RETRIEVERS, entry_of
 from ecs_plugins.evaluation.evidence.journal import QuestionRow
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
 from ecs_plugins.evaluation.evidence.statistics import (
@@ -23,8 +23,8 @@ DEPTHS = (1, 2, 5, 10)
 """The k of recall@k."""
 HOP_DEPTHS = (2, 5, 10)
 """The k of second-hop recall."""
-BASELINE = "query_likelihood"
-"""What every added signal must beat for its tokens."""
+BASELINES = (PLAIN, "query_likelihood")
+"""What every added signal must beat for its tokens: the first that was measured."""
 
 Measures = Mapping[str, float]
 
@@ -209,7 +209,7 @@ def _references(columns: Mapping[str, Sequence[float]]) -> dict[str, str]:
     out = {
         "best retriever": _best([name for name in peers if name in RETRIEVERS], columns),
         "best peer": _best(peers, columns),
-        "query likelihood": BASELINE if BASELINE in columns else None,
+        "query likelihood": next((name for name in BASELINES if name in columns), None),
         "TF-IDF": "tfidf" if "tfidf" in columns else None,
     }
     return {role: name for role, name in out.items() if name is not None}

@@ -276,6 +276,7 @@ class _Column:
             redundancy_similarity=None,
             on_error="raise",
             seed=seed,
+            conversation=False,
         )
         answers = example.answers if self.tell else ()
         return ContextShaper(model, config).shape(example.question, passages, answer=answers)

@@ -17,19 +17,17 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import ValidationError
 
 from ecs_plugins._integration import as_model
-from ecs_plugins.errors import InvalidInputError, ModelError, ScoringError
+from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
-
-QUERY = "In which city does Maria live now?"
-TEXTS = (
-    "The ferry to the island leaves at nine.",
-    "Does Maria know in which city the bridge stands?",
-    "Grilled sardines taste best in June.",
-    "The city in which Maria does live now is Lisbon.",
+from tests.integration.shaping_setup import (
+    GIVEN_ORDER,
+    QUERY,
+    TEXTS,
+    BrokenModel,
+    WatchedModel,
 )
-GIVEN_ORDER = ShapingConfig(ranker=None, redundancy_similarity=None)
 
 
 @pytest.fixture
@@ -48,28 +46,6 @@ def compressor(**fields) -> ECSDocumentCompressor:
 
 def ids(documents) -> list[str]:
     return [document.id for document in documents]
-
-
-class BrokenModel(FakeLanguageModel):
-    def score(self, requests):
-        raise ScoringError("the log-probabilities are not finite")
-
-
-class WatchedModel(FakeLanguageModel):
-    """Waits in `score` until someone else has made progress, and remembers its thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started = threading.Event()
-        self.progress = threading.Event()
-        self.progressed_during_scoring = False
-        self.thread: threading.Thread | None = None
-
-    def score(self, requests):
-        self.thread = threading.current_thread()
-        self.started.set()
-        self.progressed_during_scoring = self.progress.wait(timeout=10)
-        return super().score(requests)
 
 
 class Recorder(BaseCallbackHandler):
@@ -211,7 +187,7 @@ def test_known_answers_are_asked_per_query_and_decide_what_helps(documents):
     kept = compressor(top_k=1, answer=answer).compress_documents(documents, QUERY)
     assert asked == [QUERY]
     assert ids(kept) == ["doc-2"]
-    assert kept[0].metadata["ecs"]["signal"] == "joint_shift"
+    assert kept[0].metadata["ecs"]["signal"] == "joint_shift+bm25"
 
 
 def test_a_replaced_template_is_what_the_model_reads(documents):

@@ -17,20 +17,19 @@ from ecs_plugins.frontier import (
     EfficiencyFrontier,
     Provenance,
     ReuseLedger,
-    StrategyPoint,
     UnreachableTargetError,
     as_answer_model,
     save,
 )
 from ecs_plugins.langchain import FrontierContext, FrontierRouter, LocalChatModel
 from ecs_plugins.lm.fake import FakeLanguageModel
+from tests.integration.router_setup import QUESTION, point, points, words
 
 DOCUMENTS = [
     Document("Hester Vane built the mill in 1764.", metadata={"title": "The mill"}),
     Document("The wheel has 32 blades of oak.", metadata={"title": "The wheel"}),
     Document("Bread is baked on Sundays from a red wheat.", metadata={"title": "Bread"}),
 ]
-QUESTION = "Who built the mill?"
 
 
 class SerialisableChat(LocalChatModel):
@@ -51,26 +50,9 @@ CLASSES = [
 ]
 
 
-def point(strategy, f1, stage1, stage2, **config):
-    return StrategyPoint(strategy, config, f1, stage1, stage2)
-
-
-# At F1 >= 0.7, compression pays from N = 1500 / (600 - 100) = 3 on; bm25 misses the target.
-def points():
-    return [
-        point("full_context", 0.8, 0, 600),
-        point("memory_compression", 0.75, 1500, 100, ratio=0.5),
-        point("bm25", 0.5, 0, 50, depth=1),
-    ]
-
-
 @pytest.fixture
 def frontier():
     return EfficiencyFrontier(points())
-
-
-def words(texts):
-    return [len(text.split()) for text in texts]
 
 
 class Chat(BaseChatModel):

@@ -28,19 +28,17 @@ from llama_index.core.schema import (
 from llama_index.core.tools import RetrieverTool
 from pydantic import ValidationError
 
-from ecs_plugins.errors import InvalidInputError, ModelError, ScoringError
+from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import QueryLikelihood, ShapingConfig
-
-QUERY = "In which city does Maria live now?"
-TEXTS = (
-    "The ferry to the island leaves at nine.",
-    "Does Maria know in which city the bridge stands?",
-    "Grilled sardines taste best in June.",
-    "The city in which Maria does live now is Lisbon.",
+from tests.integration.shaping_setup import (
+    GIVEN_ORDER,
+    QUERY,
+    TEXTS,
+    BrokenModel,
+    WatchedModel,
 )
-GIVEN_ORDER = ShapingConfig(ranker=None, redundancy_similarity=None)
 
 
 def text_nodes() -> list[TextNode]:
@@ -68,28 +66,6 @@ def postprocessor(**fields) -> ECSPostprocessor:
 
 def ids(nodes) -> list[str]:
     return [node.node_id for node in nodes]
-
-
-class BrokenModel(FakeLanguageModel):
-    def score(self, requests):
-        raise ScoringError("the log-probabilities are not finite")
-
-
-class WatchedModel(FakeLanguageModel):
-    """Waits in `score` until someone else has made progress, and remembers its thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started = threading.Event()
-        self.progress = threading.Event()
-        self.progressed_during_scoring = False
-        self.thread: threading.Thread | None = None
-
-    def score(self, requests):
-        self.thread = threading.current_thread()
-        self.started.set()
-        self.progressed_during_scoring = self.progress.wait(timeout=10)
-        return super().score(requests)
 
 
 # -- what comes out ------------------------------------------------------------------------

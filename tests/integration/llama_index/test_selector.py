@@ -22,40 +22,22 @@ from ecs_plugins.frontier import (
     EfficiencyFrontier,
     Provenance,
     ReuseLedger,
-    StrategyPoint,
     UnreachableTargetError,
     as_answer_model,
     save,
 )
 from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
+from tests.integration.router_setup import QUESTION, points, words
 
-QUESTION = "Who built the mill?"
 NODES = [
     Document(text="Hester Vane built the mill in 1764.", metadata={"title": "The mill"}),
     Document(text="The wheel has 32 blades of oak.", metadata={"title": "The wheel"}),
 ]
 
 
-def point(strategy, f1, stage1, stage2, **config):
-    return StrategyPoint(strategy, config, f1, stage1, stage2)
-
-
-# At F1 >= 0.7, compression pays from N = 1500 / (600 - 100) = 3 on; bm25 misses the target.
-def points():
-    return [
-        point("full_context", 0.8, 0, 600),
-        point("memory_compression", 0.75, 1500, 100, ratio=0.5),
-        point("bm25", 0.5, 0, 50, depth=1),
-    ]
-
-
 @pytest.fixture
 def frontier():
     return EfficiencyFrontier(points())
-
-
-def words(texts):
-    return [len(text.split()) for text in texts]
 
 
 class Reporting(CustomLLM):

@@ -80,7 +80,7 @@ def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
     assert shaped(run, path)["signal"] == "query_likelihood+bm25"
     result = shaped(run, path, "--answer", "at nine", "--answer", "9:00")
-    assert result["signal"] == "joint_shift"
+    assert result["signal"] == "joint_shift+bm25"
     assert result["kept"] == [1]
 
 

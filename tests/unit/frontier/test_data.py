@@ -140,6 +140,12 @@ def test_musique(tmp_path):
     assert question.supporting == (1,)
 
 
+def test_musique_as_published_is_json_lines_and_unanswerable_questions_are_left_out(tmp_path):
+    rows = [MUSIQUE[0], MUSIQUE[0] | {"id": "other", "answer": "", "answerable": False}]
+    path = write(tmp_path, "\n".join(map(json.dumps, rows)), "m.jsonl")
+    assert [q.id for q in read_questions(path)] == [MUSIQUE[0]["id"]]
+
+
 def test_squad_questions_of_an_article_share_its_context(tmp_path):
     first, third = read_questions(write(tmp_path, json.dumps(SQUAD), "s.json"))
     assert first.context.id == third.context.id

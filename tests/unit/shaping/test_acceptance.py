@@ -38,6 +38,8 @@ def test_greedy_finds_the_second_hop_and_drops_the_repetition():
     result, model = shape([BORN, FOUNDER, FOUNDER_AGAIN, NOISE], acceptance="greedy")
     assert verdicts(result) == ["helps", "helps", "redundant", "neutral"]
     assert [v.index for v in result.kept] == [0, 1]
+    assert [v.index for v in result.accepted] == [1, 0]
+    assert [v.place for v in result.verdicts] == [2, 1, None, None]
     assert "helped alone" in result.verdicts[2].reason
     assert len(model.requests) == 3
 
@@ -136,3 +138,13 @@ def test_a_later_round_that_cannot_score_a_passage_takes_back_what_was_said_of_i
     first = result.verdicts[0]
     assert (str(first.verdict), first.kept, first.utility) == ("unscored", False, None)
     assert "too long now" in first.reason
+
+
+def test_places_of_acceptance_follow_the_scores_and_of_a_stream_the_input():
+    passages = [FOUNDER_AGAIN, NOISE, FOUNDER]
+    independent, _ = shape(passages)
+    best_first = [v.index for v in independent.ranked if v.kept]
+    assert [v.index for v in independent.accepted] == best_first
+    streamed, _ = shape(passages, acceptance="stream")
+    assert [v.index for v in streamed.accepted] == sorted(v.index for v in streamed.kept)
+    assert [v.to_dict()["place"] for v in independent.verdicts if not v.kept] == [None]

@@ -4,7 +4,14 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import AnswerShift, ContextShaper, JointShift, ScoringTask, ShapingConfig
+from ecs_plugins.shaping import (
+    AnswerShift,
+    ContextShaper,
+    JointShift,
+    RankFused,
+    ScoringTask,
+    ShapingConfig,
+)
 from ecs_plugins.shaping.answers import DraftAnswer, Drafted
 from ecs_plugins.tokens import TokenLedger
 
@@ -116,6 +123,16 @@ def test_drafts_come_from_what_the_ranker_puts_first():
     )
     ContextShaper(model, config).shape(QUESTION, [RAIN, OSLO, "Anna: I live in Rome, said Anna."])
     assert model.prompts[0].startswith("Anna: I live in Rome")
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, RankFused], ids=["alone", "fused"])
+def test_drafts_come_from_the_best_also_where_every_passage_is_scored(wrap):
+    model = FakeLanguageModel(logprob, replies=replies)
+    drafting = Drafted(AnswerShift(), DraftAnswer(drafts=1))
+    config = ShapingConfig(signal=wrap(drafting), ranker="bm25", on_error="raise")
+    shaped = ContextShaper(model, config).shape(QUESTION, [RAIN, "Anna: I live in Rome."])
+    assert model.prompts[0].startswith("Anna: I live in Rome")
+    assert [verdict.rank for verdict in shaped.verdicts] == [2, 1]
 
 
 def test_a_model_that_drafts_nothing_returns_the_passages():

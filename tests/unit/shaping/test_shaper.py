@@ -95,7 +95,7 @@ def test_the_base_is_scored_once_with_every_passage_in_one_request():
 
 
 def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
-    assert shape([GOOD]).signal == "joint_shift"
+    assert shape([GOOD]).signal == "joint_shift+bm25"
     assert shape([GOOD], answer=None).signal == "query_likelihood+bm25"
     assert shape([GOOD], answer=[]).signal == "query_likelihood+bm25"
 

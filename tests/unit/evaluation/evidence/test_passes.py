@@ -155,3 +155,31 @@ def test_shared_passes_agree_with_single_ones_on_a_real_model(bundled_lm):
         # of two questions once: at most two less for every question behind every passage.
         spared = together[name].scored_tokens - alone.ledger.total()
         assert 0 <= spared <= 2 * 4 * (len(candidates.pool) + 1)
+
+
+def test_methods_of_others_read_turns_as_they_are_and_ours_with_their_questions():
+    turns = tuple(
+        f"({day} May) {turn}"
+        for day in range(3)
+        for turn in ("Ana: Hello. Who bought a boat?", "Ben: It was me.", "Ana: Good.", "Ben: Yes.")
+    )
+    asked = question(units=turns, evidence=(1,))
+    model = FakeLanguageModel()
+    candidates = finder(model, 12).find(asked)
+    chosen = choose(("query_likelihood", "plain_query_likelihood", "upr", "stage1"), tools())
+    assert chosen.as_they_are == {"plain_query_likelihood", "upr"}
+    found = order_by_signals(chosen.signals, candidates, model, as_they_are=chosen.as_they_are)
+    assert chosen.methods["stage1"].order(candidates).order == candidates.pool
+    reply, as_said = "(0 May) Ben: Who bought a boat? It was me.", turns[1]
+    read = ["".join(s.text for s in c) for r in model.requests for c in r.candidates]
+    assert sum(reply in text for text in read) == 1
+    assert sum(as_said in text for text in read) == 2
+    config = ShapingConfig(
+        signal=QueryLikelihood(), ranker=tools().hybrid, redundancy_similarity=None
+    )
+    product = ContextShaper(FakeLanguageModel(), config).shape(asked.question, turns)
+    scores = {verdict.index: verdict.score for verdict in product.ranked}
+    ordered = found["query_likelihood"]
+    assert dict(zip(ordered.order, ordered.scores, strict=True)) == pytest.approx(scores)
+    assert ordered.order[0] == 1
+    assert found["plain_query_likelihood"].order[0] == 0
