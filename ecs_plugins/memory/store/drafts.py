@@ -12,6 +12,7 @@ Draft: TypeAlias = str | NewMessage | Mapping[str, object]
 
 _TEXT = ("content", "text")
 _KEYS = ("role", "metadata", "label", "writer", "at", "ttl")
+_KNOWN = frozenset((*_TEXT, *_KEYS))
 
 
 def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
@@ -25,21 +26,18 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
     return [_draft(message, said) for message in given]
 
 
-def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage:
+def _draft(message: Draft, defaults: dict[str, object]) -> NewMessage:
     if isinstance(message, NewMessage):
         return message
     if isinstance(message, str):
         return NewMessage(message, **defaults)  # type: ignore[arg-type]
     if type(message) is not dict and not isinstance(message, Mapping):
         raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
-    values = dict(defaults)
-    for key, value in message.items():
-        if key in _KEYS:
-            if value is not None:
-                values[key] = value
-        elif key not in _TEXT:
-            raise InvalidInputError(
-                f"a message has no key {str(key)!r}; use content, {', '.join(_KEYS)}"
-            )
+    if not _KNOWN.issuperset(message):
+        strange = next(key for key in message if key not in _KNOWN)
+        raise InvalidInputError(
+            f"a message has no key {str(strange)!r}; use content, {', '.join(_KEYS)}"
+        )
+    said = {k: value for k, value in message.items() if value is not None and k not in _TEXT}
     text = message.get("content", message.get("text"))
-    return NewMessage(text, **values)  # type: ignore[arg-type]
+    return NewMessage(text, **(defaults | said))  # type: ignore[arg-type]
