@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ecs_plugins.shaping.protocol import UnitUtility as UnitUtility
     from ecs_plugins.shaping.result import PassageVerdict as PassageVerdict
     from ecs_plugins.shaping.result import ShapedContext as ShapedContext
+    from ecs_plugins.shaping.screening import Screening as Screening
     from ecs_plugins.shaping.shaper import ContextShaper as ContextShaper
     from ecs_plugins.shaping.signals import SIGNALS as SIGNALS
     from ecs_plugins.shaping.signals import AnswerShift as AnswerShift
@@ -57,6 +58,7 @@ _EXPORTS = {
     "RankFused": ".fusion",
     "SIGNALS": ".signals",
     "ScoringTask": ".protocol",
+    "Screening": ".screening",
     "ShapedContext": ".result",
     "ShapingConfig": ".config",
     "Signal": ".protocol",
@@ -91,6 +93,7 @@ __all__ = [
     "QueryLikelihood",
     "RankFused",
     "ScoringTask",
+    "Screening",
     "ShapedContext",
     "ShapingConfig",
     "Signal",

@@ -27,6 +27,8 @@ from ecs_plugins.lm.screening import SCORED_TWICE, margin_of, rescored, shaken
 from ecs_plugins.shaping.redundancy import NearRepetitions
 from ecs_plugins.shaping.selection import Limits, Scored, by_score, select
 
+WORTHWHILE = 3
+"""Passages for each that is scored twice in any case; with fewer, screening saved nothing."""
 DRAWS = 16
 """Trials of whether scores that were left fast matter to the others."""
 
@@ -92,7 +94,7 @@ class Contest:
     def open_to(self, passages: Collection[int]) -> bool:
         """Whether enough of these passages can lose on their fast score."""
         bounded = self.limits.top_k is not None or self.limits.threshold is not None
-        return bounded and len(set(passages)) >= 2 * self.head_start
+        return bounded and len(set(passages)) >= WORTHWHILE * self.head_start
 
     def winners(self, scored: Mapping[int, Scored]) -> list[int]:
         """The passages that would be kept, best first."""

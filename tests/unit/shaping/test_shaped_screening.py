@@ -76,7 +76,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(16, 40),
+    st.integers(24, 48),
     st.integers(0, 12),
     st.sampled_from([0.01, 0.1, 1.0]),
     SETTINGS,
@@ -111,7 +111,7 @@ def test_only_those_that_can_be_kept_are_scored_twice():
 
 
 def test_the_tokens_of_both_models_are_booked():
-    model, texts = Screened(), passages(20)
+    model, texts = Screened(), passages(24)
     found = shape(model, texts, signal="answer_shift", top_k=3)
     computed = [m.score(list(m.requests)) for m in (model, model.screen)]
     spent = sum(result.computed_tokens for results in computed for result in results)
@@ -174,8 +174,8 @@ def test_a_close_call_between_passages_that_are_compared_with_each_other_is_deci
 @pytest.mark.parametrize(
     ("number", "chosen"),
     [
-        (15, {"top_k": 3}),
-        (40, {"top_k": 25}),
+        (23, {"top_k": 3}),
+        (40, {"top_k": 14}),
         (40, {"acceptance": "stream", "threshold": 0.5}),
         (40, {"max_tokens": 50, "signal": "query_likelihood"}),
     ],
@@ -188,7 +188,7 @@ def test_where_too_little_can_be_ruled_out_the_model_scores_alone(number, chosen
 
 
 def test_a_passage_that_neither_model_can_score_is_said_to_be_unscored():
-    model, texts = Screened(0.001, max_tokens=220), passages(20)
+    model, texts = Screened(0.001, max_tokens=220), passages(24)
     long = " ".join(f"word{n}" for n in range(180))
     found = shape(model, [*texts, long], signal="answer_shift", top_k=3)
     exact = shape(FakeLanguageModel(worth, max_tokens=220), [*texts, long], signal="answer_shift")
@@ -196,8 +196,8 @@ def test_a_passage_that_neither_model_can_score_is_said_to_be_unscored():
 
 
 def test_the_result_says_in_json_what_was_screened():
-    found = shape(Screened(), passages(20), signal="answer_shift", top_k=3).to_dict()
+    found = shape(Screened(), passages(24), signal="answer_shift", top_k=3).to_dict()
     told = json.loads(json.dumps(found))["screening"]
-    assert told["passages"] == 20
+    assert told["passages"] == 24
     assert math.isfinite(told["margin"])
     assert set(found["kept"]) <= set(told["exact"])
