@@ -51,7 +51,7 @@ def data_file(source: str | os.PathLike[str]) -> Path:
             parts["repo"], parts["file"], repo_type="dataset", revision=parts["revision"]
         )
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise StorageError(
             f"cannot fetch {address}: {reason}. Download the file by hand and name its path, or "
             "check the address and the connection"
