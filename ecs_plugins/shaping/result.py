@@ -150,7 +150,9 @@ class ShapedContext:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=Text(f"{self.query}"))
+        table = Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, title=Text(_shortened(self.query, 4 * width))
+        )
         for name in ("#", "kept", "verdict", "utility", "tokens", "rank"):
             table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
         # Not left to the table, which would give a long passage the width of the numbers.
@@ -219,7 +221,9 @@ def read_only(parts: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _shortened(text: str, width: int) -> str:
-    line = " ".join(text[: 4 * width].split())
+    # Passages are not ours: an escape sequence in one must not reach a terminal.
+    printable = (c if c.isprintable() else " " for c in text[: 4 * width])
+    line = " ".join("".join(printable).split())
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 

@@ -154,7 +154,7 @@ def select(
             if repeated is not None:
                 decision = redundant(repeated)
             elif limits.full(len(taken)):
-                decision = limits.crowded_out(place, f"only {limits.top_k} are kept (top_k)")
+                decision = limits.crowded_out(place, f"top_k is {limits.top_k}")
             elif not limits.fits(spent, tokens[index]):
                 decision = limits.crowded_out(
                     place,

@@ -322,6 +322,11 @@ def test_results_survive_json_and_pickle():
         copy.verdicts[0].parts["answer_logprob"] = 0.0
 
 
+def test_explain_hands_no_escape_sequence_of_a_passage_to_the_terminal():
+    table = shape([GOOD + "\x1b[2J\x1b]0;owned\x07", "\u202eback"]).explain()
+    assert all(c.isprintable() for line in table.splitlines() for c in line)
+
+
 def test_explain_shows_every_passage_and_survives_markup_in_it():
     passages = [GOOD, "[red]Rome[/red] [/] \\[", ""]
     table = shape(passages).explain(width=140)
