@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from ecs_plugins._checks import check_numbers
 from ecs_plugins.errors import ConfigurationError
 
 Clustering = Literal["link", "kmeans"]
@@ -162,6 +163,7 @@ class MemoryConfig:
                 raise ConfigurationError(
                     f"{setting.name} is {value!r}; use one of {', '.join(map(repr, choices))}."
                 )
+        check_numbers(self)
         for name in ("hot_capacity", "cold_capacity", "sleep_every", "top_k", "clusters"):
             _require(name, getattr(self, name), 1, math.inf)
         for name in ("utility_window", "summary_tokens"):

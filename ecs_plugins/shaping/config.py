@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from ecs_plugins._checks import check_numbers
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.build import RANKERS
@@ -77,6 +78,7 @@ class ShapingConfig:
     conversation: bool | None = None
 
     def __post_init__(self) -> None:
+        check_numbers(self)
         self._check_parts()
         for name in ("pool_size", "greedy_rounds", "top_k", "max_tokens"):
             value = getattr(self, name)
