@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from ecs_plugins import __version__
 from ecs_plugins.cli import (
     bench,
     bench_chat,
@@ -47,8 +49,21 @@ bench.app.command("evidence-methods", help=bench_evidence.METHODS_HELP)(bench_ev
 app.add_typer(bench.app)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ecs-plugins {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Context shaping, bounded memory and cost-aware routing on one local language model."""
 
 

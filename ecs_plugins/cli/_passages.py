@@ -1,7 +1,8 @@
 """Reading passages from a file or a pipe; what cannot be used is refused, with its line.
 
-Four forms: JSON lines, plain text with a passage per line or per paragraph, and ``auto``, which
-decides by the file's name and, where that says nothing, by the first character.
+Four forms: JSON records (one per line, or one list of them), plain text with a passage per line
+or per paragraph, and ``auto``, which decides by the file's name and, where that says nothing, by
+the first character.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ STDIN = "-"
 TEXT_KEYS = ("text", "page_content", "content")
 """Where a record's passage is looked for; the first key that it has."""
 
+_JSON = re.compile(r'\s*(\{|\[\s*[{"])')
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
@@ -36,11 +38,11 @@ def read_passages(source: str, form: PassageFormat = PassageFormat.AUTO) -> list
     Raises:
         InvalidInputError: Nothing there, not UTF-8, or a line that is not a passage.
     """
-    text = _decode(source, _read(source))
+    text = read_text(source)
     if form is PassageFormat.AUTO:
         form = _detect(source, text)
     if form is PassageFormat.JSONL:
-        passages = _from_json_lines(source, text)
+        passages = _from_json(source, text)
     elif form is PassageFormat.PARAGRAPHS:
         passages = [part.strip() for part in _BLANK_LINE.split(text) if part.strip()]
     else:
@@ -48,6 +50,15 @@ def read_passages(source: str, form: PassageFormat = PassageFormat.AUTO) -> list
     if not passages:
         raise InvalidInputError(f"{_name(source)} holds no passages; give it at least one")
     return passages
+
+
+def read_text(source: str) -> str:
+    """The text of a file, or of standard input, without a byte order mark.
+
+    Raises:
+        InvalidInputError: Nothing there, or not UTF-8.
+    """
+    return _decode(source, _read(source))
 
 
 def _read(source: str) -> bytes:
@@ -76,10 +87,29 @@ def _decode(source: str, data: bytes) -> str:
 
 def _detect(source: str, text: str) -> PassageFormat:
     suffix = Path(source).suffix.lower() if source != STDIN else ""
-    if suffix in (".jsonl", ".ndjson", ".json") or (not suffix and text.lstrip()[:1] == "{"):
+    if suffix in (".csv", ".tsv"):
+        # As lines, its header and its other columns would be scored as text.
+        raise InvalidInputError(
+            f'{source}: tables are not read; write {{"text": "..."}} records, or take every line '
+            "as it is with --format lines"
+        )
+    if suffix in (".jsonl", ".ndjson", ".json") or (not suffix and _JSON.match(text)):
         return PassageFormat.JSONL
     blank = _BLANK_LINE.search(text.strip())
     return PassageFormat.PARAGRAPHS if blank else PassageFormat.LINES
+
+
+def _from_json(source: str, text: str) -> list[str]:
+    try:
+        records = json.loads(text) if text.lstrip().startswith("[") else None
+    except (ValueError, RecursionError):
+        records = None
+    if not isinstance(records, list):
+        return _from_json_lines(source, text)
+    return [
+        _text_of(record, f"{_name(source)}, record {number}")
+        for number, record in enumerate(records, start=1)
+    ]
 
 
 def _from_json_lines(source: str, text: str) -> list[str]:

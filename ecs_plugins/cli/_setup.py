@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 def load_model(
     name_or_path: str | None, *, device: str = "auto", dtype: str = "auto"
 ) -> LanguageModel:
-    """The model that a ``--model`` option names; the bundled one without it.
+    """The model that a ``--model`` option names, ready to score; the bundled one without it.
+
+    Loaded here and not on first use, so that seconds which a command reports hold none of it.
 
     Args:
         name_or_path: A directory or hub name.
@@ -26,6 +28,9 @@ def load_model(
     from ecs_plugins.lm.local import LocalLM
 
     disable_progress_bar()  # type: ignore[no-untyped-call]  # commands show their own
-    if name_or_path is None:
-        return LocalLM.bundled(device=device, dtype=dtype)
-    return LocalLM.from_pretrained(name_or_path, device=device, dtype=dtype)
+    model = (
+        LocalLM.bundled(device=device, dtype=dtype)
+        if name_or_path is None
+        else LocalLM.from_pretrained(name_or_path, device=device, dtype=dtype)
+    )
+    return model.warmup()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.cli._passages import STDIN, read_text
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 
 if TYPE_CHECKING:
     from ecs_plugins.memory import EntropicMemory, ErasureReceipt, MemoryConfig
@@ -54,7 +54,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Remember messages; prints their ids."""
-    messages = texts or [line.strip() for line in sys.stdin if line.strip()]
+    messages = texts or [line for line in map(str.strip, read_text(STDIN).splitlines()) if line]
     with _open(db, embedder, config) as memory:
         ids = memory.add(
             list(messages), namespace=_namespace(namespace), role=role, pinned=pinned, ttl=ttl
@@ -74,6 +74,7 @@ def recall(
     as_json: Json = False,
 ) -> None:
     """What is remembered about a question, best first."""
+    _require_file(db)
     with _open(db, embedder, config) as memory:
         found = memory.recall(query, namespace=_namespace(namespace), k=k, threshold=threshold)
     _print(
@@ -159,7 +160,9 @@ def forget(
             receipt = memory.delete(item)
         else:
             receipt = memory.forget(
-                _namespace(namespace), filter=_parsed(where) if where else None, below=below
+                _namespace(namespace),
+                filter=_parsed(where, "--filter") if where else None,
+                below=below,
             )
     _print(receipt.to_dict(), as_json, [_receipt(receipt)])
 
@@ -185,6 +188,8 @@ def import_(
     as_json: Json = False,
 ) -> None:
     """Read an export into namespaces that are empty here: all of it or nothing."""
+    if not source.is_file():  # before a memory file is made for it
+        raise StorageError(f"there is no export {source}; check the path")
     with _open(db, embedder, None) as memory:
         counts = memory.import_(source)
     _print(counts, as_json, [f"{count} x {kind}" for kind, count in counts.items()])
@@ -248,17 +253,28 @@ def _inspect(db: Path, config: Path | None = None) -> EntropicMemory:
 def _config(file: Path | None) -> MemoryConfig | None:
     from ecs_plugins.memory import MemoryConfig
 
-    return None if file is None else MemoryConfig.from_json(_parsed(file.read_text()))
+    if file is None:
+        return None
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--config {file} cannot be read: {error}") from None
+    return MemoryConfig.from_json(_parsed(text, f"--config {file}"))
 
 
-def _parsed(text: str) -> dict[str, object]:
+def _parsed(text: str, name: str) -> dict[str, object]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise InvalidInputError(f"{text!r} is not JSON: {error}") from None
+        raise InvalidInputError(f"{name} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise InvalidInputError(f"{text!r} is not a JSON object")
+        raise InvalidInputError(f"{name} is not a JSON object, such as {{...}}")
     return value
+
+
+def _require_file(db: Path) -> None:
+    if not db.is_file():  # a question must not make the file that it asks
+        raise StorageError(f"there is no memory file {db}; check the path")
 
 
 def _namespace(labels: Sequence[str] | None) -> tuple[str, ...]:

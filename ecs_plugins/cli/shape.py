@@ -6,16 +6,12 @@ import contextlib
 import json
 import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ecs_plugins.cli._passages import PassageFormat, read_passages
 from ecs_plugins.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from ecs_plugins.shaping.config import ShapingConfig
-    from ecs_plugins.shaping.result import ShapedContext
 
 HELP = """Keep the passages that help to answer a question, and say why.
 
@@ -23,8 +19,9 @@ HELP = """Keep the passages that help to answer a question, and say why.
   printf '%s\\n' 'The ferry leaves at nine.' 'Gulls nest on the roof.' |
     ecs-plugins shape --query 'When does the boat go?' --passages - --top-k 1
 
-Passages come as JSON lines ({"text": "..."}), or as text with one passage
-per line, or per paragraph where blank lines separate them. With --json the
+Passages come as JSON lines ({"text": "..."}), as one JSON list of such records,
+or as text with one passage per line, or per paragraph where blank lines
+separate them. With --json the
 result alone goes to standard output:
 
 \b
@@ -46,7 +43,7 @@ def shape(
             "--passages",
             "-p",
             metavar="FILE|-",
-            help="A .jsonl or .txt file, or - for standard input.",
+            help="A .jsonl, .json or .txt file, or - for standard input.",
             show_default=False,
         ),
     ],
@@ -79,6 +76,11 @@ def shape(
             help="A model's name or directory; the bundled model without it.", show_default=False
         ),
     ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    dtype: Annotated[
+        str,
+        typer.Option(help="auto, float32, bfloat16 or float16: auto is float32 on a CPU."),
+    ] = "auto",
     form: Annotated[
         PassageFormat, typer.Option("--format", help="How passages are separated.")
     ] = PassageFormat.AUTO,
@@ -94,7 +96,12 @@ def shape(
     texts = read_passages(passages, form)
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
+        from rich.console import Console
+
+        from ecs_plugins.cli import _setup
         from ecs_plugins.shaping.config import ShapingConfig
+        from ecs_plugins.shaping.shaper import ContextShaper
+        from ecs_plugins.shaping.signals import resolve_signal
 
         config = ShapingConfig(
             signal=signal,
@@ -105,27 +112,13 @@ def shape(
             max_tokens=max_tokens,
             on_error="raise",
         )
-        shaped = _shape(query, texts, config, answer, model)
+        resolve_signal(signal, has_answer=bool(answer))  # refused before a model is loaded
+        with Console(stderr=True).status("loading the model") as status:
+            language_model = _setup.load_model(model, device=device, dtype=dtype)
+            scored = len(texts) if config.ranker is None else min(len(texts), config.pool_size)
+            status.update(f"scoring {scored} of {len(texts)} passages")
+            shaped = ContextShaper(language_model, config).shape(query, texts, answer=answer)
     if as_json:
         typer.echo(json.dumps(shaped.to_dict(), ensure_ascii=False, allow_nan=False))
     else:
         typer.echo(shaped.explain(width=max(80, shutil.get_terminal_size((120, 40)).columns)))
-
-
-def _shape(
-    query: str,
-    texts: list[str],
-    config: ShapingConfig,
-    answers: list[str] | None,
-    model: str | None,
-) -> ShapedContext:
-    from rich.console import Console
-
-    from ecs_plugins.cli import _setup
-    from ecs_plugins.shaping.shaper import ContextShaper
-
-    with Console(stderr=True).status("loading the model") as status:
-        language_model = _setup.load_model(model)
-        scored = len(texts) if config.ranker is None else min(len(texts), config.pool_size)
-        status.update(f"scoring {scored} of {len(texts)} passages")
-        return ContextShaper(language_model, config).shape(query, texts, answer=answers)

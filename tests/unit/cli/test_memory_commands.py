@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 from ecs_plugins import embedding
 from ecs_plugins.cli import app
 from ecs_plugins.embedding import FakeEmbedder
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def run(tmp_path, monkeypatch):
     """Runs a memory command on the test's file; returns what it printed."""
     monkeypatch.setattr(embedding, "default_embedder", lambda: FakeEmbedder(32))
 
-    def run_(command: str, *arguments: str, stdin: str = "", file: str = "m.db"):
+    def run_(command: str, *arguments: str, stdin: str | bytes = "", file: str = "m.db"):
         path = str(tmp_path / file)
         result = CliRunner().invoke(app, ["memory", command, "--db", path, *arguments], input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -63,6 +63,39 @@ def test_settings_come_from_a_file(run, tmp_path):
     settings.write_text('{"sleep_every": 2}')
     run("add", "the boat is blue", "the boat is blue", "--config", str(settings))
     assert run("stats", "--json")["namespaces"][0]["sleeps"] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "config.json cannot be read"),
+        ("{", "config.json is not JSON"),
+        ("[1]", "config.json is not a JSON object"),
+        ('{"hot_capacity": "many"}', "hot_capacity must be a whole number, got 'many'"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_refused_by_name(run, tmp_path, content, said):
+    settings = tmp_path / "config.json"
+    if content is not None:
+        settings.write_text(content)
+    with pytest.raises((ConfigurationError, InvalidInputError), match=said):
+        run("add", "the boat", "--config", str(settings))
+    assert not (tmp_path / "m.db").exists()
+
+
+def test_asking_a_memory_that_is_not_there_makes_none(run, tmp_path):
+    for command in (("recall", "a boat"), ("stats",), ("verify",), ("sleep",)):
+        with pytest.raises(StorageError, match="no memory file"):
+            run(*command)
+    with pytest.raises(StorageError, match="there is no export"):
+        run("import", str(tmp_path / "nothing.jsonl"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_input_that_is_not_utf_8_is_refused_with_its_line(run, tmp_path):
+    with pytest.raises(InvalidInputError, match="standard input, line 2: not UTF-8"):
+        run("add", stdin="one thing\ncaf\xe9\n".encode("latin-1"))
+    assert not (tmp_path / "m.db").exists()
 
 
 def test_a_damaged_file_is_reported_by_its_exit_status(run, tmp_path):

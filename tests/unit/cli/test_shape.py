@@ -16,12 +16,24 @@ QUESTION = "When does the ferry leave?"
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def made() -> list[dict]:
+    """How the models were made that the last command asked for."""
+    return []
+
+
+@pytest.fixture
+def run(made, monkeypatch, capsys):
     """Run the command line with a fake model: (exit status, stdout, stderr)."""
 
     def run(*arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
+        made.clear()
         monkeypatch.setattr(sys, "argv", ["ecs-plugins", "shape", *arguments])
-        monkeypatch.setattr(_setup, "load_model", lambda name: FakeLanguageModel())
+
+        def load_model(name: str | None, **how: str) -> FakeLanguageModel:
+            made.append(how)
+            return FakeLanguageModel()
+
+        monkeypatch.setattr(_setup, "load_model", load_model)
         if stdin is not None:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with pytest.raises(SystemExit) as caught:
@@ -62,6 +74,31 @@ def test_standard_input_is_read_as_lines(run) -> None:
 def test_standard_input_that_starts_with_a_brace_is_read_as_json_lines(run) -> None:
     result = shaped(run, "-", stdin=json.dumps({"page_content": FERRY}).encode())
     assert [passage["text"] for passage in result["passages"]] == [FERRY]
+
+
+@pytest.mark.parametrize("name", ["notes.json", "-"])
+def test_one_json_list_is_read_as_its_records(run, tmp_path, name) -> None:
+    content = json.dumps([{"text": GULLS}, FERRY], indent=1)
+    source = name if name == "-" else write(tmp_path / name, content)
+    result = shaped(run, source, stdin=content.encode())
+    assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
+
+
+def test_a_table_is_read_as_lines_only_where_that_is_asked_for(run, tmp_path) -> None:
+    path = write(tmp_path / "notes.csv", f"{GULLS}\n{FERRY}\n")
+    result = shaped(run, path, "--format", "lines")
+    assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
+
+
+def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_checked(
+    run, made, tmp_path
+) -> None:
+    path = write(tmp_path / "notes.txt", FERRY)
+    status, _, err = run("-q", QUESTION, "-p", path, "--signal", "answer_shift")
+    assert (status, made) == (1, [])
+    assert "needs an answer" in err
+    shaped(run, path, "--dtype", "bfloat16", "--device", "cpu")
+    assert made == [{"dtype": "bfloat16", "device": "cpu"}]
 
 
 def test_blank_lines_separate_paragraphs(run, tmp_path) -> None:
@@ -107,7 +144,10 @@ def test_the_table_shows_the_passages(run, tmp_path) -> None:
         ("a.jsonl", '{"text": "x"}\n' * 16 + "{oops}\n", "line 17: not JSON"),
         ("a.jsonl", '{"text": "x"}\n\n{"title": "x"}', 'line 3: the record has no "text"'),
         ("a.jsonl", '{"text": 5}', 'line 1: the record has no "text"'),
-        ("a.jsonl", '["x"]', "line 1: a record must be an object"),
+        ("a.jsonl", '["x"]\n["y"]', "line 1: a record must be an object"),
+        ("a.json", '[{"text": "x"}, {"title": "y"}]', 'record 2: the record has no "text"'),
+        ("a.json", '[{"text": "x"},', "line 1: not JSON"),
+        ("a.csv", "id,text\n1,x\n", "tables are not read"),
         ("a.jsonl", '{"text": "\\ud800"}', "line 1: the text holds half of a surrogate pair"),
         ("a.jsonl", "[" * 100_000, "line 1: not JSON"),
     ],
