@@ -42,11 +42,18 @@ NamespaceSource = Sequence[str] | Callable[[Runtime[Any]], Sequence[str]]
 _LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
 
 
-class EntropicMemoryState(AgentState[Any]):
-    """What the middleware keeps in an agent's state between its hooks; ids only, no text."""
+def _updated(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
+    return {**state, **update}
 
-    ecs_recalled: NotRequired[Annotated[list[str], PrivateStateAttr]]
-    ecs_remembered: NotRequired[Annotated[str, PrivateStateAttr]]
+
+class EntropicMemoryState(AgentState[Any]):
+    """What the middleware keeps in an agent's state between its hooks; ids only, no text.
+
+    By the middleware's name: an agent may have one memory of its user and one of the team.
+    """
+
+    ecs_recalled: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, _updated]]
+    ecs_remembered: NotRequired[Annotated[dict[str, str], PrivateStateAttr, _updated]]
 
 
 class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
@@ -119,7 +126,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> ModelResult:
         """Call the model with what is remembered about the user's latest message."""
         view, recalled = self._view(request)
-        return _with_ids(handler(view), recalled)
+        return self._with_ids(handler(view), recalled)
 
     @override
     async def awrap_model_call(
@@ -129,7 +136,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> ModelResult:
         """`wrap_model_call` with the embedder and the database off the event loop."""
         view, recalled = await run_sync(self._view, request)
-        return _with_ids(await handler(view), recalled)
+        return self._with_ids(await handler(view), recalled)
 
     @override
     def after_agent(
@@ -138,14 +145,16 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         """Remember the turns of this run."""
         messages = state["messages"]
         namespace = self._namespace_of(runtime)
-        fresh = _fresh(messages, state.get("ecs_remembered"))
+        fresh = _fresh(messages, (state.get("ecs_remembered") or {}).get(self.name))
         turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
-        self._observe(messages, state.get("ecs_recalled") or [], namespace)
+        recalled = (state.get("ecs_recalled") or {}).get(self.name)
+        self._observe(messages, recalled or [], namespace)
         new = self._not_saved(turns, namespace)
         if new:
             self.memory.add(new, namespace=namespace)
         last = messages[-1].id if messages else None
-        return {"ecs_recalled": [], **({"ecs_remembered": last} if last else {})}
+        update: dict[str, Any] = {"ecs_recalled": {self.name: []}}
+        return update | ({"ecs_remembered": {self.name: last}} if last else {})
 
     @override
     async def aafter_agent(
@@ -171,7 +180,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         visible = {text for message in request.messages if (text := said(str(message.text)))}
         recalled = recall(
             self.memory,
-            str(question.text),
+            said(str(question.text)) or "",
             namespace,
             self._options,
             self._count_tokens or token_counter(request.model),
@@ -184,6 +193,14 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         messages: list[AnyMessage] = list(request.messages)
         messages[index] = with_note(question, recalled.text)
         return request.override(messages=messages), recalled
+
+    def _with_ids(self, result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
+        if not recalled.recollections:
+            return result
+        ids = {self.name: [each.id for each in recalled.recollections]}
+        return ExtendedModelResponse(
+            model_response=result, command=Command(update={"ecs_recalled": ids})
+        )
 
     def _turn(self, message: AnyMessage, runtime: Runtime[Any]) -> NewMessage | None:
         role = _role(message)
@@ -226,15 +243,6 @@ def token_counter(model: BaseChatModel) -> TokenCounter:
         or model.custom_get_token_ids is not None
     )
     return model.get_num_tokens if own else approximate_tokens
-
-
-def _with_ids(result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
-    if not recalled.recollections:
-        return result
-    ids = [each.id for each in recalled.recollections]
-    return ExtendedModelResponse(
-        model_response=result, command=Command(update={"ecs_recalled": ids})
-    )
 
 
 def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
