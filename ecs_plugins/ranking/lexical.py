@@ -7,8 +7,12 @@ Statistics are those of the passages at hand; there is no index to keep.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,8 +108,7 @@ class BM25Ranker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are non-negative; all zero where no passage shares a term with the query."""
-        import bm25s
-
+        bm25s = _bm25s()
         corpus = [terms(passage) for passage in passages]
         known = {term for words in corpus for term in words}
         asked = [term for term in terms(query) if term in known]
@@ -114,3 +117,15 @@ class BM25Ranker:
         index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
         index.index(corpus, show_progress=False)
         return Ranking.from_scores(index.get_scores(asked).tolist())
+
+
+@cache
+def _bm25s() -> ModuleType:
+    if "bm25s" in sys.modules:
+        return sys.modules["bm25s"]
+    import bm25s
+
+    # It sets its logger to DEBUG when imported, and writes a line into every application's log
+    # for every ranking. Here the application's own level decides.
+    logging.getLogger("bm25s").setLevel(logging.NOTSET)
+    return bm25s  # type: ignore[no-any-return]

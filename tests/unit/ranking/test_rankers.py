@@ -1,5 +1,7 @@
 import math
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -217,3 +219,15 @@ def test_scores_do_not_depend_on_the_order_of_the_passages(passages, query, rand
         scores = ranker.rank(query, passages).scores
         again = ranker.rank(query, [passages[i] for i in shuffled]).scores
         assert again == pytest.approx([scores[i] for i in shuffled], abs=1e-6)
+
+
+def test_a_ranking_leaves_no_debug_line_in_the_log_of_an_application():
+    script = (
+        "import logging; logging.basicConfig(level=logging.INFO)\n"
+        "from ecs_plugins.ranking import BM25Ranker\n"
+        "BM25Ranker().rank('bees', ['bees hum', 'a mill'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
