@@ -155,7 +155,9 @@ class PassageScorer:
 
     def _fitted(self, context: Sequence[str]) -> str:
         texts = [text.strip() for text in context if text.strip()]
-        lengths = self._model.count_tokens(texts) if texts else []
+        if not texts:
+            return ""
+        lengths = self._model.count_tokens(texts)
         if sum(lengths) + len(texts) <= self._room:
             return "\n".join(texts)
         units = split_passages(texts, self._model.count_tokens, lengths=lengths)

@@ -322,6 +322,13 @@ def test_results_survive_json_and_pickle():
         copy.verdicts[0].parts["answer_logprob"] = 0.0
 
 
+def test_a_question_too_long_for_the_window_is_not_called_a_context_that_is(caplog):
+    asked = FakeLanguageModel(knows, max_tokens=300)
+    with caplog.at_level(logging.WARNING):
+        ContextShaper(asked, ShapingConfig()).shape("why " * 290, [GOOD])
+    assert "the context does not fit" not in caplog.text
+
+
 def test_explain_hands_no_escape_sequence_of_a_passage_to_the_terminal():
     table = shape([GOOD + "\x1b[2J\x1b]0;owned\x07", "\u202eback"]).explain()
     assert all(c.isprintable() for line in table.splitlines() for c in line)
