@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins._sentence_transformers import DEFAULT_EMBEDDER, LoadedModel, load, locate
+from ecs_plugins._unicode import well_formed
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
 
 Vectors = npt.NDArray[np.float32]
@@ -105,7 +106,7 @@ class _CheckedEmbedder(ABC):
         filled = [index for index, text in enumerate(texts) if text.strip()]
         if not filled:
             return np.zeros((len(texts), self.dimension), dtype=np.float32)
-        raw = self._guard(lambda: self._documents([texts[index] for index in filled]))
+        raw = self._guard(lambda: self._documents([well_formed(texts[i]) for i in filled]))
         unit = self._unit(raw, len(filled))
         if len(filled) == len(texts):
             return unit
@@ -124,7 +125,7 @@ class _CheckedEmbedder(ABC):
             raise InvalidInputError("embed_query takes a string")
         if not text.strip():
             return np.zeros(self.dimension, dtype=np.float32)
-        return self._unit([self._guard(lambda: self._query(text))], 1).reshape(-1)
+        return self._unit([self._guard(lambda: self._query(well_formed(text)))], 1).reshape(-1)
 
     def _guard(self, call: Callable[[], npt.ArrayLike]) -> npt.ArrayLike:
         try:
@@ -350,5 +351,5 @@ class FakeEmbedder(_CheckedEmbedder):
         bag = np.zeros(self._dimension)
         words = re.findall(r"\w+", text.lower()) or [text.strip()]
         for word in words:
-            bag[zlib.crc32(word.encode(errors="surrogatepass")) % self._dimension] += 1.0
+            bag[zlib.crc32(word.encode()) % self._dimension] += 1.0
         return bag

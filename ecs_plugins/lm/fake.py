@@ -189,7 +189,7 @@ class FakeLanguageModel:
             if key in text:
                 return reply
         words = _tokens(text) or ["nothing"]
-        return words[zlib.crc32(f"{seed}:{text}".encode()) % len(words)]
+        return words[zlib.crc32(f"{seed}:{text}".encode(errors="replace")) % len(words)]
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Words and punctuation marks."""

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from ecs_plugins._unicode import well_formed
 from ecs_plugins.lm.base import Segment, Segments
 
 if TYPE_CHECKING:
@@ -128,9 +129,10 @@ class SegmentEncoder:
             texts = list(dict.fromkeys(segments[i].text for i in where))
             if not texts:
                 continue
-            ids = dict(
-                zip(texts, self._texts(texts, trusted=trusted, natural=natural), strict=True)
+            encoded = self._texts(
+                [well_formed(text) for text in texts], trusted=trusted, natural=natural
             )
+            ids = dict(zip(texts, encoded, strict=True))
             for i in where:
                 out[i] = ids[segments[i].text]
         return out

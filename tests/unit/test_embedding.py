@@ -264,6 +264,16 @@ def test_fake_vectors_have_length_one_or_zero(texts):
     np.testing.assert_allclose(norms, expected, atol=1e-6)
 
 
+def test_no_embedder_is_given_half_of_a_surrogate_pair():
+    inner = LangChainLike([1.0])
+    seen = []
+    inner.embed_documents = lambda texts: seen.extend(texts) or [[1.0]] * len(texts)
+    inner.embed_query = lambda text: seen.append(text) or [1.0]
+    as_embedder(inner).embed_documents(["a \ud83d", "b"])
+    as_embedder(inner).embed_query("\ude42?")
+    assert seen == ["a \ufffd", "b", "\ufffd?"]
+
+
 def test_fake_vectors_are_the_same_in_every_process():
     script = (
         "from ecs_plugins.embedding import FakeEmbedder\n"

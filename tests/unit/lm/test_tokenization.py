@@ -103,3 +103,12 @@ def test_counting_takes_special_tokens_as_text() -> None:
     under_test = encoder("byte_level")
     assert count(under_test, ["", "a", "<|im_end|>"])[:2] == [0, 1]
     assert count(under_test, ["<|im_end|>"])[0] > 1
+
+
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_half_of_a_surrogate_pair_is_read_as_an_unknown_character(family) -> None:
+    own = encoder(family)
+    for broken, whole in (("a \ud83d b", "a \ufffd b"), ("\ud83d\ude42", "\U0001f642")):
+        for trusted in (True, False):
+            found = [own.join((Segment(text, trusted=trusted),)) for text in (broken, whole)]
+            assert found[0] == found[1]
