@@ -179,7 +179,7 @@ def chosen_name(decision: RoutingDecision, names: Collection[str]) -> str:
     raise ConfigurationError(
         f"the frontier chose {decision.label}, and nothing runs that: there is "
         f"{', '.join(sorted(names)) or 'nothing'}. Add {decision.label!r} or "
-        f"{decision.strategy!r}, or calibrate without it"
+        f"{decision.strategy!r}, or route among fewer: frontier.only([...])"
     )
 
 

@@ -127,6 +127,7 @@ class FrontierRouter(RoutedRunnable):
                 raise ConfigurationError(
                     f"{name} must be a Runnable, got {type(runnable).__name__}"
                 )
+        self._own()
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if not isinstance(self.ledger, str | ReuseLedger | None):
@@ -256,9 +257,11 @@ class FrontierRouter(RoutedRunnable):
         given = input.get("documents") if isinstance(input, Mapping) else None
         return self.documents if given is None else cast("Sequence[Document]", given)
 
+    def _own(self) -> Ask:
+        return Ask.read({name: getattr(self, name) for name in Ask.__slots__})
+
     def _ask(self, input: Any, config: RunnableConfig, documents: Sequence[Document] | None) -> Ask:
-        own = Ask.read({name: getattr(self, name) for name in Ask.__slots__})
-        call = Ask.read(config.get("configurable", {})).over(own)
+        call = Ask.read(config.get("configurable", {})).over(self._own())
         ask = Ask.read(input).over(call) if isinstance(input, Mapping) else call
         if ask.context_id is None and self.ledger is not None and documents:
             ask = ask.over(Ask(context_id=as_context(documents).id))

@@ -128,7 +128,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     @contextmanager
     def _events(self, query: str, nodes: list[NodeWithScore]) -> Iterator[list[NodeWithScore]]:
         """Report start and end to both of LlamaIndex's telemetries; yields the list to fill."""
-        top_n = self.shaping_config().top_k or len(nodes)
+        top_n = self.shaping_config().effective_top_k or len(nodes)
         model_name = self._model_name()
         _dispatcher.event(
             ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)

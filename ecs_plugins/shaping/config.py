@@ -125,6 +125,16 @@ class ShapingConfig:
                 "to score everything"
             )
 
+    @property
+    def effective_top_k(self) -> int | None:
+        """``top_k``, or `DEFAULT_TOP_K` where nothing that the user chose limits what is kept.
+
+        A threshold that a signal brings along is no such limit: it was not calibrated for the
+        model at hand.
+        """
+        chosen = (self.top_k, self.threshold, self.max_tokens)
+        return DEFAULT_TOP_K if all(limit is None for limit in chosen) else self.top_k
+
     @classmethod
     def paper(cls) -> Self:
         """Algorithm 1 with the constants of Table 2; it needs an answer."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.shaping.config import DEFAULT_TOP_K, ShapingConfig
+from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.redundancy import NearRepetitions
 from ecs_plugins.shaping.utility import Verdict, verdict_of
 
@@ -57,9 +57,6 @@ class Limits:
     def of(cls, config: ShapingConfig, own: float | None, signal: str, unit: str) -> Limits:
         """The limits of a configuration and a signal whose own threshold is ``own``.
 
-        Only a threshold that the user chose may decide alone: one that a signal brings along
-        was not calibrated for the model at hand, so `DEFAULT_TOP_K` stands beside it.
-
         Raises:
             ConfigurationError: ``acceptance="stream"`` with a signal that only ranks.
         """
@@ -70,10 +67,7 @@ class Limits:
                 f"the signal {signal!r} does not have: set threshold=..., or use "
                 'acceptance="independent"'
             )
-        top_k = config.top_k
-        if config.threshold is None and top_k is None and config.max_tokens is None:
-            top_k = DEFAULT_TOP_K
-        return cls(threshold, top_k, config.max_tokens, signal, unit)
+        return cls(threshold, config.effective_top_k, config.max_tokens, signal, unit)
 
     def verdict(self, utility: float) -> Verdict:
         """By the threshold; without one, every passage may still be selected by rank."""

@@ -397,6 +397,10 @@ class TestBadInput:
         with pytest.raises(InvalidInputError, match="at most one"):
             FrontierRouter(**named).invoke({"target_f1": 0.7, "weight": 0.9})
 
+    def test_two_objectives_are_refused_when_the_router_is_made(self, named):
+        with pytest.raises(ValueError, match="at most one"):
+            FrontierRouter(**named, target_f1=0.7, budget=100)
+
     def test_a_chain_for_a_strategy_that_was_not_measured_is_refused(self, named):
         named["chains"]["bm26"] = chain("?")
         with pytest.raises(ValueError, match="never chooses bm26"):

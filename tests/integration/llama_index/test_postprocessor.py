@@ -311,6 +311,15 @@ def test_rerank_events_are_dispatched(nodes, events):
     assert_rerank_events(events, nodes)
 
 
+def test_the_start_event_tells_how_many_are_kept_when_nobody_said(nodes, events):
+    ECSPostprocessor(model=FakeLanguageModel()).postprocess_nodes(nodes, query_str=QUERY)
+    ECSPostprocessor(model=FakeLanguageModel(), threshold=0.1).postprocess_nodes(
+        nodes, query_str=QUERY
+    )
+    starts = [event for event in events if isinstance(event, ReRankStartEvent)]
+    assert [event.top_n for event in starts] == [5, len(nodes)]
+
+
 async def test_rerank_events_are_dispatched_in_async(nodes, events):
     await postprocessor().apostprocess_nodes(nodes, query_str=QUERY)
     assert_rerank_events(events, nodes)
