@@ -1,7 +1,8 @@
 """Context shaping, bounded memory and cost-aware routing on one local language model.
 
 Importing this package loads neither torch nor a framework; names are resolved on first access.
-The integrations are packages of their own: `ecs_plugins.langchain`, `ecs_plugins.llama_index`.
+The integrations are packages of their own: `ecs_plugins.langchain`, `ecs_plugins.langgraph` and
+`ecs_plugins.llama_index`.
 """
 
 from __future__ import annotations
