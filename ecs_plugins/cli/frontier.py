@@ -190,11 +190,21 @@ def route(
     ] = None,
     max_tokens: Annotated[
         float | None,
-        typer.Option(help="The best F1 within this cost per query.", show_default=False),
+        typer.Option(
+            "--max-tokens",
+            "--budget",
+            help="The best F1 within this cost per query.",
+            show_default=False,
+        ),
     ] = None,
     performance_weight: Annotated[
         float | None,
-        typer.Option(help="The best score at this w, in [0, 1].", show_default=False),
+        typer.Option(
+            "--performance-weight",
+            "--weight",
+            help="The best score at this w, in [0, 1].",
+            show_default=False,
+        ),
     ] = None,
     prices: Annotated[
         Path | None,
