@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Text files in UTF-8: read with errors that say what to do, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,26 @@ import uuid
 from pathlib import Path
 
 from ecs_plugins.errors import StorageError
+
+
+def read_text(path: str | os.PathLike[str], what: str = "") -> str:
+    """The text of a UTF-8 file, without a byte order mark.
+
+    Args:
+        path: Which file.
+        what: What it is to the user, for the error.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    name = f"{what} {path}".strip()
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"cannot read {name}: {reason}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise StorageError(f"cannot read {name}: it is not UTF-8; convert it first") from error
 
 
 def write_atomically(path: Path, content: str | bytes) -> Path:

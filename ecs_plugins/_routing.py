@@ -64,7 +64,9 @@ def open_frontier(source: EfficiencyFrontier | str) -> EfficiencyFrontier:
     try:
         status = Path(source).stat()
     except OSError as error:
-        raise StorageError(f"cannot read the frontier {source}: {error}") from error
+        raise StorageError(
+            f"cannot read the frontier {source}: {error.strerror}; check the path"
+        ) from error
     return _read_frontier(source, status.st_mtime_ns, status.st_size)
 
 

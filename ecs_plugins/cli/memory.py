@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ecs_plugins import _files
 from ecs_plugins.cli._passages import STDIN, read_text
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError, StorageError
 
 if TYPE_CHECKING:
     from ecs_plugins.memory import EntropicMemory, ErasureReceipt, MemoryConfig
@@ -255,11 +256,7 @@ def _config(file: Path | None) -> MemoryConfig | None:
 
     if file is None:
         return None
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--config {file} cannot be read: {error}") from None
-    return MemoryConfig.from_json(_parsed(text, f"--config {file}"))
+    return MemoryConfig.from_json(_parsed(_files.read_text(file), f"--config {file}"))
 
 
 def _parsed(text: str, name: str) -> dict[str, object]:

@@ -18,6 +18,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from ecs_plugins._files import read_text
 from ecs_plugins.embedding import Embedder, Vectors
 from ecs_plugins.errors import InvalidInputError, StorageError
 
@@ -107,10 +108,9 @@ def read_chats(path: Path, limit: int | None = None) -> list[Chat]:
         StorageError: It cannot be read.
         InvalidInputError: It is not LoCoMo's format, or holds no question with evidence.
     """
+    text = read_text(path)
     try:
-        records = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {path}: {error}") from error
+        records = json.loads(text)
     except json.JSONDecodeError as error:
         raise InvalidInputError(f"{path}:{error.lineno}: not valid JSON: {error.msg}") from error
     if not isinstance(records, list):

@@ -17,8 +17,9 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from ecs_plugins._files import read_text
 from ecs_plugins._files import write_atomically as write_atomically
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Array, Measurements
@@ -66,11 +67,7 @@ def load(path: str | os.PathLike[str]) -> EfficiencyFrontier:
         StorageError: It cannot be read.
         InvalidInputError: It is not a valid artefact; see `from_json`.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read the frontier {path}: {error}") from error
-    return from_json(text, source=str(path))
+    return from_json(read_text(path, "the frontier"), source=str(path))
 
 
 def from_json(text: str, *, source: str = "the artefact") -> EfficiencyFrontier:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins._files import read_text
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 
 _KNOWN = {"unit", "answer", "compressor", "scorer", "prepare_factor", "per_second"}
@@ -29,10 +29,9 @@ def read_prices(path: str | os.PathLike[str]) -> PriceVector:
         StorageError: The file cannot be read.
         ConfigurationError: It is no price list; says what is wrong.
     """
+    text = read_text(path, "the price list")
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StorageError(f"cannot read the price list {path}: {error}") from error
+        data = json.loads(text)
     except ValueError as error:
         raise ConfigurationError(f"{path} is not valid JSON: {error}") from error
     where = str(path)

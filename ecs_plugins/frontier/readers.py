@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from ecs_plugins._files import read_text
 from ecs_plugins._hub_data import is_squad_row, published
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 
 DataFormat = Literal["auto", "jsonl", "hotpotqa", "musique", "squad", "locomo"]
@@ -45,10 +46,7 @@ def read_questions(
             is no question.
     """
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {file}: {error}") from error
+    text = read_text(file)
     rows = _rows(file, text, format)
     questions = list(rows)
     if not questions:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ecs_plugins._files import write_atomically
+from ecs_plugins._files import read_text, write_atomically
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.lm.prompts import PLAIN
@@ -315,7 +315,7 @@ class CalibratedSignal:
             StorageError: It cannot be read.
             InvalidInputError: As by `from_json`.
         """
-        return cls.from_json(artefact.read(path), source=str(path))
+        return cls.from_json(read_text(path), source=str(path))
 
 
 def require_enough(examples: Sequence[LabelledExample]) -> None:

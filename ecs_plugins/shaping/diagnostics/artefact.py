@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -56,18 +54,6 @@ def from_json(kind: type[T], text: str, source: str) -> T:
         )
     found: T = _built(kind, data, source)
     return found
-
-
-def read(path: str | os.PathLike[str]) -> str:
-    """The text of a file.
-
-    Raises:
-        StorageError: It cannot be read.
-    """
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {path}: {error}") from error
 
 
 def _format(kind: type) -> str:

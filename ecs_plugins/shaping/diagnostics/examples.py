@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins._files import read_text
+from ecs_plugins.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +82,7 @@ def read_examples(
         InvalidInputError: A line cannot be used (it is named), or there is none.
     """
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"cannot read {file}: {error}") from error
+    text = read_text(file)
     examples = [
         _example(line, f"{file}, line {number}")
         # Not splitlines: a JSON string may hold U+2028 as it is.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ecs_plugins._files import write_atomically
+from ecs_plugins._files import read_text, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
@@ -249,9 +249,7 @@ class ModelDiagnostics:
             StorageError: It cannot be read.
             InvalidInputError: As by `from_json`.
         """
-        from ecs_plugins.shaping.diagnostics.artefact import read
-
-        return cls.from_json(read(path), source=str(path))
+        return cls.from_json(read_text(path), source=str(path))
 
 
 def default_signals(examples: Sequence[LabelledExample]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from ecs_plugins.cli import _setup, app
 from ecs_plugins.embedding import FakeEmbedder
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.artefact import load, save
 from ecs_plugins.lm.fake import FakeLanguageModel
 
@@ -234,3 +234,28 @@ def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
     tokens = json.loads(run(*arguments, "--json").output)
     assert routed["unit"] == "USD"
     assert routed["effective"] == pytest.approx(2e-6 * tokens["effective"])
+
+
+def test_files_that_cannot_be_read_are_named_with_what_to_do(tmp_path, artefact):
+    latin = tmp_path / "prices.json"
+    latin.write_bytes(b'{"unit": "\xe9"}')
+    asked = ("--reuse", 4, "--weight", 0.9)
+    done = run("route", "--frontier", artefact, *asked, "--prices", latin)
+    assert isinstance(done.exception, StorageError)
+    assert str(done.exception).endswith("is not UTF-8; convert it first")
+    done = run("route", "--frontier", tmp_path / "none.json", *asked)
+    assert isinstance(done.exception, StorageError)
+    assert str(done.exception).endswith("; check the path")
+
+
+def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact):
+    for name, other, value in (
+        ("--max-tokens", "--budget", 900),
+        ("--performance-weight", "--weight", 0.9),
+    ):
+        first, second = (
+            run("route", "--frontier", artefact, "--reuse", 4, option, value, "--json")
+            for option in (name, other)
+        )
+        assert first.exit_code == 0, first.output
+        assert first.output == second.output
