@@ -1,4 +1,4 @@
-"""Texts that are no valid Unicode: what a cut through UTF-16 or a bad PDF leaves behind."""
+"""Texts of strangers: half of a surrogate pair, escape sequences of terminals."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from __future__ import annotations
 def well_formed(text: str) -> str:
     """``text`` with U+FFFD for every half of a surrogate pair; as it is where there is none.
 
-    Tokenizers refuse such a text, and all others of the same batch with it. Halves that stand
-    side by side become the character that they were.
+    A cut through UTF-16 or a bad PDF leaves such halves behind. Tokenizers refuse the text, and
+    all others of the same batch with it. Halves that stand side by side become the character
+    that they were.
     """
     try:
         text.encode()
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def one_line(text: str) -> str:
+    """``text`` for a terminal: one line, without anything that does not print."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ecs_plugins import _files
+from ecs_plugins._unicode import one_line
 from ecs_plugins.cli._passages import STDIN, read_text
 from ecs_plugins.errors import InvalidInputError, StorageError
 
@@ -81,7 +82,7 @@ def recall(
     _print(
         [each.to_dict() for each in found],
         as_json,
-        [f"{each.score:.3f}  {each.tier:4}  {each.id}  {each.text}" for each in found]
+        [f"{each.score:.3f}  {each.tier:4}  {each.id}  {one_line(each.text)}" for each in found]
         or ["nothing is remembered about that"],
     )
 

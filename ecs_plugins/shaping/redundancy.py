@@ -21,13 +21,18 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 
-def exact_repetitions(passages: Sequence[str]) -> dict[int, int]:
-    """Later passage -> the first one with the same text, white space aside; blank ones never."""
-    first: dict[str, int] = {}
+def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int, int]:
+    """Later passage -> the first one with the same text, white space aside; blank ones never.
+
+    Args:
+        passages: As they were given.
+        read: As the model reads them: "Yes." to another question is no repetition.
+    """
+    first: dict[tuple[str, str], int] = {}
     repeats: dict[int, int] = {}
-    for index, passage in enumerate(passages):
-        key = " ".join(passage.split())
-        if key and first.setdefault(key, index) != index:
+    for index, (passage, text) in enumerate(zip(passages, read, strict=True)):
+        key = (" ".join(passage.split()), " ".join(text.split()))
+        if key[0] and first.setdefault(key, index) != index:
             repeats[index] = first[key]
     return repeats
 

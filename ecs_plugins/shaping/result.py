@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from ecs_plugins._unicode import one_line
 from ecs_plugins.shaping.screening import Screening
 from ecs_plugins.shaping.utility import Verdict
 from ecs_plugins.tokens import TokenLedger
@@ -221,9 +222,7 @@ def read_only(parts: Mapping[str, float]) -> Mapping[str, float]:
 
 
 def _shortened(text: str, width: int) -> str:
-    # Passages are not ours: an escape sequence in one must not reach a terminal.
-    printable = (c if c.isprintable() else " " for c in text[: 4 * width])
-    line = " ".join("".join(printable).split())
+    line = one_line(text[: 4 * width])
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 

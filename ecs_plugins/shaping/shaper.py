@@ -182,7 +182,7 @@ class ContextShaper:
         lengths = counted[len(passages) + 1 :] or tokens
         if not query_tokens:
             raise InvalidInputError(f"the query {query!r} has no tokens: ask a question in words")
-        settled = _settled(passages, tokens)
+        settled = _settled(passages, read, tokens)
         open_ones = [index for index in range(len(passages)) if index not in settled]
         units = [
             unit
@@ -285,9 +285,12 @@ def _checked_passages(query: str, passages: Sequence[str]) -> list[str]:
     return checked
 
 
-def _settled(passages: Sequence[str], tokens: Sequence[int]) -> dict[int, Decision]:
+def _settled(
+    passages: Sequence[str], read: Sequence[str], tokens: Sequence[int]
+) -> dict[int, Decision]:
     """What needs no model: passages without content and exact repetitions."""
-    settled = {index: redundant(first) for index, first in exact_repetitions(passages).items()}
+    repeats = exact_repetitions(passages, read)
+    settled = {index: redundant(first) for index, first in repeats.items()}
     for index, passage in enumerate(passages):
         if not passage.strip() or not tokens[index]:
             settled[index] = Decision(Verdict.UNSCORED, False, "the passage is empty")

@@ -49,6 +49,13 @@ def test_messages_can_come_by_standard_input(run):
     assert [(s["namespace"], s["pinned"]) for s in stats] == [(["a", "b"], 2)]
 
 
+def test_a_memory_is_one_line_and_none_of_its_escape_sequences_reaches_the_terminal(run):
+    run("add", "the boat\nis \x1b[31mred\x1b[0m")
+    (line,) = run("recall", "the boat is red", "--threshold", "0.1").splitlines()
+    assert "the boat is" in line
+    assert line.isprintable()
+
+
 def test_forgetting_needs_to_be_told_what(run):
     run("add", "something")
     with pytest.raises(InvalidInputError, match="name either"):

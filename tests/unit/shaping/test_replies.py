@@ -130,6 +130,15 @@ def test_the_shaper_reads_replies_and_returns_turns():
     assert "conversation" in shaped.explain()
 
 
+def test_the_same_reply_to_another_question_is_no_repetition():
+    chat = [*CHAT, "Ana: Is it late?", "Ben: Yes.", "Ana: Will Mia come to Rome?", "Ben: Yes."]
+    model = FakeLanguageModel(lambda context, scored: -1.0 + context.count("Rome? Yes."))
+    shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape("Does Mia join them?", chat)
+    assert [verdict.index for verdict in shaped.kept] == [len(chat) - 1]
+    apart = ShapingConfig(top_k=1, conversation=False)
+    assert ContextShaper(model, apart).shape("?Mia", chat).verdicts[-1].verdict == "redundant"
+
+
 def test_the_ranker_reads_replies_too():
     seen = []
 
