@@ -43,14 +43,12 @@ class Limits:
         threshold: Nats; None if the signal only ranks.
         top_k: Passages; None is no limit.
         max_tokens: Tokens of the kept passages; None is no limit.
-        signal: Its name, for the reasons.
-        unit: Its unit, for the reasons.
+        unit: The signal's unit, for the reasons.
     """
 
     threshold: float | None
     top_k: int | None
     max_tokens: int | None
-    signal: str
     unit: str
 
     @classmethod
@@ -67,7 +65,7 @@ class Limits:
                 f"the signal {signal!r} does not have: set threshold=..., or use "
                 'acceptance="independent"'
             )
-        return cls(threshold, config.effective_top_k, config.max_tokens, signal, unit)
+        return cls(threshold, config.effective_top_k, config.max_tokens, unit)
 
     def verdict(self, utility: float) -> Verdict:
         """By the threshold; without one, every passage may still be selected by rank."""
@@ -84,11 +82,8 @@ class Limits:
     def decide(self, scored: Scored, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
         if self.threshold is None:
-            return Decision(
-                Verdict.HELPS,
-                True,
-                f"selected by rank: place {place} of {of} by {self.signal}, which has no threshold",
-            )
+            reason = f"selected by rank, place {place} of {of}: there is no threshold"
+            return Decision(Verdict.HELPS, True, reason)
         verdict = self.verdict(scored.utility)
         value = f"{scored.utility:+.3f} {self.unit}"
         reasons = {
@@ -101,7 +96,7 @@ class Limits:
     def crowded_out(self, place: int, reason: str) -> Decision:
         """The decision on a passage that would be kept if there were room."""
         if self.threshold is None:
-            return Decision(Verdict.NEUTRAL, False, f"place {place} by {self.signal}: {reason}")
+            return Decision(Verdict.NEUTRAL, False, f"place {place}: {reason}")
         return Decision(
             Verdict.HELPS, False, f"reaches the threshold of {self.threshold:g}, but {reason}"
         )
