@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from ecs_plugins._unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
@@ -252,6 +253,9 @@ def _label(label: str, sources: Sequence[object]) -> str:
 
 
 def said(text: str) -> str | None:
-    """What is to be remembered of a turn; None for nothing."""
-    kept = without_recalled(text).strip()
+    """What is to be remembered of a turn; None for nothing.
+
+    A turn with half of a surrogate pair must not fail the run that it belongs to.
+    """
+    kept = well_formed(without_recalled(text)).strip()
     return kept or None

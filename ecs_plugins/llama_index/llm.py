@@ -38,12 +38,13 @@ from ecs_plugins._chat import (
 )
 from ecs_plugins._integration import as_model
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.llama_index._pickling import PickledWhole
 from ecs_plugins.lm.base import Generation, LanguageModel, Segments
 
 _IGNORED = frozenset({"image", "audio", "video", "document"})
 
 
-class LocalLLM(CustomLLM):
+class LocalLLM(PickledWhole, CustomLLM):
     """A `LanguageModel` as a LlamaIndex LLM.
 
     ```python

@@ -24,6 +24,7 @@ from ecs_plugins.llama_index._memory_messages import (
     turns_of,
     with_note,
 )
+from ecs_plugins.llama_index._pickling import PickledWhole
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, Recollection
@@ -31,7 +32,7 @@ from ecs_plugins.memory.records import ErasureReceipt, Recollection
 _DEFAULTS = RecallOptions()
 
 
-class EntropicChatMemory(BaseMemory):
+class EntropicChatMemory(PickledWhole, BaseMemory):
     """All messages of a session, and what matters now of everything that a user ever said.
 
     ```python

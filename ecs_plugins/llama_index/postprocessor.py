@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from llama_index.core.callbacks import CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
@@ -30,12 +30,13 @@ from ecs_plugins._integration import (
     with_template,
 )
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.llama_index._pickling import PickledWhole
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 
 _dispatcher = get_dispatcher(__name__)
 
 
-class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
+class ECSPostprocessor(ShapingFields, PickledWhole, BaseNodePostprocessor, PromptMixin):
     """Keeps the nodes that help to answer the query, in the order they came in.
 
     ```python
@@ -151,26 +152,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         if self.model is None or isinstance(self.model, str):
             return self.model or "bundled"
         return self.model.name
-
-    @override
-    def __getstate__(self) -> dict[str, Any]:
-        # Not BaseComponent's: it deletes what cannot be pickled from the live object, and the
-        # copy would silently score with the bundled model. Here the pickle fails instead.
-        values = {name: value for name, value in self.__dict__.items() if name in _PICKLED}
-        return {
-            "__dict__": values,
-            "__pydantic_extra__": None,
-            "__pydantic_fields_set__": self.__pydantic_fields_set__ & _PICKLED,
-            "__pydantic_private__": None,
-        }
-
-    @override
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(**state["__dict__"])  # type: ignore[misc]
-
-
-# A callback manager belongs to its process.
-_PICKLED = frozenset(ECSPostprocessor.model_fields) - {"callback_manager"}
 
 
 def _query(query_bundle: QueryBundle | None) -> str:

@@ -1,3 +1,4 @@
+import pickle
 import threading
 
 import pytest
@@ -112,3 +113,18 @@ def test_the_bundled_model_holds_a_conversation(bundled_lm):
         ChatMessage(role="user", content="Repeat my name. Answer with the name only."),
     ]
     assert "Quillon" in llm.chat(turns).message.content
+
+
+def test_a_model_that_cannot_be_pickled_is_an_error_and_stays_in_place():
+    model = FakeLanguageModel(replies=lambda prompt: "one")
+    llm = LocalLLM(model=model)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="pickle"):
+        pickle.dumps(llm)
+    assert llm.model is model
+
+
+def test_it_pickles_as_its_configuration():
+    llm = LocalLLM(model=FakeLanguageModel(replies={"colour": "blue"}), max_tokens=7, stop=["."])
+    back = pickle.loads(pickle.dumps(llm))
+    assert (back.max_tokens, back.stop) == (7, ["."])
+    assert str(back.complete("Name a colour.")) == "blue"
