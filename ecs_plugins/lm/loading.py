@@ -208,6 +208,10 @@ def resolve_device(device: str) -> torch.device:
         ) from error
     if (resolved.type == "cuda" and not cuda) or (resolved.type == "mps" and not mps):
         raise ConfigurationError(f"device {device!r} is not available here; use device='auto'")
+    if resolved.type == "cuda" and (resolved.index or 0) >= (number := torch.cuda.device_count()):
+        raise ConfigurationError(
+            f"device {device!r} is not available here; there are {number}, counted from 0"
+        )
     return resolved
 
 
@@ -218,8 +222,10 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         if device.type == "cpu":
             return torch.float32
-        if device.type == "cuda" and torch.cuda.is_bf16_supported():
-            return torch.bfloat16
+        if device.type == "cuda":
+            with torch.cuda.device(device):  # one card may know it and another not
+                if torch.cuda.is_bf16_supported(including_emulation=False):
+                    return torch.bfloat16
         return torch.float16
     named: torch.dtype = getattr(torch, dtype)
     return named
