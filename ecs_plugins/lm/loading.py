@@ -60,8 +60,7 @@ class ModelSpec:
         object.__setattr__(self, "name_or_path", os.fspath(self.name_or_path))
         if not self.name_or_path.strip():
             raise ConfigurationError("a model needs a name or a directory, got an empty text")
-        if self.dtype not in _DTYPES:
-            raise ConfigurationError(f"dtype must be one of {_DTYPES}, got {self.dtype!r}")
+        _require_known(self.dtype)
 
     @property
     def directory(self) -> Path | None:
@@ -216,9 +215,14 @@ def resolve_device(device: str) -> torch.device:
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The torch dtype meant; ``"auto"`` is float32 on a CPU and 16 bits on a GPU."""
+    """The torch dtype meant; ``"auto"`` is float32 on a CPU and 16 bits on a GPU.
+
+    Raises:
+        ConfigurationError: It has another name than those of `ModelSpec`.
+    """
     import torch
 
+    _require_known(dtype)
     if dtype == "auto":
         if device.type == "cpu":
             return torch.float32
@@ -229,3 +233,8 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
         return torch.float16
     named: torch.dtype = getattr(torch, dtype)
     return named
+
+
+def _require_known(dtype: str) -> None:
+    if dtype not in _DTYPES:
+        raise ConfigurationError(f"dtype must be one of {_DTYPES}, got {dtype!r}")
