@@ -30,7 +30,7 @@ def on_device(
 ) -> Tensor:
     """Numbers as a tensor; nothing waits for a GPU that is still computing."""
     tensor = torch.tensor(numbers, dtype=dtype)
-    if device.type == "cuda" and torch.cuda.is_available():
+    if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 

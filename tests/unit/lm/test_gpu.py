@@ -67,13 +67,14 @@ def test_flash_over_ranges_takes_single_rows_and_long_ones(ampere, lengths) -> N
 
 
 @pytest.mark.parametrize("width", [8, 64, 128])
-def test_one_block_in_float32_is_softmax(width) -> None:
-    query, key, value = (s.to(CARD) for s in row_of(150, width))
+@pytest.mark.parametrize("rows", [1, 33, 150, 1025])
+def test_one_block_in_float32_is_softmax(width, rows) -> None:
+    query, key, value = (s.to(CARD) for s in row_of(rows, width))
     for causal in (True, False):
         out, lse = attend(query, key, value, causal=causal, scale=0.3)
         wanted, wanted_lse = softmax_varlen(
             *(s[0].transpose(0, 1) for s in (query, key, value)),
-            spans_of([150], [150], CARD),
+            spans_of([rows], [rows], CARD),
             causal=causal,
             scale=0.3,
         )

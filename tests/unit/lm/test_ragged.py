@@ -19,6 +19,7 @@ from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.kernels import (
     HeadShape,
+    Spans,
     attend,
     by_key_head,
     flash_varlen,
@@ -257,7 +258,8 @@ def test_the_kernel_takes_what_it_is_given_on_any_card() -> None:
             torch.empty(h, 12, 64, dtype=torch.bfloat16, device=card).transpose(0, 1)
             for h in (HEADS, KV_HEADS)
         )
-        spans = spans_of([5, 7], [5, 7], card)
+        cuts = torch.empty(3, dtype=torch.int32, device=card)
+        spans = Spans(cuts, cuts, 7, 7)
         out, lse = flash_varlen(query, key, key, spans, causal=True, scale=0.1)
         assert (out.shape, out.device, out.dtype) == (query.shape, card, torch.bfloat16)
         assert (lse.shape, lse.dtype) == ((HEADS, 12), torch.float32)
