@@ -60,8 +60,7 @@ class ModelSpec:
         object.__setattr__(self, "name_or_path", os.fspath(self.name_or_path))
         if not self.name_or_path.strip():
             raise ConfigurationError("a model needs a name or a directory, got an empty text")
-        if self.dtype not in _DTYPES:
-            raise ConfigurationError(f"dtype must be one of {_DTYPES}, got {self.dtype!r}")
+        _require_known(self.dtype)
 
     @property
     def directory(self) -> Path | None:
@@ -208,18 +207,34 @@ def resolve_device(device: str) -> torch.device:
         ) from error
     if (resolved.type == "cuda" and not cuda) or (resolved.type == "mps" and not mps):
         raise ConfigurationError(f"device {device!r} is not available here; use device='auto'")
+    if resolved.type == "cuda" and (resolved.index or 0) >= (number := torch.cuda.device_count()):
+        raise ConfigurationError(
+            f"device {device!r} is not available here; there are {number}, counted from 0"
+        )
     return resolved
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The torch dtype meant; ``"auto"`` is float32 on a CPU and 16 bits on a GPU."""
+    """The torch dtype meant; ``"auto"`` is float32 on a CPU and 16 bits on a GPU.
+
+    Raises:
+        ConfigurationError: It has another name than those of `ModelSpec`.
+    """
     import torch
 
+    _require_known(dtype)
     if dtype == "auto":
         if device.type == "cpu":
             return torch.float32
-        if device.type == "cuda" and torch.cuda.is_bf16_supported():
-            return torch.bfloat16
+        if device.type == "cuda":
+            with torch.cuda.device(device):  # one card may know it and another not
+                if torch.cuda.is_bf16_supported(including_emulation=False):
+                    return torch.bfloat16
         return torch.float16
     named: torch.dtype = getattr(torch, dtype)
     return named
+
+
+def _require_known(dtype: str) -> None:
+    if dtype not in _DTYPES:
+        raise ConfigurationError(f"dtype must be one of {_DTYPES}, got {dtype!r}")

@@ -1,10 +1,11 @@
 """Fusion of a signal with a ranker: two kinds of evidence, each on its own scale.
 
 Relevance is ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
-together, which makes nats and word overlap comparable without calibration. What is relevant is
-then ordered so that passages complement each other (`ecs_plugins.shaping.coverage`). Both
-depend on the company of a passage, so they only order: the utility, and with it the threshold,
-stay the signal's.
+together, which makes nats and word overlap comparable without calibration. Where an answer was
+given, the ranker is asked a second time, with the answer alone, and both z-scores count. What is
+relevant is then ordered so that passages complement each other (`ecs_plugins.shaping.coverage`).
+All of it depends on the company of a passage, so it only orders: the utility, and with it the
+threshold, stay the signal's.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class RankFused:
     Attributes:
         signal: What is measured.
         ranker: Ranks the scored passages among themselves.
-        weight: Of the ranker's z-score against the signal's.
+        weight: Of each of the ranker's z-scores against the signal's.
         coverage: Weight of what a passage adds to better ones, for signals that score the
             question; 0 orders by relevance alone.
     """
@@ -99,16 +100,32 @@ class RankFused:
         by_signal = z_scores(
             [unit.utility if unit.order_by is None else unit.order_by for unit in found]
         )
-        by_rank = z_scores(self.ranker.rank(task.query, task.passages).scores)
-        relevance = [a + self.weight * b for a, b in zip(by_signal, by_rank, strict=True)]
+        by_rank = {
+            part: z_scores(self.ranker.rank(asked, task.passages).scores)
+            for part, asked in self._asked(task).items()
+        }
+        ranked = [sum(column) for column in zip(*by_rank.values(), strict=True)]
+        relevance = [a + self.weight * b for a, b in zip(by_signal, ranked, strict=True)]
+        placed = self._placed(found, relevance)
         return [
             replace(
-                unit, parts={**unit.parts, "signal_z": ours, "ranker_z": theirs}, order_by=placed
+                unit,
+                parts={
+                    **unit.parts,
+                    "signal_z": by_signal[index],
+                    **{part: scores[index] for part, scores in by_rank.items()},
+                },
+                order_by=placed[index],
             )
-            for unit, ours, theirs, placed in zip(
-                found, by_signal, by_rank, self._placed(found, relevance), strict=True
-            )
+            for index, unit in enumerate(found)
         ]
+
+    def _asked(self, task: ScoringTask) -> dict[str, str]:
+        """What the ranker is asked, by the name of the part; answers only if they were given."""
+        asked = {"ranker_z": task.query}
+        if self.needs_answer and task.answers:
+            asked["answer_ranker_z"] = " ".join(task.answers)
+        return asked
 
     def _placed(self, found: Sequence[UnitUtility], relevance: list[float]) -> list[float]:
         """The same values, handed out again in the order of passages that complement each other."""
@@ -129,5 +146,5 @@ def query_likelihood_bm25() -> RankFused:
 
 
 def joint_shift_bm25() -> RankFused:
-    """`JointShift`, heeding BM25 a quarter as much: the default with an answer."""
-    return RankFused(JointShift(), weight=0.25)
+    """`JointShift`, heeding BM25 of the question and of the answer: the default with an answer."""
+    return RankFused(JointShift())

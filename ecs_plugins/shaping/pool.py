@@ -32,17 +32,26 @@ class Pool:
     scores: Mapping[int, float]
 
     @property
+    def order(self) -> tuple[int, ...]:
+        """Passage indices, best first; as given if nothing was ranked."""
+        return tuple(sorted(self.units, key=lambda index: self.ranks.get(index, 0)))
+
+    @property
     def best_first(self) -> tuple[str, ...]:
-        """Texts of the units, those of the best passage first; as given if nothing was ranked."""
-        order = sorted(self.units, key=lambda index: self.ranks.get(index, 0))
-        return tuple(unit.text.strip() for index in order for unit in self.units[index])
+        """Texts of the units, those of the best passage first."""
+        return tuple(unit.text.strip() for index in self.order for unit in self.units[index])
+
+
+def sought(query: str, answers: Sequence[str]) -> str:
+    """What the ranker looks for: the question and, where they are known, its answers."""
+    return " ".join((query, *answers))
 
 
 def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int) -> Pool:
     """Keep the ``pool_size`` passages that the ranker puts first.
 
     Args:
-        query: The question.
+        query: What is looked for.
         units: Units of all passages that can be scored.
         ranker: None keeps everything.
         pool_size: How many passages are kept.

@@ -26,7 +26,7 @@ from ecs_plugins.ranking.build import make_ranker
 from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independent, stream
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
-from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking
+from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking, sought
 from ecs_plugins.shaping.protocol import ScoringTask, Signal, reads_best_first
 from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
 from ecs_plugins.shaping.replies import as_replies, is_conversation
@@ -196,7 +196,8 @@ class ContextShaper:
         ]
         wanted = needs_ranking(units, config.pool_size) or reads_best_first(signal)
         ranker = self._ranker() if wanted else None
-        pool = build_pool(query, units, ranker, config.pool_size)
+        looked_for = sought(query, answers if signal.needs_answer else ())
+        pool = build_pool(looked_for, units, ranker, config.pool_size)
         repetitions = NearRepetitions(
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
         )

@@ -2,7 +2,10 @@
 
 * ``workload``: the settings, the models and the requests.
 * ``scorers``: the naive loop, lm-evaluation-harness, minicons, padded batches, and ours.
-* ``measure``: interleaved repeats in process CPU time, ratios with intervals, the floor.
+* ``target``: the device, the dtype, and what a second is there.
+* ``measure``: interleaved repeats, ratios with intervals.
+* ``floor``: what must be computed at least, at the rate of one large matrix product.
+* ``absolute``: candidates per second, share of the device's peak, memory.
 * ``serving``: wall time: many callers at once, and one request by its components.
 * ``memory``: peak memory over the model, every scorer in a process of its own.
 * ``report``: tables and figures.

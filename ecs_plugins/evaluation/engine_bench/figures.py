@@ -67,7 +67,7 @@ def _costs(axes: Axes, model: str, rows: Sequence[Results], key: str) -> None:
         if all(row[name] for row in rows):
             ranges = [_range([value * _MS for value in row[name]]) for row in rows]
             _points(axes, x, ranges, f"{model}, {label}")
-    axes.set_ylabel("CPU ms per candidate")
+    axes.set_ylabel("ms per candidate")
 
 
 def _questions(axes: Axes, model: str, rows: Sequence[Results]) -> None:

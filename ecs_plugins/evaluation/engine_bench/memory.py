@@ -10,24 +10,34 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ecs_plugins.errors import ModelError
+from ecs_plugins.evaluation.engine_bench.target import CPU, Target
 from ecs_plugins.evaluation.engine_bench.workload import Setting, model_of, only, request_of
 
 _STATUS = Path("/proc/self/status")
 
 
-def peak_over_model(setting: Setting, scorer: str, candidates: int) -> float:
+def peak_over_model(setting: Setting, scorer: str, candidates: int, target: Target = CPU) -> float:
     """MiB that scoring takes at its peak beyond what the loaded model takes.
 
     Args:
         setting: What to score.
         scorer: Its name.
         candidates: How many of the candidates; a scorer that shares nothing peaks on the first.
+        target: Where; on a card, its memory is meant.
 
     Raises:
         ImportError: The peer is not installed.
         ModelError: The process failed.
     """
-    task = json.dumps({"setting": asdict(setting), "scorer": scorer, "candidates": candidates})
+    task = json.dumps(
+        {
+            "setting": asdict(setting),
+            "scorer": scorer,
+            "candidates": candidates,
+            "device": str(target.device),
+            "dtype": target.dtype_name,
+        }
+    )
     done = subprocess.run(
         [sys.executable, "-m", __name__, task], capture_output=True, text=True, check=False
     )
@@ -54,10 +64,16 @@ def _main(task: str) -> float:
     torch.set_num_threads(1)
     asked = json.loads(task)
     setting = Setting(**asked["setting"])
-    model = model_of(setting.model)
+    target = Target.of(asked["device"], asked["dtype"])
+    model = model_of(setting.model, target=target)
     scorer = scorers.make(asked["scorer"], model)
     request = request_of(setting, 0, int(model.config.vocab_size))
     part = only(request, list(range(min(asked["candidates"], setting.candidates))))
+    if target.on_card:
+        torch.cuda.reset_peak_memory_stats(target.device)
+        held = torch.cuda.memory_allocated(target.device)
+        scorer(part)
+        return (torch.cuda.max_memory_allocated(target.device) - held) / 2**20
     if not _STATUS.exists():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         scorer(part)

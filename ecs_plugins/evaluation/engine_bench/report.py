@@ -1,4 +1,4 @@
-"""The benchmark's tables."""
+"""The benchmark's tables. A second is one of CPU time, on a GPU one of wall time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _MS = 1000.0
 def markdown(results: Results) -> str:
     """Every part that was measured, as Markdown tables."""
     parts = [
+        _absolute(results.get("absolute", {})),
         _compare(results.get("compare", {})),
         _growth(results.get("context", {}), "Growth with the context"),
         _growth(results.get("number", {}), "Growth with the number of candidates"),
@@ -34,6 +35,34 @@ def _table(title: str, head: list[str], rows: list[list[str]], note: str = "") -
     lines.append("|" + "---|" * len(head))
     lines.extend("| " + " | ".join(row) + " |" for row in rows)
     return "\n".join([*lines, "", note, ""] if note else [*lines, ""])
+
+
+def _absolute(part: Results) -> str:
+    rows, notes = [], []
+    for found in part.values():
+        for row in found:
+            peak = row["peak_mib"]
+            rows.append(
+                [
+                    f"{row['label']}",
+                    _median(row["cold"], 2),
+                    _median(row["cached"], 2),
+                    f"{1 / statistics.median(row['cold']):.0f}",
+                    f"{1 / statistics.median(row['cached']):.0f}",
+                    f"{statistics.median(row['cold_share']):.0%}",
+                    f"{statistics.median(row['cached_share']):.0%}",
+                    "-" if peak is None else f"{peak:.0f}",
+                ]
+            )
+            notes.append(
+                f"{row['label']}: path {row['path']}, attention {row['kernel']}; one large "
+                f"matrix product {statistics.median(row['matmul_tflops']):.3g} TFLOP/s; "
+                f"weights {row['weights_mib']:.0f} MiB; {row['token_budget']} tokens at once."
+            )
+            notes.extend(f"Not {slower}: {why}." for slower, why in row["against"].items())
+    head = ["setting", "cold, ms per candidate", "context cached", "candidates/s cold", "cached"]
+    head += ["share of the matrix product's rate, cold", "cached", "peak over the weights, MiB"]
+    return _table("Absolute figures", head, rows, "  \n".join(notes)) if rows else ""
 
 
 def _compare(part: Results) -> str:
@@ -56,13 +85,13 @@ def _compare(part: Results) -> str:
                 ]
             )
         share = found["floor_share"]
-        rate = statistics.median(found["sgemm_gflops"])
+        rate = statistics.median(found["matmul_gflops"])
         notes.append(
             f"{label}: {found['repeats']} repeats; ours reaches {share:.0%} of the floor at "
             f"{rate:.0f} GFLOP/s."
         )
         notes.extend(f"{label}: {name}: {why}." for name, why in found["left_out"].items())
-    head = ["setting", "scorer", "CPU ms per candidate", "times ours [95 %]", "off by (nats)"]
+    head = ["setting", "scorer", "ms per candidate", "times ours [95 %]", "off by (nats)"]
     return _table("Beside the usual ways", head, rows, "  \n".join(notes))
 
 
@@ -78,7 +107,7 @@ def _growth(part: Results, title: str) -> str:
         for grown in part.values()
         for row in grown
     ]
-    head = ["setting", "cold, CPU ms per candidate", "context cached"]
+    head = ["setting", "cold, ms per candidate", "context cached"]
     head += ["cached, times the first [95 %]", "naive loop"]
     return _table(title, head, rows) if rows else ""
 
@@ -136,8 +165,8 @@ def _latency(part: Results) -> str:
     return _table("Latency per candidate (wall ms, median)", head, rows) if rows else ""
 
 
-def _median(values: list[float]) -> str:
-    return f"{statistics.median(values) * _MS:.1f}" if values else "-"
+def _median(values: list[float], digits: int = 1) -> str:
+    return f"{statistics.median(values) * _MS:.{digits}f}" if values else "-"
 
 
 def _mib(value: float | str) -> str:

@@ -22,6 +22,7 @@ from ecs_plugins.evaluation.engine_bench.workload import tokenizer_of
 from ecs_plugins.lm.scoring import packed, padded, reference
 from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
+from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
 from ecs_plugins.lm.scoring.runner import Runner, target_logprobs
@@ -37,6 +38,7 @@ NAIVE, ROWS, PADDED, OURS, WARM = "naive", "naive-rows", "padded", "ours", "ours
 LM_EVAL_8, LM_EVAL_16, MINICONS = "lm-eval-8", "lm-eval-16", "minicons-8"
 PEERS = (LM_EVAL_8, LM_EVAL_16, MINICONS)
 _PADDED_BATCH = 8
+_CARD_CACHE = 8 * 2**30
 
 
 def make(name: str, model: PreTrainedModel) -> Scorer:
@@ -58,7 +60,7 @@ def make(name: str, model: PreTrainedModel) -> Scorer:
 def _make(name: str, model: PreTrainedModel) -> Scorer:
     runner = Runner(model, name)
     if name in (OURS, WARM):
-        return _ours(runner, forget=name == OURS)
+        return _ours(model, forget=name == OURS)
     if name == NAIVE:
         return lambda request: _sums(reference.score(runner, *_batch(request)).logprobs)
     if name == ROWS:
@@ -81,9 +83,17 @@ def _sums(logprobs: Sequence[Any]) -> Sums:
     return [float(np.sum(x, dtype=np.float64)) for x in logprobs]
 
 
-def _ours(runner: Runner, *, forget: bool) -> Scorer:
-    engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
+def engine_of(model: PreTrainedModel) -> ScoringEngine:
+    """Our engine, checked, with room for the contexts of the benchmark."""
+    runner = Runner(model, OURS)
+    room = _CARD_CACHE if model.device.type == "cuda" else DEFAULT_CACHE_BYTES
+    engine = ScoringEngine(runner, profile_of(model, runner.takes, 10**30), room)
     engine.warm_up()
+    return engine
+
+
+def _ours(model: PreTrainedModel, *, forget: bool) -> Scorer:
+    engine = engine_of(model)
 
     def score(request: TokenRequest) -> Sums:
         if forget:
@@ -141,7 +151,7 @@ def _tail(path: Any) -> list[int]:
 def _minicons(model: PreTrainedModel, batch_size: int) -> Scorer:
     with _quiet():
         peer = import_module("minicons.scorer").IncrementalLMScorer(
-            model, "cpu", tokenizer=tokenizer_of(int(model.config.vocab_size))
+            model, str(model.device), tokenizer=tokenizer_of(int(model.config.vocab_size))
         )
 
     from transformers import BatchEncoding

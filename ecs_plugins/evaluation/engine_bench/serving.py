@@ -19,6 +19,7 @@ from ecs_plugins.evaluation.concurrency_bench import (
     words,
 )
 from ecs_plugins.evaluation.engine_bench.measure import Log
+from ecs_plugins.evaluation.engine_bench.target import CPU, Target
 from ecs_plugins.evaluation.engine_bench.workload import BUNDLED, model_of, tokenizer_of
 from ecs_plugins.lm.local import LocalLM
 
@@ -28,11 +29,11 @@ LATENCIES = ("tokenising", "encoding the context", "scoring", "cold", "cached")
 _PASSAGE_WORDS = 80
 
 
-def handle_of(name: str) -> LocalLM:
-    """A handle on a model of the benchmark, in float32."""
+def handle_of(name: str, target: Target = CPU) -> LocalLM:
+    """A handle on a model of the benchmark."""
     if name == BUNDLED:
-        return LocalLM.bundled(dtype="float32")
-    model = model_of(name)
+        return LocalLM.bundled(device=str(target.device), dtype=target.dtype_name)
+    model = model_of(name, target=target)
     return LocalLM(model, tokenizer_of(int(model.config.vocab_size)), name=name)
 
 

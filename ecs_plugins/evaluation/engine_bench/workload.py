@@ -1,20 +1,22 @@
 """The settings, models and requests of the benchmark.
 
 Random weights cost what trained ones cost. They are seeded, drawn with a standard deviation of
-0.05 so that log-probabilities spread by about a nat, and rounded to bfloat16 as published
-checkpoints are; the arithmetic is float32.
+0.05 (0.02 in wide models) so that log-probabilities spread by about a nat, and rounded to bfloat16
+as published checkpoints are. They are drawn where the model is, so that a large one never passes
+through the processor's memory; those of a GPU are therefore not those of a CPU.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.evaluation.concurrency_bench import WORDS
+from ecs_plugins.evaluation.engine_bench.target import CPU, Target
 from ecs_plugins.lm.scoring.request import Continuation, Ids, TokenRequest
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 VOCABULARY = 49152
 _WEIGHT_SPREAD = 0.05
+_WIDE, _WIDE_SPREAD = 1024, 0.02
+"""At this width and beyond, products add up to more."""
 _WINDOW = 16384
 
 SHAPES: dict[str, dict[str, int]] = {
@@ -45,6 +49,8 @@ SHAPES: dict[str, dict[str, int]] = {
         "intermediate_size": 14336,
         "num_attention_heads": 32,
         "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "tie_word_embeddings": False,
     },
 }
 BUNDLED = "bundled"
@@ -127,8 +133,13 @@ def only(request: TokenRequest, candidates: list[int]) -> TokenRequest:
     return replace(request, candidates=tuple(request.candidates[k] for k in candidates))
 
 
-def model_of(name: str, seed: int = 0) -> PreTrainedModel:
+def model_of(name: str, seed: int = 0, target: Target = CPU) -> PreTrainedModel:
     """The bundled model, or a random one of a known shape.
+
+    Args:
+        name: ``"bundled"`` or a key of `SHAPES`.
+        seed: Of random weights.
+        target: Where it is made, and in what dtype.
 
     Raises:
         InvalidInputError: There is no such shape.
@@ -140,9 +151,10 @@ def model_of(name: str, seed: int = 0) -> PreTrainedModel:
         from ecs_plugins.lm.bundled import bundled_path
 
         loaded: PreTrainedModel = transformers.AutoModelForCausalLM.from_pretrained(
-            bundled_path(), dtype=torch.float32
+            bundled_path(), dtype=target.dtype
         )
-        return loaded
+        moved: Any = loaded
+        return cast("PreTrainedModel", moved.to(target.device))
     if name not in SHAPES:
         raise InvalidInputError(f"no model {name!r}; choose from {', '.join((BUNDLED, *SHAPES))}")
     options: dict[str, Any] = {
@@ -154,12 +166,17 @@ def model_of(name: str, seed: int = 0) -> PreTrainedModel:
         "pad_token_id": 0,
         **SHAPES[name],
     }
-    model: PreTrainedModel = transformers.LlamaForCausalLM(transformers.LlamaConfig(**options))
+    config = transformers.LlamaConfig(**options)
+    with target.device:
+        made: Any = transformers.AutoModelForCausalLM
+        model: PreTrainedModel = made.from_config(config, dtype=target.dtype)
     model.train(False)
-    generator = torch.Generator().manual_seed(seed)
+    spread = _WIDE_SPREAD if config.hidden_size >= _WIDE else _WEIGHT_SPREAD
+    generator = torch.Generator(target.device).manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
-            noise = torch.randn(parameter.shape, generator=generator) * _WEIGHT_SPREAD
+            noise = torch.randn(parameter.shape, generator=generator, device=target.device)
+            noise *= spread
             drawn = noise if parameter.ndim > 1 else 1 + noise
             parameter.copy_(drawn.bfloat16())
     return model

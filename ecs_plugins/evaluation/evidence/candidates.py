@@ -1,4 +1,7 @@
-"""Stage 1, the product's own: one pool of units for every method of a question."""
+"""Stage 1, the product's own: one pool of units for every method of a question.
+
+Signals that are given the answer have a pool of their own, as in the product.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
-from ecs_plugins.shaping.pool import Pool, build_pool
+from ecs_plugins.shaping.pool import Pool, build_pool, sought
 from ecs_plugins.shaping.replies import as_replies, is_conversation
 
 _REMEMBERED = 32
@@ -29,7 +32,7 @@ class Candidates:
         stage1: The pieces that are scored, as the product reads them (turns of a conversation
             with the question that they reply to), and the place of every unit.
         as_they_are: The same units, cut and not otherwise changed, for methods of others.
-        pool: Indices of the units to order, best first.
+        answered: What the product scores when it is given the answer: its ranker knows it then.
     """
 
     question: EvidenceQuestion
@@ -37,7 +40,12 @@ class Candidates:
     tokens: tuple[int, ...]
     stage1: Pool
     as_they_are: Pool
-    pool: tuple[int, ...]
+    answered: Pool
+
+    @property
+    def pool(self) -> tuple[int, ...]:
+        """Indices of the units to order without the answer, best first."""
+        return self.stage1.order
 
 
 class CandidateFinder:
@@ -68,8 +76,9 @@ class CandidateFinder:
         if cut.read is not cut.pieces:
             same = [piece for piece in cut.pieces if piece.source in stage1.units]
             as_they_are = build_pool(asked, same, self._ranker, size)
-        pool = sorted(stage1.units, key=lambda index: stage1.ranks[index])
-        return Candidates(question, cut.pieces, cut.tokens, stage1, as_they_are, tuple(pool))
+        looked_for = sought(asked, question.answers)
+        answered = build_pool(looked_for, cut.read, self._ranker, size)
+        return Candidates(question, cut.pieces, cut.tokens, stage1, as_they_are, answered)
 
     def _cut_of(self, units: tuple[str, ...]) -> _Cut:
         key = id(units)

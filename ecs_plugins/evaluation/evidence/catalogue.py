@@ -142,6 +142,12 @@ def _catalogue() -> dict[str, Entry]:
     out["stage1"] = Entry(
         "ours", "the pool's own order, by what the model reads", method=lambda _: PoolOrder()
     )
+    out["stage1_answered"] = Entry(
+        "ours",
+        "the pool's own order, of question and answer",
+        True,
+        method=lambda _: PoolOrder(answered=True),
+    )
     out[PLAIN] = Entry(
         "ours",
         "query likelihood of every unit as it is",

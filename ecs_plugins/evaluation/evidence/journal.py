@@ -20,7 +20,7 @@ from ecs_plugins.evaluation.evidence.candidates import Candidates
 from ecs_plugins.evaluation.evidence.methods import Ordered
 
 FORMAT = "ecs_plugins.evidence"
-VERSION = 1
+VERSION = 2
 STORED = 50
 """Places of an order over all units that are stored; of one over the pool, all."""
 _DIGITS = 6

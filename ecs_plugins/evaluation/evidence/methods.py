@@ -69,12 +69,19 @@ class RankerMethod:
 
 
 class PoolOrder:
-    """Stage 1 itself."""
+    """Stage 1 itself.
+
+    Args:
+        answered: Of question and answer, instead of the question alone.
+    """
+
+    def __init__(self, *, answered: bool = False) -> None:
+        self._answered = answered
 
     def order(self, candidates: Candidates) -> Ordered:
         """As the pool is ordered."""
-        scores = candidates.stage1.scores
-        return Ordered(candidates.pool, tuple(scores[index] for index in candidates.pool))
+        pool = candidates.answered if self._answered else candidates.stage1
+        return Ordered(pool.order, tuple(pool.scores[index] for index in pool.order))
 
 
 class RandomOrder:

@@ -43,11 +43,11 @@ def order_by_signals(
     seed: int = 42,
     as_they_are: Collection[str] = (),
 ) -> dict[str, Ordered]:
-    """Order one pool by each signal, as `ContextShaper` does with ``acceptance="independent"``.
+    """Order a pool by each signal, as `ContextShaper` does with ``acceptance="independent"``.
 
     Args:
         signals: By name. One that needs an answer is given the known ones.
-        candidates: The pool.
+        candidates: The pools.
         model: Scores.
         seed: For signals that sample.
         as_they_are: Names of signals that read units as they are, also in a conversation.
@@ -60,21 +60,21 @@ def order_by_signals(
     out: dict[str, Ordered] = {}
     prepared: dict[str, _Prepared] = {}
     for name, signal in signals.items():
+        pool = _pool_of(signal, candidates, as_it_is=name in as_they_are)
         try:
-            read = candidates.as_they_are if name in as_they_are else candidates.stage1
-            prepared[name] = _prepare(signal, candidates.question, read, remembering, seed)
+            prepared[name] = _prepare(signal, candidates.question, pool, remembering, seed)
         except ScoringError as error:
-            out[name] = Ordered(candidates.pool, error=str(error))
+            out[name] = Ordered(pool.order, error=str(error))
     answered = _ask({name: found.requests for name, found in prepared.items()}, model)
     for name, found in prepared.items():
         started = time.perf_counter()
         try:
             scores = _scores(found, answered[name].results)
         except ScoringError as error:
-            out[name] = Ordered(candidates.pool, error=str(error))
+            out[name] = Ordered(found.pool.order, error=str(error))
             continue
         scored = sorted(scores, key=lambda index: (-scores[index], index))
-        rest = [index for index in candidates.pool if index not in scores]
+        rest = [index for index in found.pool.order if index not in scores]
         seconds = found.seconds + answered[name].seconds + time.perf_counter() - started
         out[name] = Ordered(
             (*scored, *rest),
@@ -85,9 +85,16 @@ def order_by_signals(
     return {name: out[name] for name in signals}
 
 
+def _pool_of(signal: Signal, candidates: Candidates, *, as_it_is: bool) -> Pool:
+    if as_it_is:
+        return candidates.as_they_are
+    return candidates.answered if signal.needs_answer else candidates.stage1
+
+
 @dataclass(frozen=True, slots=True)
 class _Prepared:
     signal: Signal
+    pool: Pool
     task: ScoringTask
     sources: tuple[int, ...]
     requests: list[ScoreRequest]
@@ -108,7 +115,7 @@ def _prepare(
     requests = signal.requests(task, model.layout)
     seconds = time.perf_counter() - started + model.replayed - replayed
     sources = tuple(piece.source for piece in pieces)
-    return _Prepared(signal, task, sources, requests, ledger, seconds)
+    return _Prepared(signal, read, task, sources, requests, ledger, seconds)
 
 
 def _scores(prepared: _Prepared, results: Sequence[ScoreResult]) -> dict[int, float]:

@@ -40,8 +40,8 @@ class Measured:
 def measures(found: Measured, method: str) -> dict[str, float]:
     """Every metric of one method on one question; those that do not apply are left out.
 
-    AUC and tokens per candidate token are of the pool, so a method that orders all units has
-    neither.
+    AUC and tokens per candidate token are of the pool that a method orders, so one that orders all
+    units has neither.
     """
     row, question = found.row, found.question
     ordered = row.methods[method]
@@ -58,11 +58,12 @@ def measures(found: Measured, method: str) -> dict[str, float]:
         share = metrics.other_hops(order, evidence, question.hops, k)
         if share is not None:
             out[f"second_hop@{k}"] = share
-    if set(order) == set(row.pool):
+    answered = entry_of(method).uses_answer and len(order) == len(row.pool)
+    if answered or set(order) == set(row.pool):
         ranked = metrics.auc(order, evidence)
         if ranked is not None:
             out["auc"] = ranked
-        candidates = sum(row.tokens[index] for index in row.pool)
+        candidates = sum(row.tokens[index] for index in order)
         if candidates:
             out["scored_per_candidate_token"] = ordered.scored_tokens / candidates
     for budget, answer in row.answers.get(method, {}).items():

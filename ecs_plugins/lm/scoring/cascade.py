@@ -8,6 +8,9 @@ arXiv 2402.05099, Sec. 3.1):
 * every ancestor node: one block over all descendants of that node;
 * its own node: causal, one call per run of nodes of equal length.
 
+That is how it runs on a CPU. Where the device has a kernel for ranges of different lengths, the
+same plan takes a few calls per layer (see ``ragged``).
+
 The function is registered with transformers' `AttentionInterface` and reached through a twin
 of the model that shares its weights. The plan travels as an argument of the forward call.
 """
@@ -25,10 +28,12 @@ from torch import Tensor, nn
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.fused import fuse
+from ecs_plugins.lm.scoring.kernels import Varlen, attend, kernels_of
 from ecs_plugins.lm.scoring.last_layer import LastLayer
 from ecs_plugins.lm.scoring.layers import replace_layers
 from ecs_plugins.lm.scoring.plan import AttentionPlan
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
+from ecs_plugins.lm.scoring.ragged import ragged
 from ecs_plugins.lm.scoring.runner import Runner
 
 if TYPE_CHECKING:
@@ -90,15 +95,19 @@ def cascade_attention(
     """
     plan = _require_plan(cascade_plan, attention_mask, sliding_window, kwargs)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    query = query.contiguous()  # flash reads every row once per block of keys
     _, heads, rows, _ = query.shape
     layer = plan.calls
     plan.calls += 1
     if plan.captured is not None:
         plan.captured.append((key, value))
-    out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
     if plan.finished and not plan.kept:
-        return out.zero_().transpose(1, 2), None
+        return query.new_zeros(1, rows, heads, value.shape[-1]), None
+    if plan.ragged is not None:
+        return plan.ragged.attend(
+            query, key, value, layer=layer, scale=scale, last=plan.finished
+        ), None
+    query = query.contiguous()  # flash reads every row once per block of keys
+    out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
     weight = torch.empty(1, heads, rows, dtype=torch.float32, device=query.device)
     for first, length, count in plan.own:
         stop = first + length * count
@@ -109,7 +118,7 @@ def cascade_attention(
     blocks = [(stop, end, key[:, :, a:stop], value[:, :, a:stop]) for a, stop, end in plan.shared]
     blocks += [(start, end, *prefix.layers[layer]) for start, end, prefix in plan.prefixes]
     if plan.finished:
-        kept = list(plan.kept)
+        kept = plan.kept_on(query.device)
         seen = out[:, :, kept]
         _add(blocks, query[:, :, kept], seen, weight[:, :, kept], scale, plan.kept_within)
         out[:, :, kept] = seen
@@ -161,51 +170,23 @@ def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
     return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
 
 
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, *, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Flash attention with its log-sum-exp.
+class CascadeForward:
+    """A `PackedForward` through cascade attention.
 
     Args:
-        query: ``[batch, heads, rows, dim]``.
-        key: ``[batch, kv_heads, keys, dim]``.
-        value: Like ``key``.
-        causal: Row i sees keys up to i.
-        scale: Of the scores.
-
-    Returns:
-        ``[batch, heads, rows, dim]`` and the log-sum-exp ``[batch, heads, rows]`` in float32.
+        runner: The model.
+        varlen: A kernel for ranges of different lengths, instead of what the model can use.
     """
-    ops = torch.ops.aten
-    if query.device.type == "cpu":
-        out, lse = ops._scaled_dot_product_flash_attention_for_cpu(
-            query, key, value, 0.0, causal, scale=scale
-        )
-        return out, lse.float()
-    groups = query.shape[1] // key.shape[1]
-    key, value = (states.repeat_interleave(groups, dim=1) for states in (key, value))
-    if query.dtype in (torch.float16, torch.bfloat16):
-        flash = ops._scaled_dot_product_flash_attention(
-            query, key, value, 0.0, causal, False, scale=scale
-        )
-        return flash[0], flash[1].float()
-    out, lse, *_ = ops._scaled_dot_product_efficient_attention(
-        query, key, value, None, True, 0.0, causal, scale=scale
-    )
-    return out, lse[..., : query.shape[2]].float()
-
-
-class CascadeForward:
-    """A `PackedForward` through cascade attention."""
 
     many_prefixes = True
     max_tokens = sys.maxsize
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, varlen: Varlen | None = None) -> None:
         self._twin = twin_of(runner.model)
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
         self._last_layer = LastLayer(self._twin, self._layers)
         self._runner = runner
+        self._varlen = varlen or kernels_of(runner.model).varlen
         self.name = runner.name
         self.max_rows = runner.max_rows
 
@@ -228,7 +209,9 @@ class CascadeForward:
             plan.add(forest, prefix, len(tokens))
             tokens.extend(forest.tokens)
             positions.extend(len(prefix.ids) + depth for depth in forest.depths)
-        self._last_layer.keep(self._runner.ids(rows)[0], len(tokens))
+        self._last_layer.keep(plan.kept_on(self._runner.device), len(tokens))
+        if self._varlen is not None:
+            plan.ragged = ragged(plan, self._varlen, self._runner.device)
         logits = self._runner.logits(
             self._runner.ids(tokens),
             rows,

@@ -21,9 +21,7 @@ from torch import Tensor
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import Divergence
 from ecs_plugins.lm.scoring.request import Ids, Logprobs
-
-_COMPARED_AT_ONCE = 2**19
-"""Logits per chunk: few enough to stay in a processor's cache."""
+from ecs_plugins.lm.scoring.runner import on_device, rows_at_once
 
 
 class Comparison:
@@ -61,8 +59,9 @@ class Comparison:
         Raises:
             ScoringError: The base did not come first.
         """
+        where = on_device(rows, logits.device)
         if self.is_base(path):
-            self._rows = torch.log_softmax(logits[list(rows)].float(), dim=-1)
+            self._rows = torch.log_softmax(logits[where].float(), dim=-1)
             self.found[path] = np.zeros(len(rows), dtype=np.float32)
             return
         if self._rows is None:
@@ -71,10 +70,10 @@ class Comparison:
                 "score the empty candidate with, or before, the others"
             )
         out = torch.empty(len(rows), dtype=torch.float32, device=logits.device)
-        step = max(1, _COMPARED_AT_ONCE // logits.shape[1])
+        step = rows_at_once(logits)
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
-            logprobs = torch.log_softmax(logits[list(rows[part])].float(), dim=-1)
+            logprobs = torch.log_softmax(logits[where[part]].float(), dim=-1)
             out[part] = divergence_of(logprobs, self._rows[part], self._divergence)
         self.found[path] = out.cpu().numpy()
 

@@ -122,7 +122,7 @@ class DecoderLayer:
         )
         seen = seen[0].flatten(1)
         if cascade_plan.finished:
-            kept = list(cascade_plan.kept)
+            kept = cascade_plan.kept_on(states.device)
             states[kept] = self._advance(states[kept], seen[kept])
         else:
             self._advance(states, seen)

@@ -5,11 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.prefix import PrefixState
+from ecs_plugins.lm.scoring.runner import on_device
+
+if TYPE_CHECKING:
+    from ecs_plugins.lm.scoring.ragged import RaggedPlan
 
 
 @dataclass(slots=True)
@@ -26,6 +32,7 @@ class AttentionPlan:
         layers: Attention layers of the model.
         captured: Keys and values of the row itself, per layer, if wanted.
         calls: Attention layers that ran; a model that goes its own way shows here.
+        ragged: The same plan for a kernel of variable length, where there is one.
     """
 
     own: list[tuple[int, int, int]] = field(default_factory=list)
@@ -36,6 +43,8 @@ class AttentionPlan:
     layers: int = 0
     captured: list[tuple[Tensor, Tensor]] | None = None
     calls: int = 0
+    ragged: RaggedPlan | None = None
+    _kept: Tensor | None = None
 
     def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
         """Plan a forest that stands at row ``offset`` behind a prefix."""
@@ -56,6 +65,12 @@ class AttentionPlan:
     def finished(self) -> bool:
         """Whether the last attention layer has been reached."""
         return self.calls == self.layers
+
+    def kept_on(self, device: torch.device) -> Tensor:
+        """The kept rows as an index, int64; sent to the device once."""
+        if self._kept is None:
+            self._kept = on_device(self.kept, device)
+        return self._kept
 
     def kept_within(self, start: int, end: int) -> slice:
         """Which of the kept rows lie in a range of rows."""

@@ -30,6 +30,7 @@ from ecs_plugins.lm.scoring.request import (
     TokenRequest,
 )
 from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory
+from ecs_plugins.lm.scoring.surroundings import undisturbed
 
 Scores = dict[tuple[int, int], Logprobs]
 """Log-probabilities of the scored tokens by (candidate, continuation)."""
@@ -178,7 +179,7 @@ class ScoringEngine:
     def _run(
         self, path: ScoringPath, batches: Sequence[packed.Batch], budget: TokenBudget
     ) -> list[Scored]:
-        with torch.inference_mode():
+        with undisturbed(self.runner.device, self.runner.dtype):
             try:
                 if path in _PACKED:
                     return packed.score(self._forward(path), batches, budget, self.cache)
@@ -200,12 +201,9 @@ class ScoringEngine:
         return self._forwards[path]
 
     def _plan(self, length: int) -> ScoringPath:
-        """The fastest path that configuration and self-check allow at this length."""
-        self._check_causal()
-        for path in (*_PACKED, ScoringPath.PADDED):
-            reason = self._against(path, length) or self._self_check(path)
-            if reason is None:
-                return path
+        """The path for this length; says once per reason what is slower than it could be."""
+        chosen, against = self.path_for(length)
+        for path, reason in against.items():
             # The masked path shares as much as the cascade, so losing the cascade is no news.
             if path is not ScoringPath.CASCADE and reason not in self._warned:
                 self._warned.add(reason)
@@ -216,7 +214,25 @@ class ScoringEngine:
                     RuntimeWarning,
                     stacklevel=5,
                 )
-        return ScoringPath.REFERENCE
+        return chosen
+
+    def path_for(self, length: int) -> tuple[ScoringPath, dict[ScoringPath, str]]:
+        """The fastest path that configuration and self-check allow, and what speaks against faster.
+
+        Args:
+            length: Tokens of the longest prompt.
+
+        Raises:
+            ModelError: The model is not causal.
+        """
+        self._check_causal()
+        against: dict[ScoringPath, str] = {}
+        for path in (*_PACKED, ScoringPath.PADDED):
+            reason = self._against(path, length) or self._self_check(path)
+            if reason is None:
+                return path, against
+            against[path] = reason
+        return ScoringPath.REFERENCE, against
 
     def _against(self, path: ScoringPath, length: int) -> str | None:
         if path is ScoringPath.CASCADE:
@@ -268,7 +284,7 @@ class ScoringEngine:
             return
         ids = _check_ids(10, self._vocabulary())
         logits = []
-        with torch.inference_mode():
+        with undisturbed(self.runner.device, self.runner.dtype):
             for last in ids[-2:]:
                 out = self.runner.model(input_ids=self.runner.ids([*ids[:-2], last])).logits
                 logits.append(torch.log_softmax(out[0, :-1].float(), dim=-1))

@@ -1,4 +1,4 @@
-"""What a model's configuration says about sharing a prefix: the planner's first net.
+"""What a model's configuration and device say about sharing a prefix: the planner's first net.
 
 A wrong shortcut raises nothing, it returns wrong numbers: a sliding window that is ignored, a
 bias by key index that does not know of restarted positions, a rotary scaling that depends on
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from ecs_plugins.lm.scoring.kernels import kernels_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -132,6 +134,8 @@ def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
         out.append(Obstacle("it computes the logits of every row"))
     if model.device.type not in ("cpu", "cuda"):
         out.append(Obstacle(f"no attention kernel for {model.device.type} returns its weights"))
+    elif not out and (refusal := kernels_of(model).refusal):
+        out.append(Obstacle(refusal))
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         out.append(Obstacle("it is spread over several devices"))
     return out

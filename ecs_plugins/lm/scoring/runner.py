@@ -11,15 +11,37 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from ecs_plugins.lm.scoring.request import Logprobs
 
-_NORMALISED_AT_ONCE = 2**19
-"""Logits per chunk of the log-softmax: few enough to stay in a processor's cache."""
+_CACHED_AT_ONCE = 2**19
+_LAUNCHED_AT_ONCE = 2**25
 _LOGITS_AT_ONCE = 2**26
+
+
+def on_device(
+    numbers: Sequence[int] | Sequence[Sequence[int]],
+    device: torch.device,
+    dtype: torch.dtype = torch.long,
+) -> Tensor:
+    """Numbers as a tensor; nothing waits for a GPU that is still computing."""
+    tensor = torch.tensor(numbers, dtype=dtype)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def rows_at_once(logits: Tensor) -> int:
+    """Rows per chunk of a softmax in float32.
+
+    On a processor a chunk stays in the cache; elsewhere it is 128 MiB, worth a launch.
+    """
+    numbers = _CACHED_AT_ONCE if logits.device.type == "cpu" else _LAUNCHED_AT_ONCE
+    return max(1, numbers // logits.shape[1])
 
 
 class Runner:
@@ -46,7 +68,7 @@ class Runner:
 
     def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> torch.Tensor:
         """Ids as a ``[batch, length]`` tensor on the model's device."""
-        tensor = torch.tensor(ids, dtype=torch.long, device=self.device)
+        tensor = on_device(ids, self.device)
         return tensor if tensor.ndim == 2 else tensor.unsqueeze(0)
 
     def logits(
@@ -66,7 +88,7 @@ class Runner:
             **kwargs: For the forward call.
         """
         model = self.model if model is None else model
-        keep = torch.tensor(rows, dtype=torch.long, device=self.device)
+        keep = on_device(rows, self.device)
         if "logits_to_keep" in self.takes:
             out = model(input_ids=input_ids, logits_to_keep=keep, **kwargs).logits
             return torch.as_tensor(out)
@@ -86,11 +108,11 @@ def target_logprobs(
     Returns:
         float32, ``[len(targets)]``, in nats.
     """
-    wanted = torch.tensor(targets, dtype=torch.long, device=logits.device)
-    row = torch.tensor(range(len(targets)) if rows is None else rows, device=logits.device)
+    wanted = on_device(targets, logits.device)
+    row = on_device(range(len(targets)) if rows is None else rows, logits.device)
     chosen = torch.empty(len(targets), dtype=torch.float32, device=logits.device)
     normaliser = torch.empty(logits.shape[0], dtype=torch.float32, device=logits.device)
-    step = max(1, _NORMALISED_AT_ONCE // logits.shape[1])
+    step = rows_at_once(logits)
     for at in range(0, logits.shape[0], step):
         normaliser[at : at + step] = logits[at : at + step].float().logsumexp(dim=-1)
     if targets:
@@ -105,5 +127,8 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and (
-        "out of memory" in text or "can't allocate memory" in text or "not enough memory" in text
+        "out of memory" in text
+        or "can't allocate memory" in text
+        or "not enough memory" in text
+        or "alloc_failed" in text  # the libraries of CUDA have words of their own
     )

@@ -6,7 +6,8 @@ import torch
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.evaluation.engine_bench import absolute as absolute_part
 from ecs_plugins.evaluation.engine_bench import (
     figures,
     measure,
@@ -15,6 +16,8 @@ from ecs_plugins.evaluation.engine_bench import (
     serving,
     workload,
 )
+from ecs_plugins.evaluation.engine_bench.floor import matmul_rate, useful_flops
+from ecs_plugins.evaluation.engine_bench.target import CPU, Target, clock_of
 from ecs_plugins.evaluation.engine_bench.workload import Setting, only, request_of, stratified
 
 TINY = {
@@ -92,7 +95,17 @@ def test_the_floor_counts_every_token_of_the_plan_once(tiny) -> None:
     linear = tokens * (2 * qkv + rest) + rest
     seen = tokens * (tokens + 1) / 2
     wanted = 2 * (linear + 2 * seen * heads * width * layers + 32 * 512)
-    assert measure.useful_flops(model, request_of(one, 0, 512)) == wanted
+    assert useful_flops(model, request_of(one, 0, 512)) == wanted
+
+
+def test_the_floor_of_a_kept_context_is_the_rest_of_the_plan(tiny) -> None:
+    model = workload.model_of("tiny")
+    tokens, heads, width, layers = 40, 4, 8, 2
+    long = Setting("tiny", tokens + 1, 3)
+    cold, cached = (useful_flops(model, request_of(long, 0, 512), cached=c) for c in (False, True))
+    qkv, rest = 32 * 32 + 2 * 32 * 16, 32 * 32 + 3 * 32 * 48
+    linear = tokens * (2 * qkv + rest)
+    assert cold - cached == 2 * (linear + tokens * (tokens + 1) * heads * width * layers)
 
 
 def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> None:
@@ -113,6 +126,113 @@ def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> N
     tables = (tmp_path / "engine-bench.md").read_text()
     assert "Beside the usual ways" in tables
     assert "Several questions" in tables
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_absolute_figures_say_what_was_computed_how_and_how_fast(tiny, tmp_path, dtype) -> None:
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    done = CliRunner().invoke(app, [*common, "--part", "absolute", "--dtype", dtype])
+    assert done.exit_code == 0, done.output
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    suffix = "" if dtype == "float32" else " (cpu, bfloat16)"
+    (row,) = result["absolute"]["llama38" + suffix]
+    assert (row["path"], row["against"], row["peak_mib"]) == ("cascade", {}, None)
+    assert len(row["cold"]) == len(row["cached"]) == len(row["matmul_tflops"]) == 2
+    assert len(row["cold_share"]) == len(row["cached_share"]) == 2
+    tables = (tmp_path / "engine-bench.md").read_text()
+    assert "candidates/s cold" in tables
+    assert "path cascade" in tables
+
+
+def test_an_absolute_figure_is_the_time_of_one_request_over_its_candidates(tiny, monkeypatch):
+    ticks = iter(range(0, 1000, 12))
+    monkeypatch.setattr(absolute_part, "clock_of", lambda _device: lambda: float(next(ticks)))
+    monkeypatch.setattr(absolute_part, "matmul_rate", lambda *_args: 1e9)
+    model = workload.model_of("tiny")
+    (row,) = absolute_part.absolute(
+        [SETTING], repeats=2, model=model, token_budget=2048, log=lambda _: None
+    )
+    assert row["cold"] == row["cached"] == [2.0, 2.0]
+    wanted = useful_flops(model, request_of(SETTING, 1, 512), cached=True) / 12e9
+    assert row["cached_share"][1] == pytest.approx(wanted)
+    table = report.markdown({"absolute": {"tiny": [row]}})
+    assert "| 2000.00 | 2000.00 | 0 | 0 |" in table
+
+
+def test_a_model_of_random_weights_is_made_in_the_dtype_that_is_asked_for(tiny) -> None:
+    plain = workload.model_of("tiny")
+    half = workload.model_of("tiny", target=Target.of("cpu", "bfloat16"))
+    assert (plain.dtype, half.dtype) == (torch.float32, torch.bfloat16)
+    for one, other in zip(plain.parameters(), half.parameters(), strict=True):
+        assert torch.equal(one, other.float())  # float32 weights are rounded already
+
+
+def test_a_target_is_named_unless_it_is_the_usual_one() -> None:
+    assert Target.of("cpu", "auto") == CPU
+    assert CPU.suffix == ""
+    assert Target(torch.device("cuda:1"), torch.bfloat16).suffix == " (cuda:1, bfloat16)"
+    with pytest.raises(ConfigurationError, match="dtype must be one of"):
+        Target.of("cpu", "int8")
+
+
+def test_a_card_has_finished_when_its_clock_is_read(monkeypatch) -> None:
+    finished = []
+    monkeypatch.setattr(torch.cuda, "synchronize", finished.append)
+    card = torch.device("cuda:1")
+    clock = clock_of(card)
+    assert clock() <= clock()
+    assert finished == [card, card]
+
+
+def test_in_16_bits_a_scorer_may_round_otherwise_but_not_compute_otherwise(tiny, monkeypatch):
+    model = workload.model_of("tiny", target=Target.of("cpu", "bfloat16"))
+    honest = scorers.make
+
+    def shifted(by):
+        def make(name, model):
+            scorer = honest(name, model)
+            return (lambda r: [x + by for x in scorer(r)]) if name == scorers.ROWS else scorer
+
+        return make
+
+    for by, timed in ((0.02, True), (1.0, False)):
+        monkeypatch.setattr(measure.scorers, "make", shifted(by))
+        found = measure.compare(SETTING, [scorers.ROWS], repeats=2, model=model, log=lambda _: None)
+        assert (scorers.ROWS in found["seconds_per_candidate"]) is timed
+
+
+def test_the_rate_of_a_matrix_product_is_measured_in_either_dtype() -> None:
+    rates = [matmul_rate(dtype=dtype, seconds=0.02) for dtype in (torch.float32, torch.bfloat16)]
+    assert all(1e8 < rate < 1e14 for rate in rates)
+
+
+def test_a_card_that_is_not_there_is_refused_before_anything_is_written(tmp_path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a card")
+    out = tmp_path / "x"
+    done = CliRunner().invoke(app, ["bench", "engine", "--out", str(out), "--device", "cuda"])
+    assert isinstance(done.exception, ConfigurationError)
+    assert not out.exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_the_parts_run_on_a_card(tiny, tmp_path, dtype) -> None:
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    common += ["--device", "cuda:0", "--dtype", dtype, "--model", "llama38"]
+    parts = ("absolute", "compare", "context", "questions", "memory", "callers", "latency")
+    for part in parts:
+        done = CliRunner().invoke(app, [*common, "--part", part, "--scorer", "naive"])
+        assert done.exit_code == 0, (part, done.output, done.exception)
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    assert set(result) == {"machine", *parts}
+    ((where, (row,)),) = result["absolute"].items()
+    assert "cuda:0" in where
+    assert row["peak_mib"] > 0
+    assert row["path"] == "cascade"
+    (compared,) = result["compare"].values()
+    assert not compared["left_out"]
 
 
 def test_callers_and_latency_are_measured_on_the_handle(tiny, tmp_path) -> None:

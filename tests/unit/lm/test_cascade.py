@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from attention import HEADS, KV_HEADS, dense, drawn, planned, prefix_of, row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import model
@@ -10,13 +11,12 @@ from tiny_models import model
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.cascade import (
-    AttentionPlan,
     CascadeForward,
-    attend,
     cascade_attention,
     twin_of,
 )
 from ecs_plugins.lm.scoring.forest import plant
+from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
 from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
@@ -24,54 +24,7 @@ from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, Path, TokenRequest
 from ecs_plugins.lm.scoring.runner import Runner
 
-HEADS, KV_HEADS, WIDTH = 4, 2, 8
 TOLERANCE = 1e-4
-
-
-def drawn(seed, heads, rows):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(1, heads, rows, WIDTH, generator=generator)
-
-
-def prefix_of(seed, length):
-    if not length:
-        return PrefixState()
-    layer = (drawn(seed, KV_HEADS, length), drawn(seed + 1, KV_HEADS, length))
-    return PrefixState(tuple(range(length)), (layer,))
-
-
-def dense(groups, query, key, value):
-    """Attention in which a row sees its prefix and what stands before it on its paths."""
-    rows = query.shape[2]
-    out = torch.zeros(rows, HEADS, WIDTH, dtype=torch.float64)
-    offset = 0
-    for forest, prefix in groups:
-        past = prefix.layers[0] if prefix.ids else (key[:, :, :0], value[:, :, :0])
-        for n, path in enumerate(forest.paths):
-            length = path[-1].depth + path[-1].length
-            way = [offset + row for row in forest.rows(n, range(length))]
-            keys, values = (
-                torch.cat((p, s[:, :, way]), dim=2).double()[0].repeat_interleave(2, dim=0)
-                for p, s in zip(past, (key, value), strict=True)
-            )
-            for i, row in enumerate(way):
-                seen = len(prefix.ids) + i + 1
-                weights = query[0, :, row].double().unsqueeze(1) @ keys[:, :seen].transpose(1, 2)
-                share = (weights * WIDTH**-0.5).softmax(dim=-1)
-                out[row] = (share @ values[:, :seen])[:, 0]
-        offset += len(forest.tokens)
-    return out
-
-
-def planned(groups, **options):
-    plan = AttentionPlan(**options)
-    offset = 0
-    for forest, prefix in groups:
-        plan.add(forest, prefix, offset)
-        offset += len(forest.tokens)
-    return plan, offset
-
-
 FOREST = st.lists(
     st.lists(st.integers(0, 1), min_size=1, max_size=40).map(tuple), min_size=1, max_size=5
 ).map(plant)
@@ -82,7 +35,7 @@ FOREST = st.lists(
 def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
     groups = [(forest, prefix_of(10 * n, past)) for n, (forest, past) in enumerate(parts)]
     plan, rows = planned(groups)
-    query, key, value = drawn(1, HEADS, rows), drawn(2, KV_HEADS, rows), drawn(3, KV_HEADS, rows)
+    query, key, value = row_of(rows)
     got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
     wanted = dense(groups, query, key, value)
     np.testing.assert_allclose(got[0].double(), wanted, atol=1e-5)
@@ -96,7 +49,7 @@ def test_the_last_layer_is_right_in_the_rows_that_are_kept() -> None:
     ]
     kept = [3, 20, 22, 24]
     plan, rows = planned(groups, kept=kept, layers=1)
-    query, key, value = drawn(1, HEADS, rows), drawn(2, KV_HEADS, rows), drawn(3, KV_HEADS, rows)
+    query, key, value = row_of(rows)
     got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
     wanted = dense(groups, query, key, value)
     np.testing.assert_allclose(got[0, kept].double(), wanted[kept], atol=1e-5)
@@ -135,7 +88,7 @@ def test_the_log_sum_exp_is_that_of_the_scores() -> None:
 def test_what_a_cascade_cannot_give_is_refused(options, reason) -> None:
     plan, rows = planned([(plant([(1, 2, 3)]), PrefixState())])
     arguments = {"attention_mask": None, "cascade_plan": plan, **options}
-    states = drawn(1, HEADS, rows), drawn(2, KV_HEADS, rows), drawn(3, KV_HEADS, rows)
+    states = row_of(rows)
     with pytest.raises(ScoringError, match=reason):
         cascade_attention(torch.nn.Module(), *states, **arguments)
 

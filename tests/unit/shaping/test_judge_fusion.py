@@ -8,6 +8,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.base import Ranking
 from ecs_plugins.shaping import (
     ContextShaper,
+    JointShift,
     QueryLikelihood,
     ScoringTask,
     ShapingConfig,
@@ -96,6 +97,28 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     assert [unit.utility for unit in fused] == [unit.utility for unit in alone]
     assert [unit.order_by for unit in fused] == pytest.approx([0.5, -0.5])
     assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
+
+
+class WordsShared:
+    name = "shared"
+
+    def rank(self, query, passages):
+        words = set(query.lower().split())
+        return Ranking.from_scores(len(words & set(p.lower().split())) for p in passages)
+
+
+@pytest.mark.parametrize("signal", [JointShift(), QueryLikelihood()])
+def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
+    task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
+    model = FakeLanguageModel(lambda context, scored: -1.0)
+    fused = measure(RankFused(signal, WordsShared(), weight=0.5, coverage=0.0), model, task)
+    parts = [{k: v for k, v in unit.parts.items() if "ranker" in k} for unit in fused]
+    if signal.needs_answer:
+        assert parts[0] == {"ranker_z": -1.0, "answer_ranker_z": 1.0}
+        assert [unit.order_by for unit in fused] == [0.0, 0.0]
+    else:
+        assert parts[0] == {"ranker_z": -1.0}
+        assert [unit.order_by for unit in fused] == [-0.5, 0.5]
 
 
 def test_the_default_orders_passages_of_equal_likelihood_by_their_words():

@@ -94,6 +94,16 @@ def test_the_base_is_scored_once_with_every_passage_in_one_request():
     assert request.candidates[0] == ()
 
 
+@pytest.mark.parametrize(("signal", "passed_on"), [("joint_shift", 2), ("query_likelihood", 1)])
+def test_the_ranker_looks_for_the_answer_too_if_the_signal_uses_it(signal, passed_on):
+    passages = ["It snowed.", "Which city lies there?", "Rome does."]
+    config = ShapingConfig(signal=signal, ranker="tfidf_query", pool_size=1)
+    shaped = ContextShaper(FakeLanguageModel(), config).shape(
+        "Which city lies by the sea?", passages, answer="Rome does, Rome does."
+    )
+    assert [v.index for v in shaped.verdicts if v.utility is not None] == [passed_on]
+
+
 def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
     assert shape([GOOD]).signal == "joint_shift+bm25"
     assert shape([GOOD], answer=None).signal == "query_likelihood+bm25"

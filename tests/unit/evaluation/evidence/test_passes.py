@@ -48,6 +48,17 @@ def test_every_signal_orders_the_pool_as_the_shaper_does(name, together):
     assert found[name].scores == pytest.approx([verdict.score for verdict in alone.ranked])
 
 
+@pytest.mark.parametrize("name", ["query_likelihood+bm25", "joint_shift+bm25"])
+def test_a_pool_smaller_than_the_units_is_the_shapers_with_and_without_the_answer(name):
+    asked = question(answer="Nothing of interest happened")
+    signal = CATALOGUE[name].signal(tools())
+    model = FakeLanguageModel()
+    found = order_by_signals({name: signal}, finder(model, pool_size=2).find(asked), model)
+    alone = shaped(model, signal, asked, pool_size=2)
+    assert (5 in found[name].order) == signal.needs_answer
+    assert found[name].order == tuple(verdict.index for verdict in alone.ranked)
+
+
 def test_signals_that_wrap_a_passage_alike_share_one_pass(together):
     _, _, model = together
     asked = [(request.prefix, request.candidates, request.divergence) for request in model.requests]

@@ -151,7 +151,7 @@ def test_what_sees_the_answer_says_so():
     seeing = {name for name, entry in CATALOGUE.items() if entry.uses_answer}
     assert seeing == {
         "oracle", "answer_shift", "joint_shift", "joint_shift+bm25", "judge_correctness",
-        "query_likelihood+half_answer_shift",
+        "query_likelihood+half_answer_shift", "stage1_answered",
     }  # fmt: skip
 
 

@@ -1,0 +1,254 @@
+"""The scoring engine on a CUDA card: run ``pytest -m gpu`` on a machine that has one.
+
+Every kernel against softmax in float64, and the engine against its reference path.
+"""
+
+import numpy as np
+import pytest
+import torch
+from attention import dense, planned, prefix_of, row_of
+from tiny_models import model, tokenizer
+
+from ecs_plugins.lm.base import ScoreRequest, Segment
+from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention
+from ecs_plugins.lm.scoring.forest import plant
+from ecs_plugins.lm.scoring.kernels import (
+    HeadShape,
+    attend,
+    flash_varlen,
+    kernels_of,
+    softmax_varlen,
+    spans_of,
+    trial,
+)
+from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
+from ecs_plugins.lm.scoring.prefix import PrefixState
+from ecs_plugins.lm.scoring.profile import profile_of
+from ecs_plugins.lm.scoring.ragged import ragged
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
+from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory, target_logprobs
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card"),
+]
+CARD = torch.device("cuda:0")
+WIDE = 64
+HALF = (torch.float16, torch.bfloat16)
+
+
+@pytest.fixture
+def ampere():
+    if torch.version.hip or torch.cuda.get_device_capability(CARD)[0] < 8:
+        pytest.skip("flash attention needs an NVIDIA card of compute capability 8 or higher")
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("width", [64, 80, 96, 128, 256])
+@pytest.mark.parametrize("heads", [(4, 4), (9, 3), (32, 8), (8, 1)])
+def test_flash_over_ranges_is_softmax(ampere, dtype, width, heads) -> None:
+    assert trial(flash_varlen, HeadShape(*heads, width, width), dtype, CARD) is None
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (300, 1, 17), (5,)])
+def test_flash_over_ranges_takes_single_rows_and_long_ones(ampere, lengths) -> None:
+    rows = sum(lengths)
+    query, key, value = (s[0].transpose(0, 1).bfloat16() for s in row_of(rows, WIDE))
+    keys = [700] * len(lengths)
+    past = row_of(sum(keys), WIDE)[1][0].transpose(0, 1).bfloat16()
+    for causal, k, v, seen in ((True, key, value, lengths), (False, past, past, keys)):
+        options = {"causal": causal, "scale": WIDE**-0.5}
+        wanted = softmax_varlen(query, k, v, spans_of(lengths, seen, k.device), **options)
+        spans = spans_of(lengths, seen, CARD)
+        found = flash_varlen(query.to(CARD), k.to(CARD), v.to(CARD), spans, **options)
+        for part, reference in zip(found, wanted, strict=True):
+            torch.testing.assert_close(part.cpu().float(), reference.float(), atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("width", [8, 64, 128])
+@pytest.mark.parametrize("rows", [1, 33, 150, 1025])
+def test_one_block_in_float32_is_softmax(width, rows) -> None:
+    query, key, value = (s.to(CARD) for s in row_of(rows, width))
+    for causal in (True, False):
+        out, lse = attend(query, key, value, causal=causal, scale=0.3)
+        wanted, wanted_lse = softmax_varlen(
+            *(s[0].transpose(0, 1) for s in (query, key, value)),
+            spans_of([rows], [rows], CARD),
+            causal=causal,
+            scale=0.3,
+        )
+        torch.testing.assert_close(out[0].transpose(0, 1), wanted, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(lse[0], wanted_lse, atol=1e-5, rtol=1e-5)
+
+
+def test_shared_key_heads_are_not_repeated_in_memory() -> None:
+    query = torch.randn(1, 32, 16, 128, device=CARD)
+    key = torch.randn(1, 4, 20_000, 128, device=CARD)
+    torch.cuda.synchronize(CARD)
+    torch.cuda.reset_peak_memory_stats(CARD)
+    before = torch.cuda.memory_allocated(CARD)
+    attend(query, key, key, causal=False, scale=0.1)
+    assert torch.cuda.max_memory_allocated(CARD) - before < key.nbytes
+
+
+def moved(prefix, dtype):
+    layers = tuple((k.to(CARD, dtype), v.to(CARD, dtype)) for k, v in prefix.layers)
+    return PrefixState(prefix.ids, layers)
+
+
+def forests():
+    head, middle = tuple(range(20)), tuple(range(100, 140))
+    draw = np.random.default_rng(0)
+    many = [(*head, *(int(i) for i in draw.integers(0, 9, n))) for n in range(1, 60, 3)]
+    deep = [(*head, *middle, 1, 2), (*head, *middle, 3), (*head, 4, 5, 6)]
+    return [(plant(many), prefix_of(0, 333, WIDE)), (plant(deep), prefix_of(5, 7, WIDE))], [
+        (plant(deep), PrefixState()),
+        (plant([(1,)]), prefix_of(9, 40, WIDE)),
+        (plant(many), PrefixState()),
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+@pytest.mark.parametrize("groups", forests())
+@pytest.mark.parametrize("last", [False, True])
+def test_a_row_sees_its_prefix_its_ancestors_and_itself(request, dtype, groups, last) -> None:
+    if dtype in HALF:
+        request.getfixturevalue("ampere")
+    there = [(forest, moved(prefix, dtype)) for forest, prefix in groups]
+    rows = sum(len(forest.tokens) for forest, _ in groups)
+    kept = list(range(0, rows, 3)) if last else list(range(rows))
+    plan, _ = planned(there, kept=kept, layers=1 if last else 2)
+    if dtype in HALF:
+        plan.ragged = ragged(plan, flash_varlen, CARD)
+    states = [s.to(dtype) for s in row_of(rows, WIDE)]
+    got, _ = cascade_attention(
+        torch.nn.Module(), *(s.to(CARD) for s in states), None, cascade_plan=plan
+    )
+    wanted = dense(groups, *(s.float() for s in states))[kept]
+    atol = 1e-5 if dtype == torch.float32 else 3e-2
+    np.testing.assert_allclose(got[0, kept].double().cpu(), wanted, atol=atol)
+
+
+def on_card(dtype, card=CARD):
+    """A tiny model whose heads are as wide as kernels want them."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=384,
+        hidden_size=256,
+        intermediate_size=384,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.08,
+        max_position_embeddings=1024,
+    )
+    return transformers.LlamaForCausalLM(config).train(False).to(card, dtype)
+
+
+def engine_of(dtype):
+    runner = Runner(on_card(dtype), "tiny")
+    return ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
+
+
+def ids(seed, number):
+    return tuple(int(i) for i in np.random.default_rng(seed).integers(4, 380, size=number))
+
+
+def asked(seed, prefix):
+    candidates = tuple(ids(seed + 100 + n, 5 + 9 * n) for n in range(8))
+    behind = tuple(Continuation(ids(seed + 50 + n, 16 + n), ((6, 16),)) for n in range(2))
+    return TokenRequest(ids(seed, prefix), ((), *candidates), behind)
+
+
+def differences(engine, requests):
+    out = []
+    for request, result in zip(requests, engine.score(requests), strict=True):
+        wanted, _ = engine.run(ScoringPath.REFERENCE, request, range(len(request.candidates)))
+        out.extend(np.abs(result.scores[key] - logprobs) for key, logprobs in wanted.items())
+    return np.concatenate(out)
+
+
+REQUESTS = [asked(n, length) for n, length in enumerate((300, 3, 45))]
+
+
+def test_the_engine_in_float32_is_its_reference() -> None:
+    engine = engine_of(torch.float32)
+    assert differences(engine, REQUESTS).max() < 2e-4
+    assert engine.path_for(400) == (ScoringPath.CASCADE, {})
+
+
+def test_the_engine_in_bfloat16_is_as_near_its_reference_as_rounding_allows(ampere) -> None:
+    engine = engine_of(torch.bfloat16)
+    assert kernels_of(engine.runner.model).varlen is flash_varlen
+    assert differences(engine, REQUESTS).mean() < 0.05
+    assert engine.path_for(400) == (ScoringPath.CASCADE, {})
+
+
+def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
+    engine = engine_of(torch.float32)
+    wanted = engine.score(REQUESTS)
+    engine.cache.clear()
+    torch.set_float32_matmul_precision("high")
+    try:
+        found = engine.score(REQUESTS)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    for one, other in zip(wanted, found, strict=True):
+        for key, logprobs in one.scores.items():
+            np.testing.assert_allclose(other.scores[key], logprobs, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_forward_waits_for_nothing(request, dtype) -> None:
+    if dtype == torch.bfloat16:
+        request.getfixturevalue("ampere")
+    with torch.inference_mode():
+        forward = CascadeForward(Runner(on_card(dtype), "tiny"))
+        head = tuple(range(40))
+        _, layers = forward([(plant([head]), PrefixState())], [], capture=True)
+        groups = [(plant([(*head, 1), (*head, 2, 3)]), PrefixState().append(head, layers))]
+        forward(groups, [40, 42])
+        torch.cuda.synchronize(CARD)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            forward(groups, [40, 42])
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_log_softmax_of_16_bits_is_taken_in_float32() -> None:
+    logits = (8 * torch.randn(700, 50_000)).bfloat16()
+    targets = [int(i) for i in torch.randint(0, 50_000, (700,))]
+    found = target_logprobs(logits.to(CARD), targets)
+    wanted = logits.double().log_softmax(dim=-1)[range(700), targets]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_a_full_card_is_told_from_other_errors() -> None:
+    with pytest.raises(torch.OutOfMemoryError) as full:
+        torch.empty(2**50, dtype=torch.uint8, device=CARD)
+    assert is_out_of_memory(full.value)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one CUDA card")
+def test_a_model_on_the_second_card_scores_there() -> None:
+    card = torch.device("cuda:1")
+    handle = LocalLM(on_card(torch.float32, card), tokenizer("byte_level"), name="second")
+    one = (Segment("Ann moved to Paris."),)
+    behind = (Segment("Where?", trusted=True), Segment(" Paris", scored=True))
+    request = ScoreRequest((Segment("The market was closed."),), ((), one), (behind,))
+    (found,), (wanted,) = handle.score([request]), handle.score_by_reference([request])
+    assert found.scores[1][0][0].sum == pytest.approx(wanted.scores[1][0][0].sum, abs=1e-3)
+
+
+def test_other_families_are_right_too() -> None:
+    for family in ("qwen3", "gemma2", "gpt2"):
+        copied = type(model(family))(model(family).config).train(False)
+        copied.load_state_dict(model(family).state_dict())
+        runner = Runner(copied.to(CARD), family)
+        engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
+        assert differences(engine, [asked(1, 60)]).max() < 1e-3

@@ -1,0 +1,150 @@
+"""What a process sets does not change scores, and stays set."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import model
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.loading import resolve_device, resolve_dtype
+from ecs_plugins.lm.scoring.planner import ScoringEngine
+from ecs_plugins.lm.scoring.profile import profile_of
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
+from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory
+from ecs_plugins.lm.scoring.surroundings import undisturbed
+
+CPU, FLOAT32 = torch.device("cpu"), torch.float32
+
+
+def by_backend():
+    return torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
+
+
+@pytest.fixture
+def settings():
+    """Puts back what a test changes."""
+    yield
+    torch.backends.fp32_precision = "none"
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("precision", ["high", "medium"])
+def test_float32_is_computed_in_float32_whatever_is_set(settings, precision) -> None:
+    torch.set_float32_matmul_precision(precision)
+    before = by_backend()
+    with undisturbed(CPU, FLOAT32):
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert set(by_backend()) <= {"ieee", "none"}
+    assert torch.get_float32_matmul_precision() == precision
+    assert by_backend() == before
+
+
+@pytest.mark.parametrize(("backend", "how"), [("cuda", "tf32"), ("mkldnn", "bf16")])
+def test_what_is_set_by_backend_is_put_back(settings, backend, how) -> None:
+    getattr(torch.backends, backend).matmul.fp32_precision = how
+    before = by_backend()
+    with undisturbed(CPU, FLOAT32):
+        assert set(by_backend()) <= {"ieee", "none"}
+    assert by_backend() == before
+
+
+def test_what_follows_the_general_setting_still_does_so_afterwards(settings) -> None:
+    torch.backends.cuda.matmul.fp32_precision = "none"
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
+    torch.backends.fp32_precision = "tf32"
+    with undisturbed(CPU, FLOAT32):
+        assert set(by_backend()) <= {"ieee", "none"}
+    assert by_backend() == ("tf32", "tf32")
+    torch.backends.fp32_precision = "ieee"
+    assert by_backend() == ("ieee", "ieee")
+
+
+def test_a_setting_is_put_back_when_the_last_of_several_threads_leaves(settings) -> None:
+    torch.set_float32_matmul_precision("high")
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with undisturbed(CPU, FLOAT32):
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with undisturbed(CPU, FLOAT32):
+        thread.start()
+        assert inside.wait(10)
+    assert torch.get_float32_matmul_precision() == "highest"
+    leave.set()
+    thread.join()
+    assert torch.get_float32_matmul_precision() == "high"
+
+
+def test_sixteen_bits_leave_the_setting_alone(settings) -> None:
+    torch.set_float32_matmul_precision("high")
+    with undisturbed(CPU, torch.bfloat16):
+        assert torch.get_float32_matmul_precision() == "high"
+
+
+def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
+    runner = Runner(model("llama"), "llama")
+    engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
+    ids = tuple(range(4, 40))
+    request = TokenRequest(ids, ((), ids[:9]), (Continuation(ids[3:9], ((2, 6),)),))
+    (wanted,) = engine.score([request])
+    torch.set_float32_matmul_precision("medium")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        engine.cache.clear()
+        (found,) = engine.score([request])
+        assert torch.is_autocast_enabled("cpu")
+    for key, logprobs in wanted.scores.items():
+        np.testing.assert_array_equal(found.scores[key], logprobs)
+
+
+class Card:
+    """One CUDA card of a given generation."""
+
+    def __init__(self, monkeypatch, major):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(
+            torch.cuda,
+            "is_bf16_supported",
+            lambda including_emulation=True: including_emulation or major >= 8,
+        )
+        monkeypatch.setattr(torch.cuda, "device", lambda _device: self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        return None
+
+
+def test_a_card_that_is_not_there_is_refused_by_number(monkeypatch) -> None:
+    Card(monkeypatch, 8)
+    assert resolve_device("cuda:0") == torch.device("cuda:0")
+    with pytest.raises(ConfigurationError, match=r"'cuda:3'.*there are 1"):
+        resolve_device("cuda:3")
+
+
+@pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
+def test_bfloat16_is_chosen_where_a_card_computes_in_it(monkeypatch, major, dtype) -> None:
+    Card(monkeypatch, major)
+    assert resolve_dtype("auto", torch.device("cuda:0")) is dtype
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+        RuntimeError("CUDA error: out of memory"),
+        MemoryError(),
+    ],
+)
+def test_every_way_to_run_out_of_memory_is_known(error) -> None:
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
