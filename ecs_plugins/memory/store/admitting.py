@@ -217,5 +217,5 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
     rows = hot_items.hot_tier(connection, space.id)
     leaving = set(overflow([row.item for row in rows], config))
     gone = [row.row for row in rows if row.item.id in leaving]
-    hot_items.delete_hot(connection, gone)
+    hot_items.delete_hot(connection, space.id, gone)
     space.rewrote("hot", -len(gone))

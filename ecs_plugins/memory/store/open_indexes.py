@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.hot_items import LIVE_ROWS, LIVE_VECTORS
 from ecs_plugins.memory.store.index import Entries, Progress, VectorIndex
 from ecs_plugins.memory.store.index_config import IndexConfig
 from ecs_plugins.memory.store.snapshots import SnapshotStore
@@ -24,13 +25,11 @@ from ecs_plugins.memory.store.vectors import unpack
 from ecs_plugins.memory.types import TIERS, Matrix, Tier
 
 _ROWS = {
-    "hot": "SELECT row FROM hot_items WHERE namespace = ? AND live = 1",
+    "hot": LIVE_ROWS,
     "cold": "SELECT row FROM memories WHERE namespace = ? AND live = 1",
 }
 _VECTORS = {
-    "hot": "SELECT h.row, COALESCE(h.vector, m.vector), COALESCE(h.vector_crc, m.vector_crc), h.id"
-    " FROM hot_items h LEFT JOIN messages m ON h.vector IS NULL AND m.id = h.id"
-    " WHERE h.namespace = ? AND h.live = 1 AND h.row > ? ORDER BY h.row",
+    "hot": LIVE_VECTORS,
     "cold": "SELECT row, vector, vector_crc, id FROM memories"
     " WHERE namespace = ? AND live = 1 AND row > ? ORDER BY row",
 }

@@ -212,9 +212,24 @@ _m003_items = _script(
     "CREATE INDEX item_vectors_by_epoch ON item_vectors (epoch)",
 )
 
+# Most hot items are one message of which nothing more is known than that it was said. Such a
+# message is listed here and has no row in `hot_items` until there is more to say, so that an
+# ``add`` writes one small entry. Both share the row numbers of `messages`, which therefore go on
+# above all that `hot_items` has used.
+_m004_hot_messages = _script(
+    """CREATE TABLE hot_messages (
+        namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
+        message INTEGER NOT NULL,
+        PRIMARY KEY (namespace, message)
+    ) WITHOUT ROWID""",
+    "UPDATE sqlite_sequence SET seq = max(seq, coalesce("
+    "(SELECT seq FROM sqlite_sequence WHERE name = 'hot_items'), 0)) WHERE name = 'messages'",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _m001_messages_tiers_decisions,
     _m002_index_snapshots,
     _m003_items,
+    _m004_hot_messages,
 )
 """In order; append only."""

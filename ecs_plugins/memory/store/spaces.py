@@ -86,7 +86,7 @@ class Space:
                 self.cold.count,
                 self.cold.generation,
                 self.cold.rewritten,
-                json.dumps(self.statistics.to_json()),
+                _dumped(self.statistics),
                 self.id,
             ),
         )
@@ -98,9 +98,15 @@ _COLUMNS = (
 )
 
 
+# Most transactions leave the statistics as they were.
 @lru_cache(maxsize=4096)
 def _statistics(text: str) -> StreamStatistics:
     return StreamStatistics.from_json(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def _dumped(statistics: StreamStatistics) -> str:
+    return json.dumps(statistics.to_json())
 
 
 def _space(row: tuple[object, ...]) -> Space:

@@ -1,15 +1,15 @@
 """The tiers as one ``add`` sees and changes them; what has changed is written once, at its end.
 
 A message may found an item that the next one supports, so only the last state of an item is
-written: under the row number that it would have if every state before had been written too.
+written. The row number of an item is that of the message which made it what it is, so it does not
+depend on how the messages are batched.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from ecs_plugins.memory.evidence import first_evidence
 from ecs_plugins.memory.store import cold_memories, hot_items
@@ -53,7 +53,7 @@ class Batch:
         """When message number ``at`` expires."""
         return expiry(self.messages[at], self.now)
 
-    def founded(self, at: int, row: int) -> HotRow:
+    def founded(self, at: int) -> HotRow:
         """The hot item of message number ``at`` alone."""
         message, name = self.messages[at], self.ids[at]
         item = HotItem(
@@ -63,25 +63,30 @@ class Batch:
             members=(name,),
             text=message.text,
         )
-        return HotRow(row, item, message.metadata, self.expires(at), single=True)
+        return HotRow(self.row + at, item, message.metadata, self.expires(at), single=True)
 
 
 def found_all(connection: sqlite3.Connection, space: Space, batch: Batch) -> None:
     """Let every message found a hot item, as where nothing is merged."""
     space.appended("hot", len(batch.ids))
     space.novel += len(batch.ids)
-    labelled = [message.label is not None for message in batch.messages]
-    for has_label, run in groupby(range(len(labelled)), labelled.__getitem__):
-        numbers = list(run)
-        if has_label:
-            for at in numbers:
-                _insert(connection, space, batch.founded(at, 0), row=None)
+    _found(connection, space, batch, range(len(batch.ids)))
+
+
+def _found(
+    connection: sqlite3.Connection, space: Space, batch: Batch, messages: Iterable[int]
+) -> None:
+    """Write the items of single messages: what a label says does not stand in a list."""
+    plain = []
+    for at in messages:
+        if batch.messages[at].label is None:
+            plain.append(batch.row + at)
         else:
-            start = batch.row + numbers[0]
-            hot_items.found_hot(connection, range(start, start + len(numbers)))
+            _insert(connection, space, batch.founded(at))
+    hot_items.list_messages(connection, space.id, plain)
 
 
-def _insert(connection: sqlite3.Connection, space: Space, item: HotRow, row: int | None) -> None:
+def _insert(connection: sqlite3.Connection, space: Space, item: HotRow) -> None:
     hot_items.insert_hot(
         connection,
         space,
@@ -89,7 +94,7 @@ def _insert(connection: sqlite3.Connection, space: Space, item: HotRow, row: int
         metadata=item.metadata,
         expires=item.expires,
         borrowed=item.single,
-        row=row,
+        row=item.row,
     )
 
 
@@ -114,7 +119,6 @@ class HotChanges:
         self._space = space
         self._batch = batch
         self._nearest = nearest
-        self._next = next_row(connection, "hot_items")
         self._founded: dict[int, int] = {}  # row -> message, of items of that message alone
         self._changed: dict[int, HotRow] = {}  # row -> item that says more than its message
         self._members: list[tuple[str, str]] = []
@@ -127,11 +131,11 @@ class HotChanges:
             return None
         vector = self._batch.vectors[at]
         if row in self._founded:
-            found = self._batch.founded(self._founded[row], row)
+            found = self._batch.founded(self._founded[row])
         elif row in self._changed:
             found = self._changed[row]
         else:
-            stored = hot_items.hot_rows(self._connection, [row], len(vector))
+            stored = hot_items.hot_rows(self._connection, self._space.id, [row], len(vector))
             if row not in stored:
                 return None
             found = stored[row]
@@ -141,18 +145,18 @@ class HotChanges:
         """Message number ``at`` founds an item, ``unlike`` the one that it is near to."""
         self._space.appended("hot")
         self._space.novel += 1
-        row = self._take()
+        row = self._batch.row + at
         if unlike is None:
             self._founded[row] = at
         else:
-            founded = self._batch.founded(at, row)
+            founded = self._batch.founded(at)
             evidence = replace(founded.item.evidence, unlike=unlike)
             self._changed[row] = replace(founded, item=replace(founded.item, evidence=evidence))
         self._nearest.founded(row, at)
 
     def merge(self, old: HotRow, new: HotRow, at: int) -> None:
         """Message number ``at`` turns an item into a new one; its row number is given here."""
-        row = self._take()
+        row = self._batch.row + at
         item = new.item
         self._changed[row] = replace(new, row=row)
         self._members += [(item.id, item.id), (item.id, self._batch.ids[at])]
@@ -160,39 +164,15 @@ class HotChanges:
             self._replaced.append(old.row)
         self._nearest.changed(old.row, row, item.vector, at)
 
-    def _take(self) -> int:
-        self._next += 1
-        return self._next - 1
-
     def write(self) -> None:
         """Write what has changed."""
-        for row, messages in self._runs():
-            hot_items.found_hot(self._connection, messages, row)
-        for row, at in self._founded.items():
-            if self._batch.messages[at].label is not None:
-                _insert(self._connection, self._space, self._batch.founded(at, row), row)
-        for row, new in self._changed.items():
-            _insert(self._connection, self._space, new, row)
+        _found(self._connection, self._space, self._batch, self._founded.values())
+        for new in self._changed.values():
+            _insert(self._connection, self._space, new)
         hot_items.add_members(self._connection, self._members)
         if self._replaced:
-            hot_items.delete_hot(self._connection, self._replaced)
+            hot_items.delete_hot(self._connection, self._space.id, self._replaced)
             self._space.rewrote("hot")
-
-    def _runs(self) -> Iterator[tuple[int, range]]:
-        """Consecutive rows of consecutive messages without labels: the first row, the messages."""
-        start = stop = 0  # rows
-        shift = 0
-        for row, at in self._founded.items():
-            if self._batch.messages[at].label is not None:
-                continue
-            message = self._batch.row + at
-            if start == stop or row != stop or message - row != shift:
-                if start < stop:
-                    yield start, range(start + shift, stop + shift)
-                start, shift = row, message - row
-            stop = row + 1
-        if start < stop:
-            yield start, range(start + shift, stop + shift)
 
 
 class ColdChanges:
