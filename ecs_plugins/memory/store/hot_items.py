@@ -20,6 +20,7 @@ from ecs_plugins.memory.store.rows import (
     NO_VECTOR,
     Metadata,
     among,
+    consecutive,
     dump,
     dump_evidence,
     evidence_of,
@@ -228,12 +229,18 @@ def insert_hot(
     return row
 
 
-def list_messages(connection: sqlite3.Connection, space: int, rows: Iterable[int]) -> None:
-    """Let each of several messages without a label be a live hot item; ``rows`` in the log."""
-    connection.executemany(
-        "INSERT INTO hot_messages (namespace, message) VALUES (?, ?)",
-        ((space, row) for row in rows),
-    )
+def list_messages(connection: sqlite3.Connection, space: int, rows: Sequence[int]) -> None:
+    """Let messages without a label be live hot items; ``rows`` in the log, ascending."""
+    if len(rows) == 1:
+        connection.execute(
+            "INSERT INTO hot_messages (namespace, message) VALUES (?, ?)", (space, rows[0])
+        )
+    else:
+        connection.executemany(
+            "INSERT INTO hot_messages (namespace, message)"
+            " SELECT namespace, seq FROM messages WHERE namespace = ? AND seq BETWEEN ? AND ?",
+            ((space, first, last) for first, last in consecutive(rows)),
+        )
 
 
 _STEP = -987654321  # stands for the step in the evidence of an item that is one message

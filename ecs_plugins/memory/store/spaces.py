@@ -109,12 +109,12 @@ def _dumped(statistics: StreamStatistics) -> str:
     return json.dumps(statistics.to_json())
 
 
-def _space(row: tuple[object, ...]) -> Space:
+def _space(row: tuple[object, ...], namespace: Namespace | None = None) -> Space:
     (number, key, epoch, step, since, novel, cycle, revision, erasures, *tiers, statistics) = row
     hot, cold = tiers[:3], tiers[3:]
     return Space(
         number,  # type: ignore[arg-type]
-        decode(str(key)),
+        decode(str(key)) if namespace is None else namespace,
         epoch,  # type: ignore[arg-type]
         step,  # type: ignore[arg-type]
         since,  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def find(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
         f"SELECT {_COLUMNS} FROM namespaces WHERE key=?",
         (encode(namespace),),
     ).fetchone()
-    return None if row is None else _space(row)
+    return None if row is None else _space(row, namespace)
 
 
 def by_id(connection: sqlite3.Connection, number: int) -> Space:

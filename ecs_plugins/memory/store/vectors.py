@@ -28,6 +28,8 @@ def pack_all(vectors: Matrix) -> list[bytes]:
     if not vectors.size:
         return []
     rows = np.ascontiguousarray(vectors, dtype=_TYPE)
+    if len(rows) == 1:
+        return [rows.tobytes()]
     opaque = np.dtype((np.void, rows.strides[0]))  # which numpy turns into bytes in one go
     return cast("list[bytes]", rows.view(opaque).ravel().tolist())
 
