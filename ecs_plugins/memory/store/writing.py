@@ -17,6 +17,7 @@ from ecs_plugins.memory.store.cold_memories import ColdRow
 from ecs_plugins.memory.store.hot_items import HotRow
 from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.nearest import Nearest
+from ecs_plugins.memory.store.open_indexes import TierChange
 from ecs_plugins.memory.store.rows import next_row
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import HotItem, Matrix, Observation
@@ -164,15 +165,26 @@ class HotChanges:
             self._replaced.append(old.row)
         self._nearest.changed(old.row, row, item.vector, at)
 
-    def write(self) -> None:
+    def write(self) -> TierChange:
         """Write what has changed."""
+        change = TierChange(self._space.hot.generation, gone=self._replaced)
         _found(self._connection, self._space, self._batch, self._founded.values())
         for new in self._changed.values():
             _insert(self._connection, self._space, new)
-        hot_items.add_members(self._connection, self._members)
+        for row in sorted([*self._founded, *self._changed]):
+            founded = row in self._founded
+            change.rows.append(row)
+            change.vectors.append(
+                self._batch.vectors[self._founded[row]]
+                if founded
+                else self._changed[row].item.vector
+            )
+        if self._members:
+            hot_items.add_members(self._connection, self._members)
         if self._replaced:
             hot_items.delete_hot(self._connection, self._space.id, self._replaced)
             self._space.rewrote("hot")
+        return change
 
 
 class ColdChanges:
@@ -222,10 +234,16 @@ class ColdChanges:
             self._replaced.append(old.row)
         self._nearest.changed(old.row, row, new.memory.vector, at)
 
-    def write(self) -> None:
+    def write(self) -> TierChange:
         """Write what has changed."""
+        change = TierChange(self._space.cold.generation, gone=self._replaced)
+        if not self._merged:
+            return change
         cold_memories.insert_all(self._connection, self._merged.values())
         cold_memories.join(self._connection, self._joined)
-        if self._replaced:
-            cold_memories.retire_cold(self._connection, self._replaced, None)
-            self._space.rewrote("cold")
+        cold_memories.retire_cold(self._connection, self._replaced, None)
+        self._space.rewrote("cold")
+        for row, new in self._merged.items():  # in the order of their numbers
+            change.rows.append(row)
+            change.vectors.append(new.memory.vector)
+        return change

@@ -10,6 +10,7 @@ from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.messages import new_ids
 from ecs_plugins.memory.store.nearest import Nearest
 from ecs_plugins.memory.store.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.store.screening import screened
 from ecs_plugins.memory.store.vectors import pack, pack_all
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
@@ -124,7 +125,7 @@ def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
     index.maintain()
     assert bool(index.linked) is linked
     left, written = dict(enumerate(stored)), {}
-    nearest = Nearest(index, vectors, 0.9)
+    nearest = Nearest(index, screened(vectors), 0.9)
     for at, vector in enumerate(vectors):
         row = nearest.find(at)
         assert row == brute_force(left, written, vectors, at, 0.9)
