@@ -186,7 +186,8 @@ class Database:
                     connection.close()
                 else:
                     self._pool.append(connection)
-            self._pool_lock.notify()
+            if self.in_memory:
+                self._pool_lock.notify()
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ecs_plugins.memory.namespaces import Namespace, below, decode, encode
+from ecs_plugins.memory.namespaces import Namespace, below, decode, encode, key_of
 from ecs_plugins.memory.types import StreamStatistics, Tier
 
 
@@ -132,7 +132,7 @@ def find(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
     """The namespace, if anything was ever stored in it."""
     row = connection.execute(
         f"SELECT {_COLUMNS} FROM namespaces WHERE key=?",
-        (encode(namespace),),
+        (key_of(namespace),),
     ).fetchone()
     return None if row is None else _space(row, namespace)
 
@@ -154,7 +154,7 @@ def find_or_create(
     if found is None:
         connection.execute(
             "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
-            (encode(namespace), now, epoch),
+            (key_of(namespace), now, epoch),
         )
         found = find(connection, namespace)
         assert found is not None
