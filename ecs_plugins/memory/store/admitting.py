@@ -69,15 +69,21 @@ class Admitting:
         """
         space = self._space
         space.step += 1
+        # Looked up before the messages are in the log, where they would find themselves.
+        near = None
+        if self._config.on_add == "merge" and not pinned:
+            said = screened(vectors)
+            near = self._nearest("hot", said), self._nearest("cold", said)
         row = log.insert(self._connection, space, messages, ids, vectors, self._now)
         batch = Batch(messages, ids, vectors, space.step, row, self._now)
         if pinned:
             for at in range(len(ids)):
                 self._pin(batch, at)
-        elif self._config.on_add == "append":
+            hot_items.mark_not_hot(self._connection, space.id, range(row, row + len(ids)))
+        elif near is None:
             found_all(self._connection, space, batch)
         else:
-            self._merge(batch)
+            self._merge(batch, *near)
         space.step += len(messages) - 1
         space.since_sleep += len(messages)
         evicted = evict_overflow(self._connection, space, self._config)
@@ -110,10 +116,9 @@ class Admitting:
             now=self._now,
         )
 
-    def _merge(self, batch: Batch) -> None:
-        messages = screened(batch.vectors)
-        hot = HotChanges(self._connection, self._space, batch, self._nearest("hot", messages))
-        cold = ColdChanges(self._connection, self._space, batch, self._nearest("cold", messages))
+    def _merge(self, batch: Batch, near_hot: Nearest, near_cold: Nearest) -> None:
+        hot = HotChanges(self._connection, self._space, batch, near_hot)
+        cold = ColdChanges(self._connection, self._space, batch, near_cold)
         for at in range(len(batch.ids)):
             said, believed = hot.find(at), cold.find(at)
             if said is None and believed is None:

@@ -378,7 +378,7 @@ def drop_namespace(connection: sqlite3.Connection, space: Space, erased: Erased)
         number,
     )
     for table in (
-        "snapshots", "queries", "decisions", "memories", "hot_items", "hot_messages", "messages",
+        "snapshots", "queries", "decisions", "memories", "hot_items", "not_hot", "messages",
         "sleeps",
     ):  # fmt: skip
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", number)

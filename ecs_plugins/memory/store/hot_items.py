@@ -1,8 +1,8 @@
 """The hot tier as rows, to and from `HotItem`.
 
-A message that founds an item is only listed as hot, in `hot_messages`: the item is what the message
-says. It gets a row in `hot_items` when there is more to write, such as a hit (`write_out`). The
-row number of an item is that of the message in the log that made it what it is.
+A message that founds an item is one by being in the log (`hot_messages`): the item is what the
+message says. It gets a row in `hot_items` when there is more to write, such as a hit (`write_out`).
+The row number of an item is that of the message in the log that made it what it is.
 
 Replacing an item makes a new row. What an ``add`` replaces is gone; what a sleep phase consumes is
 kept, marked with that sleep, so that the sleep can be undone.
@@ -20,11 +20,11 @@ from ecs_plugins.memory.store.rows import (
     NO_VECTOR,
     Metadata,
     among,
-    consecutive,
     dump,
     dump_evidence,
     evidence_of,
     metadata_of,
+    next_row,
     take_row,
 )
 from ecs_plugins.memory.store.spaces import Space
@@ -137,9 +137,8 @@ def live_rows(connection: sqlite3.Connection, space: int, ids: Iterable[str]) ->
     found = connection.execute(
         "SELECT row FROM hot_items WHERE id IN (SELECT value FROM json_each(?2))"
         " AND +namespace = ?1 AND +live = 1"
-        " UNION ALL SELECT x.message FROM messages m"
-        " CROSS JOIN hot_messages x ON x.namespace = ?1 AND x.message = m.seq"
-        " WHERE m.id IN (SELECT value FROM json_each(?2))",
+        " UNION ALL SELECT message FROM hot_messages WHERE namespace = ?1 AND message IN"
+        " (SELECT seq FROM messages WHERE id IN (SELECT value FROM json_each(?2)))",
         (space, dump(list(ids))),
     )
     return [row for (row,) in found]
@@ -229,18 +228,19 @@ def insert_hot(
     return row
 
 
-def list_messages(connection: sqlite3.Connection, space: int, rows: Sequence[int]) -> None:
-    """Let messages without a label be live hot items; ``rows`` in the log, ascending."""
-    if len(rows) == 1:
-        connection.execute(
-            "INSERT INTO hot_messages (namespace, message) VALUES (?, ?)", (space, rows[0])
-        )
-    else:
-        connection.executemany(
-            "INSERT INTO hot_messages (namespace, message)"
-            " SELECT namespace, seq FROM messages WHERE namespace = ? AND seq BETWEEN ? AND ?",
-            ((space, first, last) for first, last in consecutive(rows)),
-        )
+def mark_not_hot(connection: sqlite3.Connection, space: int, rows: Iterable[int]) -> None:
+    """Note that messages are no hot items by themselves; ``rows`` in the log."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO not_hot (namespace, message) VALUES (?, ?)",
+        ((space, row) for row in rows),
+    )
+
+
+def hot_from_now(connection: sqlite3.Connection, space: int) -> None:
+    """Let only messages that are yet to come be hot items by themselves."""
+    since = next_row(connection, "messages")
+    connection.execute("UPDATE namespaces SET hot_since = ? WHERE id = ?", (since, space))
+    connection.execute("DELETE FROM not_hot WHERE namespace = ?", (space,))
 
 
 _STEP = -987654321  # stands for the step in the evidence of an item that is one message
@@ -248,17 +248,33 @@ _FOUNDED = dump_evidence(first_evidence(_STEP, None))
 
 
 def write_out(connection: sqlite3.Connection, space: int, rows: Sequence[int]) -> None:
-    """Give live hot items a row in `hot_items` where they are only listed; the number stays."""
-    sql, values = among("message", rows)
-    listed = f"FROM hot_messages WHERE namespace = ? AND {sql}"
+    """Give live hot items a row in `hot_items` where they are messages; the number stays."""
+    condition, values = among("message", rows)
+    found = connection.execute(
+        f"SELECT message FROM hot_messages WHERE namespace = ? AND {condition}", (space, *values)
+    ).fetchall()
+    messages = [row for (row,) in found]
+    _write_out(connection, messages)
+    mark_not_hot(connection, space, messages)
+
+
+def write_all_out(connection: sqlite3.Connection, space: int) -> None:
+    """The same for the whole tier, after which there is less to keep apart."""
+    found = connection.execute("SELECT message FROM hot_messages WHERE namespace = ?", (space,))
+    _write_out(connection, [row for (row,) in found])
+    hot_from_now(connection, space)
+
+
+def _write_out(connection: sqlite3.Connection, messages: Sequence[int]) -> None:
+    if not messages:
+        return
+    condition, values = among("seq", messages)
     connection.execute(
         "INSERT INTO hot_items (row, id, namespace, live, first, support, judged, metadata,"
         f" expires, evidence) SELECT seq, id, namespace, 1, step, 1, 0, metadata, expires,"
-        f" replace('{_FOUNDED}', '{_STEP}', step) FROM messages"
-        f" WHERE seq IN (SELECT message {listed}) ORDER BY seq",
-        (space, *values),
+        f" replace('{_FOUNDED}', '{_STEP}', step) FROM messages WHERE {condition} ORDER BY seq",
+        values,
     )
-    connection.execute(f"DELETE {listed}", (space, *values))
 
 
 def add_members(connection: sqlite3.Connection, members: Iterable[tuple[str, str]]) -> None:
@@ -270,19 +286,21 @@ def add_members(connection: sqlite3.Connection, members: Iterable[tuple[str, str
 
 def delete_hot(connection: sqlite3.Connection, space: int, rows: Iterable[int]) -> None:
     """Delete live items; what no row of the item is left for, its members, go too."""
+    messages = []
     for row in rows:
-        listed = connection.execute(
-            "DELETE FROM hot_messages WHERE namespace = ? AND message = ?", (space, row)
-        )
-        if listed.rowcount:
+        found = connection.execute("SELECT id FROM hot_items WHERE row = ?", (row,)).fetchone()
+        if found is None:
+            messages.append(row)
             continue
         connection.execute(
-            "DELETE FROM hot_members WHERE item = (SELECT id FROM hot_items WHERE row = ?)"
+            "DELETE FROM hot_members WHERE item = ?"
             " AND NOT EXISTS (SELECT 1 FROM hot_items o WHERE o.id = hot_members.item"
             " AND o.row != ?)",
-            (row, row),
+            (*found, row),
         )
         connection.execute("DELETE FROM hot_items WHERE row = ?", (row,))
+    if messages:
+        mark_not_hot(connection, space, messages)
 
 
 def update_hot(connection: sqlite3.Connection, space: int, row: int, item: HotItem) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
@@ -71,20 +70,6 @@ def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]
     if len(numbers) <= _FEW:
         return f"{column} IN ({','.join('?' * len(numbers))})", tuple(numbers)
     return f"{column} IN (SELECT value FROM json_each(?))", (dump(list(numbers)),)
-
-
-def consecutive(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The first and the last number of each run without a gap; ``numbers`` ascend.
-
-    >>> list(consecutive([3, 4, 5, 9]))
-    [(3, 5), (9, 9)]
-    """
-    if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:
-        yield numbers[0], numbers[-1]
-        return
-    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        (_, first), *rest = run
-        yield first, rest[-1][1] if rest else first
 
 
 def next_row(connection: sqlite3.Connection, table: str) -> int:

@@ -231,7 +231,7 @@ class _Applying:
         self._keep_judgements()
         consumed = [self._hot[name].row for name in plan.consumed]
         judged = [(item.judged, self._hot[item.id].row) for item in plan.judged]
-        hot_items.write_out(self._connection, space.id, [*consumed, *(row for _, row in judged)])
+        hot_items.write_all_out(self._connection, space.id)
         self._connection.executemany(
             "UPDATE hot_items SET live = 0, died = ? WHERE row = ?",
             ((self._sleep, row) for row in consumed),

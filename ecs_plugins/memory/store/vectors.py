@@ -27,7 +27,7 @@ def pack_all(vectors: Matrix) -> list[memoryview]:
     if not vectors.size:
         return []
     rows = np.ascontiguousarray(vectors, dtype=_TYPE)
-    width, content = rows.strides[0], memoryview(rows).cast("B")
+    width, content = rows.strides[0], rows.data.cast("B")
     return [content[start : start + width] for start in range(0, len(content), width)]
 
 

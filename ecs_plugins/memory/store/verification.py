@@ -92,11 +92,6 @@ def _references(connection: sqlite3.Connection) -> list[str]:
             "SELECT h.id FROM hot_items h LEFT JOIN messages m ON m.id = h.id"
             " WHERE h.vector IS NULL AND m.id IS NULL"
         ),
-        "hot item {} is a message that is gone": (
-            "SELECT x.message FROM hot_messages x"
-            " LEFT JOIN messages m ON m.seq = x.message AND m.namespace = x.namespace"
-            " WHERE m.seq IS NULL"
-        ),
         "message {} is a member of a hot item that is gone": (
             "SELECT x.message FROM hot_members x LEFT JOIN hot_items h ON h.id = x.item"
             " WHERE h.id IS NULL"

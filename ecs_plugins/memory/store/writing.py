@@ -77,14 +77,16 @@ def found_all(connection: sqlite3.Connection, space: Space, batch: Batch) -> Non
 def _found(
     connection: sqlite3.Connection, space: Space, batch: Batch, messages: Iterable[int]
 ) -> None:
-    """Write the items of single messages: what a label says does not stand in a list."""
+    """Write the items of single messages, which those without a label are by being in the log."""
     plain = []
     for at in messages:
         if batch.messages[at].label is None:
-            plain.append(batch.row + at)
+            plain.append(at)
         else:
             _insert(connection, space, batch.founded(at))
-    hot_items.list_messages(connection, space.id, plain)
+    if len(plain) < len(batch.ids):
+        others = sorted(set(range(len(batch.ids))).difference(plain))
+        hot_items.mark_not_hot(connection, space.id, (batch.row + at for at in others))
 
 
 def _insert(connection: sqlite3.Connection, space: Space, item: HotRow) -> None:

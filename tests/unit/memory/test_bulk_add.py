@@ -166,4 +166,3 @@ def test_vectors_are_packed_together_as_one_by_one(shape):
     vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     assert pack_all(vectors) == [pack(vector) for vector in vectors]
     assert pack_all(vectors[:, ::-1]) == [pack(vector) for vector in vectors[:, ::-1]]
-    assert all(type(each) is bytes for each in pack_all(vectors))

@@ -79,7 +79,7 @@ def test_a_stale_snapshot_is_brought_up_to_date(snapshot, open_memory):
     gone = memory.recall("subject3 does thing3", k=1)[0].id
     with memory._core.database.write() as connection:  # as an older version without snapshots
         connection.execute(
-            "DELETE FROM hot_messages WHERE message = (SELECT seq FROM messages WHERE id = ?)",
+            "INSERT INTO not_hot SELECT namespace, seq FROM messages WHERE id = ?",
             (gone,),
         )
         connection.execute(
