@@ -11,7 +11,7 @@ kept, marked with that sleep, so that the sleep can be undone.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -258,22 +258,38 @@ def write_out(connection: sqlite3.Connection, space: int, rows: Sequence[int]) -
     mark_not_hot(connection, space, messages)
 
 
-def write_all_out(connection: sqlite3.Connection, space: int) -> None:
-    """The same for the whole tier, after which there is less to keep apart."""
-    found = connection.execute("SELECT message FROM hot_messages WHERE namespace = ?", (space,))
-    _write_out(connection, [row for (row,) in found])
+def consume(connection: sqlite3.Connection, space: int, rows: Collection[int], sleep: int) -> None:
+    """Take items out of the tier, kept for the undo of a sleep phase.
+
+    The rest is written out, so that messages before the sleep phase need not be told apart again.
+    """
+    consumed = set(rows)
+    listed = [
+        row
+        for (row,) in connection.execute(
+            "SELECT message FROM hot_messages WHERE namespace = ?", (space,)
+        )
+    ]
+    _write_out(connection, [row for row in listed if row in consumed], died=sleep)
+    _write_out(connection, [row for row in listed if row not in consumed])
     hot_from_now(connection, space)
+    connection.executemany(
+        "UPDATE hot_items SET live = 0, died = ? WHERE row = ?",
+        ((sleep, row) for row in consumed.difference(listed)),
+    )
 
 
-def _write_out(connection: sqlite3.Connection, messages: Sequence[int]) -> None:
+def _write_out(
+    connection: sqlite3.Connection, messages: Sequence[int], died: int | None = None
+) -> None:
     if not messages:
         return
     condition, values = among("seq", messages)
     connection.execute(
-        "INSERT INTO hot_items (row, id, namespace, live, first, support, judged, metadata,"
-        f" expires, evidence) SELECT seq, id, namespace, 1, step, 1, 0, metadata, expires,"
+        "INSERT INTO hot_items (row, id, namespace, live, died, first, support, judged, metadata,"
+        " expires, evidence) SELECT seq, id, namespace, ?, ?, step, 1, 0, metadata, expires,"
         f" replace('{_FOUNDED}', '{_STEP}', step) FROM messages WHERE {condition} ORDER BY seq",
-        values,
+        (int(died is None), died, *values),
     )
 
 

@@ -230,15 +230,13 @@ class _Applying:
         self._write_cold()
         self._keep_judgements()
         consumed = [self._hot[name].row for name in plan.consumed]
-        judged = [(item.judged, self._hot[item.id].row) for item in plan.judged]
-        hot_items.write_all_out(self._connection, space.id)
-        self._connection.executemany(
-            "UPDATE hot_items SET live = 0, died = ? WHERE row = ?",
-            ((self._sleep, row) for row in consumed),
-        )
+        hot_items.consume(self._connection, space.id, consumed, self._sleep)
         if consumed:
             space.rewrote("hot", -len(consumed))
-        self._connection.executemany("UPDATE hot_items SET judged = ? WHERE row = ?", judged)
+        self._connection.executemany(
+            "UPDATE hot_items SET judged = ? WHERE row = ?",
+            ((item.judged, self._hot[item.id].row) for item in plan.judged),
+        )
         record_decisions(self._connection, space, self._sleep, plan.decisions)
 
     def _write_cold(self) -> None:
