@@ -40,9 +40,11 @@ class Nearest:
         self._vectors = messages.vectors
         self._floor = floor - TIE
         self._gone: set[int] = set()
-        # What this batch wrote: row numbers in ascending order, and vectors.
+        # What this batch wrote: row numbers in ascending order, and vectors; those of the block at
+        # hand are put to the others when it ends.
         self._rows: list[int] = []
         self._own = Tail(self._vectors.shape[1])
+        self._latest: list[Vector] = []
         # The block: for each message what is near in the tier and of this batch, as rows and
         # cosines, and which messages of the block are near to it.
         self._start = self._stop = 0
@@ -88,11 +90,14 @@ class Nearest:
             self._near[first + other].append((row, float(scores[other])))
 
     def _append(self, row: int, vector: Vector) -> None:
-        self._own.append(vector[None])
+        self._latest.append(vector)
         self._rows.append(row)
 
     def _open_block(self, at: int) -> None:
         self._start, self._stop = at, min(at + _BLOCK, len(self._vectors))
+        if self._latest:
+            self._own.append(np.asarray(self._latest))
+            self._latest.clear()
         self._drop_gone()
         block = self._messages.part(self._start, self._stop)
         if self._index is None:

@@ -126,6 +126,7 @@ class HotChanges:
         self._changed: dict[int, HotRow] = {}  # row -> item that says more than its message
         self._members: list[tuple[str, str]] = []
         self._replaced: list[int] = []
+        self._novel = 0
 
     def find(self, at: int) -> tuple[HotRow, float] | None:
         """The item nearest to message number ``at``, and the cosine between them."""
@@ -146,8 +147,7 @@ class HotChanges:
 
     def found(self, at: int, unlike: Difference | None = None) -> None:
         """Message number ``at`` founds an item, ``unlike`` the one that it is near to."""
-        self._space.appended("hot")
-        self._space.novel += 1
+        self._novel += 1
         row = self._batch.row + at
         if unlike is None:
             self._founded[row] = at
@@ -170,6 +170,9 @@ class HotChanges:
     def write(self) -> TierChange:
         """Write what has changed."""
         change = TierChange(self._space.hot.generation, gone=self._replaced)
+        if self._novel:
+            self._space.appended("hot", self._novel)
+            self._space.novel += self._novel
         _found(self._connection, self._space, self._batch, self._founded.values())
         for new in self._changed.values():
             _insert(self._connection, self._space, new)
