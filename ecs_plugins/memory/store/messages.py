@@ -144,7 +144,7 @@ def new_ids(count: int) -> list[str]:
     """Fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
     stem = f"{int(time.time() * 1000):012x}"
     noise = secrets.token_hex(8 * count)
-    return sorted(stem + noise[16 * i : 16 * i + 16] for i in range(count))
+    return sorted([stem + noise[at : at + 16] for at in range(0, 16 * count, 16)])
 
 
 _INSERT = (

@@ -8,7 +8,7 @@ depend on how the messages are batched.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ecs_plugins.memory.evidence import first_evidence
@@ -75,18 +75,16 @@ def found_all(connection: sqlite3.Connection, space: Space, batch: Batch) -> Non
 
 
 def _found(
-    connection: sqlite3.Connection, space: Space, batch: Batch, messages: Iterable[int]
+    connection: sqlite3.Connection, space: Space, batch: Batch, messages: Collection[int]
 ) -> None:
     """Write the items of single messages, which those without a label are by being in the log."""
-    plain = []
-    for at in messages:
-        if batch.messages[at].label is None:
-            plain.append(at)
-        else:
-            _insert(connection, space, batch.founded(at))
-    if len(plain) < len(batch.ids):
-        others = sorted(set(range(len(batch.ids))).difference(plain))
-        hot_items.mark_not_hot(connection, space.id, (batch.row + at for at in others))
+    labelled = [at for at in messages if batch.messages[at].label is not None]
+    for at in labelled:
+        _insert(connection, space, batch.founded(at))
+    if labelled or len(messages) < len(batch.ids):
+        plain = set(messages).difference(labelled)
+        others = [batch.row + at for at in range(len(batch.ids)) if at not in plain]
+        hot_items.mark_not_hot(connection, space.id, others)
 
 
 def _insert(connection: sqlite3.Connection, space: Space, item: HotRow) -> None:
