@@ -115,6 +115,19 @@ class VectorIndex:
                 self.version += 1
             self._drop_dead_tail()
 
+    def replace(self, gone: Entries, entries: Entries, vectors: Vectors) -> None:
+        """`remove` and `add` at once: what comes takes the places of what leaves the tail."""
+        count = 0
+        if len(gone):
+            with self._lock.write():
+                tail = self._entries[self._linked :]
+                places = np.flatnonzero(np.isin(tail, gone))[: len(entries)]
+                count = len(places)
+                tail[places] = entries[:count]
+                self._tail.put(places, vectors[:count])
+            self.remove(gone)
+        self.add(entries[count:], vectors[count:])
+
     def _drop_dead_tail(self) -> None:
         keep = self._live.copy()
         keep[: self._linked] = True

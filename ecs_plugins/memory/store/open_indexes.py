@@ -114,8 +114,7 @@ class OpenIndexes:
         with opened.lock:
             if opened.generation != change.generation:
                 return
-            opened.index.remove(gone)
-            opened.index.add(rows, vectors)
+            opened.index.replace(gone, rows, vectors)
             if change.rows:
                 opened.last_row = max(opened.last_row, change.rows[-1])
             opened.generation = space.tier(tier).generation

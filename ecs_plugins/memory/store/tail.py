@@ -52,6 +52,13 @@ class Tail:
         self._buffer[: len(kept)] = kept
         self._start, self._stop, self._shortened = 0, len(kept), 0
 
+    def put(self, places: npt.NDArray[np.intp], vectors: Matrix) -> None:
+        """Replace the vectors at some places."""
+        at = self._start + places
+        self._buffer[at] = vectors
+        known = at < self._shortened
+        self._short[at[known]] = shortened(vectors[known])
+
     def set(self, vectors: Matrix) -> None:
         """Hold these vectors and no others."""
         self._buffer = np.ascontiguousarray(vectors, dtype=np.float32)

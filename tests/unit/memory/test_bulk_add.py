@@ -113,14 +113,15 @@ def brute_force(index, written, vectors, at, floor):
     return min(row for row, score in zip(rows, scores, strict=True) if score >= scores.max() - 1e-6)
 
 
+@pytest.mark.parametrize("size", [16, 160], ids=["compared", "screened"])
 @pytest.mark.parametrize("linked", [False, True], ids=["scanned", "graph"])
-def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
+def test_the_nearest_row_is_that_of_a_search_of_everything(linked, size):
     rng = np.random.default_rng(1)
-    centres = rng.normal(size=(12, 16))
-    draw = lambda n: centres[rng.integers(12, size=n)] + 0.2 * rng.normal(size=(n, 16))  # noqa: E731
+    centres = rng.normal(size=(12, size))
+    draw = lambda n: centres[rng.integers(12, size=n)] + 0.2 * rng.normal(size=(n, size))  # noqa: E731
     unit = lambda m: np.float32(m / np.linalg.norm(m, axis=1, keepdims=True))  # noqa: E731
     stored, vectors = unit(draw(60)), unit(draw(200))
-    index = VectorIndex(16, IndexConfig(exact_limit=20 if linked else 1000, ef_search=200))
+    index = VectorIndex(size, IndexConfig(exact_limit=20 if linked else 1000, ef_search=200))
     index.add(np.arange(60), stored)
     index.maintain()
     assert bool(index.linked) is linked

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory import MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.open_indexes import OpenIndexes
@@ -113,7 +114,8 @@ def test_of_an_imported_log_only_the_hot_tier_is_hot(open_memory, tmp_path):
 @pytest.mark.parametrize("seed", range(3))
 def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=60, cold_capacity=30)
-    first, second = (open_memory(config=config, store=MANUAL) for _ in range(2))
+    embedder = FakeEmbedder(160)
+    first, second = (open_memory(config=config, store=MANUAL, embedder=embedder) for _ in "12")
     said = stream(seed, 120)
     for start in range(0, 120, 12):
         first.add(said[start : start + 5])

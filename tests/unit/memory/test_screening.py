@@ -40,11 +40,11 @@ def test_nothing_is_near_to_nothing():
     assert near_pairs(one, nothing, 0.5) == near_pairs(nothing, one, 0.5) == []
 
 
-def test_a_tail_holds_what_was_added_and_not_dropped():
+def test_a_tail_holds_what_was_added_put_and_not_dropped():
     rng = np.random.default_rng(5)
     tail, held = Tail(128), np.empty((0, 128), np.float32)
     for _ in range(200):
-        change = rng.integers(5)
+        change = rng.integers(6)
         if change == 0:
             count = int(rng.integers(len(held) + 1)) // 4
             tail.drop(count)
@@ -55,6 +55,10 @@ def test_a_tail_holds_what_was_added_and_not_dropped():
             held = held[kept]
         elif change == 2:
             tail.compact()
+        elif change == 3 and len(held):
+            places = rng.choice(len(held), size=min(3, len(held)), replace=False)
+            held[places] = unit_vectors(int(rng.integers(1000)), len(places), 128, 1.0)
+            tail.put(places, held[places])
         else:
             new = unit_vectors(int(rng.integers(1000)), int(rng.integers(1, 20)), 128, 1.0)
             tail.append(new)
