@@ -11,14 +11,14 @@ from ecs_plugins.memory.store.messages import NewMessage
 Draft: TypeAlias = str | NewMessage | Mapping[str, object]
 
 _TEXT = ("content", "text")
-_KEYS = ("role", "metadata", "label", "writer", "at", "ttl")  # in the order of `NewMessage`
+_KEYS = ("role", "metadata", "label", "writer", "at", "ttl")
 _KNOWN = frozenset((*_TEXT, *_KEYS))
 
 
 def drafted(
     messages: Draft | Sequence[Draft],
     *,
-    role: str = "user",
+    role: str | None = None,
     metadata: Mapping[str, object] | None = None,
     label: str | None = None,
     writer: str | None = None,
@@ -31,6 +31,7 @@ def drafted(
         InvalidInputError: Something is no message.
     """
     given = [messages] if isinstance(messages, str | NewMessage | Mapping) else list(messages)
+    role = "user" if role is None else role
     defaults = (role, {} if metadata is None else metadata, label, writer, at, ttl)
     return [_draft(message, defaults) for message in given]
 
