@@ -54,11 +54,12 @@ def checked(namespace: Sequence[str]) -> Namespace:
 
 def encode(namespace: Sequence[str]) -> str:
     """The key of a namespace: the JSON array of its labels."""
-    return _key(checked(namespace))
+    return key_of(checked(namespace))
 
 
 @lru_cache(maxsize=4096)
-def _key(namespace: Namespace) -> str:
+def key_of(namespace: Namespace) -> str:
+    """The key of a namespace that is known to be one."""
     return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
 
 

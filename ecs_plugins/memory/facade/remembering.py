@@ -78,15 +78,19 @@ class Remembering(Opened):
             with self._core.writing_to(namespace, create=True) as (connection, space):
                 assert space is not None
                 stop = start + self._stretch(space.since_sleep, len(drafts) - start)
-                Admitting(
+                admitting = Admitting(
                     connection,
                     space,
                     config=self.config,
                     indexes=self._core.indexes,
                     now=time.time(),
-                ).add(drafts[start:stop], ids[start:stop], vectors[start:stop], pinned=pinned)
+                )
+                admitting.add(
+                    drafts[start:stop], ids[start:stop], vectors[start:stop], pinned=pinned
+                )
                 due = is_due(space, self.config, self._core.store)
                 since = space.since_sleep
+            admitting.committed()
             if due:
                 self._running.fall_asleep(namespace, since)
             start = stop

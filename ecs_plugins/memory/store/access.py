@@ -101,7 +101,8 @@ def write_accesses(
         for row, item in _live(connection, space, access.items):
             step = max(access.step, item.evidence.updated)
             if isinstance(item, HotItem):
-                hot_items.update_hot(connection, row, record_hit(item, step=step, config=config))
+                hit = record_hit(item, step=step, config=config)
+                hot_items.update_hot(connection, space.id, row, hit)
             else:
                 cold_memories.update_cold(
                     connection, row, record_hit(item, step=step, config=config)
@@ -189,7 +190,7 @@ def write_outcome(
             hot, space.statistics = record_outcome(
                 item, outcome, step=step, config=config, statistics=before
             )
-            hot_items.update_hot(connection, row, hot)
+            hot_items.update_hot(connection, space.id, row, hot)
         else:
             cold, space.statistics = record_outcome(
                 item, outcome, step=step, config=config, statistics=before
@@ -202,22 +203,17 @@ def _live(
 ) -> list[tuple[int, HotItem | ColdMemory]]:
     """The items of these ids that are in a tier now, without vectors, each with its row."""
     found: list[tuple[int, HotItem | ColdMemory]] = []
-    for table in ("hot_items", "memories"):
-        rows = [
-            row
-            for (row,) in connection.execute(
-                f"SELECT row FROM {table} WHERE namespace = ? AND live = 1"
-                " AND id IN (SELECT value FROM json_each(?))",
-                (space.id, dump(list(names))),
-            )
-        ]
-        if table == "hot_items":
-            found += [
-                (row, each.item) for row, each in hot_items.hot_rows(connection, rows).items()
-            ]
-        else:
-            found += [
-                (row, each.memory)
-                for row, each in cold_memories.cold_rows(connection, rows).items()
-            ]
+    hot = hot_items.live_rows(connection, space.id, names)
+    found += [
+        (row, each.item) for row, each in hot_items.hot_rows(connection, space.id, hot).items()
+    ]
+    cold = [
+        row
+        for (row,) in connection.execute(
+            "SELECT row FROM memories WHERE namespace = ? AND live = 1"
+            " AND id IN (SELECT value FROM json_each(?))",
+            (space.id, dump(list(names))),
+        )
+    ]
+    found += [(row, each.memory) for row, each in cold_memories.cold_rows(connection, cold).items()]
     return found

@@ -20,7 +20,8 @@ from ecs_plugins.memory.store.cold_memories import ColdRow
 from ecs_plugins.memory.store.hot_items import HotRow
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.nearest import Nearest
-from ecs_plugins.memory.store.open_indexes import OpenIndexes
+from ecs_plugins.memory.store.open_indexes import OpenIndexes, TierChange
+from ecs_plugins.memory.store.screening import Screened, screened
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.writing import Batch, ColdChanges, HotChanges, found_all
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Tier
@@ -51,6 +52,7 @@ class Admitting:
         self._config = config
         self._indexes = indexes
         self._now = now
+        self._changes: dict[Tier, TierChange] = {}
 
     def add(
         self,
@@ -67,18 +69,32 @@ class Admitting:
         """
         space = self._space
         space.step += 1
+        # Looked up before the messages are in the log, where they would find themselves.
+        near = None
+        if self._config.on_add == "merge" and not pinned:
+            said = screened(vectors)
+            near = self._nearest("hot", said), self._nearest("cold", said)
         row = log.insert(self._connection, space, messages, ids, vectors, self._now)
         batch = Batch(messages, ids, vectors, space.step, row, self._now)
         if pinned:
             for at in range(len(ids)):
                 self._pin(batch, at)
-        elif self._config.on_add == "append":
+            hot_items.mark_not_hot(self._connection, space.id, range(row, row + len(ids)))
+        elif near is None:
             found_all(self._connection, space, batch)
         else:
-            self._merge(batch)
+            self._merge(batch, *near)
         space.step += len(messages) - 1
         space.since_sleep += len(messages)
-        evict_overflow(self._connection, space, self._config)
+        evicted = evict_overflow(self._connection, space, self._config)
+        if "hot" in self._changes:
+            self._changes["hot"].gone += evicted
+
+    def committed(self) -> None:
+        """Tell the indexes, once the transaction is on disk and the namespace saved."""
+        for tier, change in self._changes.items():
+            if change.rows or change.gone:
+                self._indexes.follow(self._space, tier, change)
 
     def _pin(self, batch: Batch, at: int) -> None:
         observation = batch.observation(at)
@@ -100,21 +116,22 @@ class Admitting:
             now=self._now,
         )
 
-    def _merge(self, batch: Batch) -> None:
-        hot = HotChanges(self._connection, self._space, batch, self._nearest("hot", batch))
-        cold = ColdChanges(self._connection, self._space, batch, self._nearest("cold", batch))
+    def _merge(self, batch: Batch, near_hot: Nearest, near_cold: Nearest) -> None:
+        hot = HotChanges(self._connection, self._space, batch, near_hot)
+        cold = ColdChanges(self._connection, self._space, batch, near_cold)
         for at in range(len(batch.ids)):
             said, believed = hot.find(at), cold.find(at)
             if said is None and believed is None:
                 hot.found(at)  # what `admit` says where nothing is near
             else:
                 self._admit(batch, at, hot, cold, said, believed)
-        hot.write()
-        cold.write()
+        self._changes = {"hot": hot.write(), "cold": cold.write()}
 
-    def _nearest(self, tier: Tier, batch: Batch) -> Nearest:
-        index = self._indexes.current(self._connection, self._space, tier)
-        return Nearest(index, batch.vectors, self._config.merged_from)
+    def _nearest(self, tier: Tier, messages: Screened) -> Nearest:
+        index = None
+        if self._space.tier(tier).count:
+            index = self._indexes.current(self._connection, self._space, tier)
+        return Nearest(index, messages, self._config.merged_from)
 
     def _admit(
         self,
@@ -210,12 +227,17 @@ def check_room_to_pin(connection: sqlite3.Connection, space: Space, capacity: in
         )
 
 
-def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> None:
-    """Let the hot items that are too many leave the tier; their messages stay in the log."""
+def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> list[int]:
+    """Let the hot items that are too many leave the tier; their messages stay in the log.
+
+    Returns:
+        Their row numbers.
+    """
     if space.hot.count <= config.hot_capacity:
-        return
+        return []
     rows = hot_items.hot_tier(connection, space.id)
     leaving = set(overflow([row.item for row in rows], config))
     gone = [row.row for row in rows if row.item.id in leaving]
-    hot_items.delete_hot(connection, gone)
+    hot_items.delete_hot(connection, space.id, gone)
     space.rewrote("hot", -len(gone))
+    return gone

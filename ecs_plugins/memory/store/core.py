@@ -125,6 +125,11 @@ class Core:
             return None
         return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
 
+    @classmethod
+    def _epoch_of(cls, connection: sqlite3.Connection) -> int:
+        recorded = cls._recorded(connection)
+        return recorded[1] if recorded else 0
+
     def _record(self, connection: sqlite3.Connection, epoch: int) -> None:
         connection.executemany(
             "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
@@ -186,8 +191,7 @@ class Core:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One write transaction on the file."""
         with self.database.write() as connection:
-            recorded = self._recorded(connection)
-            self._check_epoch(recorded[1] if recorded else 0)
+            self._check_epoch(self._epoch_of(connection))
             yield connection
 
     @contextmanager
@@ -197,13 +201,14 @@ class Core:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
         accesses = self.pending.take(namespace)
         try:
-            with self.writing() as connection:
+            with self.database.write() as connection:
                 space = spaces.find(connection, namespace)
+                self._check_epoch(self._epoch_of(connection) if space is None else space.epoch)
                 if space is None and create:
                     space = spaces.find_or_create(
                         connection, namespace, now=time.time(), epoch=self.epoch
                     )
-                if space is not None:
+                if space is not None and accesses:
                     write_accesses(connection, space, accesses, self.config)
                 yield connection, space
                 if space is not None:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import schema
@@ -45,15 +45,19 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
-            sqlite3.DatabaseError
-        ):
-            raise  # a violated constraint or a wrong statement is a bug, not a failing disk
-        name = getattr(error, "sqlite_errorname", None) or ""
-        for prefix, advice in _ADVICE.items():
-            if name.startswith(prefix):
-                raise StorageError(f"{path}: {error}; {advice}") from error
-        raise StorageError(f"{path}: {error}; nothing was written") from error
+        _raise_translated(path, error)
+
+
+def _raise_translated(path: str, error: sqlite3.DatabaseError) -> NoReturn:
+    if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
+        sqlite3.DatabaseError
+    ):
+        raise error  # a violated constraint or a wrong statement is a bug, not a failing disk
+    name = getattr(error, "sqlite_errorname", None) or ""
+    for prefix, advice in _ADVICE.items():
+        if name.startswith(prefix):
+            raise StorageError(f"{path}: {error}; {advice}") from error
+    raise StorageError(f"{path}: {error}; nothing was written") from error
 
 
 class Database:
@@ -158,29 +162,40 @@ class Database:
             )
         return version
 
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
+    def _borrow(self) -> sqlite3.Connection:
         with self._pool_lock:
             if self._closed:
                 raise StorageError(f"{self.path} is closed; open it again")
             # A private in-memory database exists only inside its one connection.
             while self.in_memory and self._lent and not self._pool:
                 self._pool_lock.wait()
-            connection = self._pool.pop() if self._pool else None
             self._lent += 1
+            if self._pool:
+                return self._pool.pop()
         try:
-            if connection is None:
-                connection = self._connect()
+            return self._connect()
+        except BaseException:
+            self._give_back(None)
+            raise
+
+    def _give_back(self, connection: sqlite3.Connection | None) -> None:
+        with self._pool_lock:
+            self._lent -= 1
+            if connection is not None:
+                if self._closed:
+                    connection.close()
+                else:
+                    self._pool.append(connection)
+            if self.in_memory:
+                self._pool_lock.notify()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = self._borrow()
+        try:
             yield connection
         finally:
-            with self._pool_lock:
-                self._lent -= 1
-                if connection is not None:
-                    if self._closed:
-                        connection.close()
-                    else:
-                        self._pool.append(connection)
-                self._pool_lock.notify()
+            self._give_back(connection)
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -198,25 +213,29 @@ class Database:
 
         Compute before, write inside: other writers wait meanwhile.
         """
-        with translated(self.path):
-            if not self._writer.acquire(timeout=self._busy_timeout):
-                raise StorageError(
-                    f"{self.path}: another thread writes for more than "
-                    f"{self._busy_timeout} s; retry, or raise busy_timeout"
-                )
+        if not self._writer.acquire(timeout=self._busy_timeout):
+            raise StorageError(
+                f"{self.path}: another thread writes for more than "
+                f"{self._busy_timeout} s; retry, or raise busy_timeout"
+            )
+        connection = None
+        try:
+            connection = self._borrow()
+            connection.execute("BEGIN IMMEDIATE")
             try:
-                with self._connection() as connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    try:
-                        yield connection
-                        connection.execute("COMMIT")
-                    except BaseException:
-                        # SQLite has rolled back by itself after some errors (full disk).
-                        if connection.in_transaction:
-                            connection.execute("ROLLBACK")
-                        raise
-            finally:
-                self._writer.release()
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has rolled back by itself after some errors (full disk).
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+        except sqlite3.DatabaseError as error:
+            _raise_translated(self.path, error)
+        finally:
+            if connection is not None:
+                self._give_back(connection)
+            self._writer.release()
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.

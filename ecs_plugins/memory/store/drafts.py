@@ -15,22 +15,37 @@ _KEYS = ("role", "metadata", "label", "writer", "at", "ttl")
 _KNOWN = frozenset((*_TEXT, *_KEYS))
 
 
-def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
+def drafted(
+    messages: Draft | Sequence[Draft],
+    *,
+    role: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    label: str | None = None,
+    writer: str | None = None,
+    at: float | None = None,
+    ttl: float | None = None,
+) -> list[NewMessage]:
     """Messages in one form, each with the defaults for what it does not say.
 
     Raises:
         InvalidInputError: Something is no message.
     """
     given = [messages] if isinstance(messages, str | NewMessage | Mapping) else list(messages)
-    said = {key: value for key, value in defaults.items() if value is not None}
-    return [_draft(message, said) for message in given]
+    role = "user" if role is None else role
+    defaults = (role, {} if metadata is None else metadata, label, writer, at, ttl)
+    return [_draft(message, defaults) for message in given]
 
 
-def _draft(message: Draft, defaults: dict[str, object]) -> NewMessage:
+_Said: TypeAlias = tuple[
+    str, Mapping[str, object], str | None, str | None, float | None, float | None
+]
+
+
+def _draft(message: Draft, defaults: _Said) -> NewMessage:
     if isinstance(message, NewMessage):
         return message
     if isinstance(message, str):
-        return NewMessage(message, **defaults)  # type: ignore[arg-type]
+        return NewMessage(message, *defaults)
     if type(message) is not dict and not isinstance(message, Mapping):
         raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
     if not _KNOWN.issuperset(message):
@@ -38,6 +53,16 @@ def _draft(message: Draft, defaults: dict[str, object]) -> NewMessage:
         raise InvalidInputError(
             f"a message has no key {str(strange)!r}; use content, {', '.join(_KEYS)}"
         )
-    said = {k: value for k, value in message.items() if value is not None and k not in _TEXT}
-    text = message.get("content", message.get("text"))
-    return NewMessage(text, **(defaults | said))  # type: ignore[arg-type]
+    if None in message.values():  # which says nothing
+        message = {key: value for key, value in message.items() if value is not None}
+    role, metadata, label, writer, at, ttl = defaults
+    said = message.get
+    return NewMessage(
+        said("content", said("text")),  # type: ignore[arg-type]
+        said("role", role),  # type: ignore[arg-type]
+        said("metadata", metadata),  # type: ignore[arg-type]
+        said("label", label),  # type: ignore[arg-type]
+        said("writer", writer),  # type: ignore[arg-type]
+        said("at", at),  # type: ignore[arg-type]
+        said("ttl", ttl),  # type: ignore[arg-type]
+    )

@@ -228,18 +228,15 @@ class Editing:
         self, connection: sqlite3.Connection, space: Space, name: str, pinned: bool
     ) -> None:
         """Pin what a message stands in: its hot item moves to the cold tier, pinned."""
-        row = connection.execute(
-            "SELECT row FROM hot_items WHERE live = 1 AND (id = ?1 OR id IN"
-            " (SELECT item FROM hot_members WHERE message = ?1))",
-            (name,),
-        ).fetchone()
-        if row is None:
+        items = [name, *hot_items.items_with(connection, [name])]
+        rows = hot_items.live_rows(connection, space.id, items)
+        if not rows:
             raise InvalidInputError(
                 f"the message {name!r} is not in the hot tier; pin the memory it went into"
             )
         if not pinned:
             return
-        hot = hot_items.hot_rows(connection, row, self._core.dimension)[row[0]]
+        hot = hot_items.hot_rows(connection, space.id, rows, self._core.dimension)[rows[0]]
         members = hot_items.members_of_items(connection, [hot.item.id]).get(
             hot.item.id, (hot.item.id,)
         )
@@ -260,7 +257,7 @@ class Editing:
             capacity=self._core.config.cold_capacity,
             now=time.time(),
         )
-        hot_items.delete_hot(connection, [hot.row])
+        hot_items.delete_hot(connection, space.id, [hot.row])
         space.rewrote("hot", -1)
 
     @staticmethod
@@ -304,6 +301,8 @@ def _drop_old(connection: sqlite3.Connection, before: float) -> Collection[str]:
         for (name,) in connection.execute(
             "SELECT id FROM messages m WHERE created < ?"
             " AND NOT EXISTS (SELECT 1 FROM hot_items h WHERE h.id = m.id)"
+            " AND NOT EXISTS (SELECT 1 FROM hot_messages x"
+            " WHERE x.namespace = m.namespace AND x.message = m.seq)"
             " AND NOT EXISTS (SELECT 1 FROM hot_members x WHERE x.message = m.id)",
             (before,),
         )

@@ -169,11 +169,13 @@ class Erasing:
     # Hot items
 
     def _derive_hot_items(self, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
+        listed = hot_items.live_rows(self._connection, self._space.id, changed)
+        hot_items.write_out(self._connection, self._space.id, listed)
+        items = [*changed, *hot_items.items_with(self._connection, changed)]
         rows = self._connection.execute(
-            "SELECT row, id, live, died, judged FROM hot_items WHERE id IN"
-            " (SELECT value FROM json_each(?1) UNION SELECT item FROM hot_members"
-            "  WHERE message IN (SELECT value FROM json_each(?1)))",
-            (dump(list(changed)),),
+            "SELECT row, id, live, died, judged FROM hot_items"
+            " WHERE id IN (SELECT value FROM json_each(?))",
+            (dump(items),),
         ).fetchall()
         affected = set()
         for row, name, live, died, judged in rows:
@@ -376,7 +378,8 @@ def drop_namespace(connection: sqlite3.Connection, space: Space, erased: Erased)
         number,
     )
     for table in (
-        "snapshots", "queries", "decisions", "memories", "hot_items", "messages", "sleeps",
+        "snapshots", "queries", "decisions", "memories", "hot_items", "not_hot", "messages",
+        "sleeps",
     ):  # fmt: skip
         connection.execute(f"DELETE FROM {table} WHERE namespace = ?", number)
     connection.execute("DELETE FROM namespaces WHERE id = ?", number)

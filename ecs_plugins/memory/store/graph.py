@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.memory.store.index_config import IndexConfig, auto_ef_search
+from ecs_plugins.memory.store.screening import Screened, short_width, shortened
 from ecs_plugins.memory.types import Matrix, Vector
 
 Bitmap = npt.NDArray[np.uint8]
@@ -60,6 +61,7 @@ class Graph:
             self._index = faiss.deserialize_index(content)
             if self._index.d != dimension:
                 raise ValueError("the graph does not hold vectors of this dimension")
+        self._short: Matrix = np.empty((0, short_width(dimension)), dtype=np.float32)
         self._index.hnsw.efConstruction = config.ef_construction
         self.tune()
 
@@ -83,6 +85,19 @@ class Graph:
         storage = faiss.downcast_index(self._index.storage)
         flat: Matrix = faiss.rev_swig_ptr(storage.get_xb(), len(self) * self._index.d)
         return flat.reshape(len(self), self._index.d)
+
+    def screened(self) -> Screened:
+        """All vectors with their short forms, which are made when they are first asked for."""
+        vectors, short = self.vectors(), self._short
+        if len(short) < len(vectors):
+            short = np.concatenate([short, shortened(vectors[len(short) :])])
+            self._short = short
+        return Screened(vectors, short[: len(vectors)])
+
+    @property
+    def short_bytes(self) -> int:
+        """Bytes of the short forms."""
+        return self._short.nbytes
 
     def search(
         self, query: Vector, k: int, *, wanted: Bitmap | None = None, reachable: int = 0

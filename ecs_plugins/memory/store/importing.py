@@ -157,8 +157,7 @@ class Import:
                 kind = str(line["kind"])
                 counts[kind] = counts.get(kind, 0) + 1
                 if kind == "namespace":
-                    if space is not None:
-                        space.save(connection)
+                    self._finish(connection, space)
                     space = self._namespace(connection, line, epoch)
                 elif kind == "item":
                     import_item(connection, line, self._of_value[id(line)], epoch=epoch)
@@ -166,8 +165,7 @@ class Import:
                     raise InvalidInputError("the export names no namespace before its content")
                 else:
                     self._line(connection, space, kind, line)
-            if space is not None:
-                space.save(connection)
+            self._finish(connection, space)
         except (KeyError, TypeError, ValueError, sqlite3.IntegrityError) as error:
             if isinstance(error, InvalidInputError):
                 raise
@@ -190,6 +188,12 @@ class Import:
         space.cycle = int(line["cycle"])
         space.statistics = StreamStatistics.from_json(line["statistics"])
         return space
+
+    @staticmethod
+    def _finish(connection: sqlite3.Connection, space: Space | None) -> None:
+        if space is not None:
+            hot_items.hot_from_now(connection, space.id)  # the hot tier came as lines of its own
+            space.save(connection)
 
     def _line(self, connection: sqlite3.Connection, space: Space, kind: str, line: Line) -> None:
         if kind == "message":

@@ -19,10 +19,11 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.store._locks import ReadWriteLock
 from ecs_plugins.memory.store.graph import Bitmap, Graph, openmp_threads
 from ecs_plugins.memory.store.index_config import IndexConfig
+from ecs_plugins.memory.store.screening import Screened, near_pairs
+from ecs_plugins.memory.store.tail import Tail
 
 Vectors = npt.NDArray[np.float32]
 Entries = npt.NDArray[np.int64]
@@ -31,6 +32,9 @@ Progress = Callable[[int, int], None]
 
 _LINK_CHUNK = 32  # vectors linked per turn of the write lock: searches wait some tens of ms
 _BUILD_CHUNK = 1024
+_SCREENED = 4096  # entries up to which a screened scan is faster than the graph
+_SCREENED_FOR_MANY = 65536  # and where so many queries share it:
+_MANY = 16
 _FILTER_SHARE = 0.1  # a filter that keeps less of the tier than this is scanned exactly
 
 
@@ -52,8 +56,7 @@ class VectorIndex:
         self._linked = 0
         self._entries: Entries = np.empty(0, dtype=np.int64)
         self._live: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
-        self._buffer: Vectors = np.empty((0, dimension), dtype=np.float32)
-        self._window = (0, 0)
+        self._tail = Tail(dimension)
         self._dead = 0  # tombstones in the graph
         self._bitmap: Bitmap | None = None
         self.version = 0
@@ -78,7 +81,8 @@ class VectorIndex:
     def size(self) -> int:
         """Bytes held, about."""
         graph = self._linked * (4 * self.dimension + 8 * self.config.links + 16)
-        return graph + self._buffer.nbytes + self._entries.nbytes + self._live.nbytes
+        graph += 0 if self._graph is None else self._graph.short_bytes
+        return graph + self._tail.nbytes + self._entries.nbytes + self._live.nbytes
 
     def entries(self) -> Entries:
         """The live entries, in the order of their addition."""
@@ -94,29 +98,7 @@ class VectorIndex:
         with self._lock.write():
             self._entries = np.concatenate([self._entries, entries])
             self._live = np.concatenate([self._live, np.ones(len(entries), dtype=np.bool_)])
-            self._append_to_tail(np.asarray(vectors, dtype=np.float32))
-
-    def _append_to_tail(self, vectors: Vectors) -> None:
-        # The tail is a window of a buffer that doubles, so that adding one by one stays linear.
-        start, end = self._window
-        needed = end + len(vectors)
-        if needed > len(self._buffer):
-            kept = self._buffer[start:end]
-            capacity = max(2 * (len(kept) + len(vectors)), 64)
-            self._buffer = np.empty((capacity, self.dimension), dtype=np.float32)
-            self._buffer[: len(kept)] = kept
-            start, end = 0, len(kept)
-        self._buffer[end : end + len(vectors)] = vectors
-        self._window = (start, end + len(vectors))
-
-    @property
-    def _tail(self) -> Vectors:
-        start, end = self._window
-        return self._buffer[start:end]
-
-    def _set_tail(self, vectors: Vectors) -> None:
-        self._buffer = np.ascontiguousarray(vectors, dtype=np.float32)
-        self._window = (0, len(vectors))
+            self._tail.append(np.asarray(vectors, dtype=np.float32))
 
     def remove(self, entries: Entries, *, erased: bool = False) -> None:
         """Remove entries; unknown ones are ignored. ``erased``: they must never reach a file."""
@@ -133,11 +115,24 @@ class VectorIndex:
                 self.version += 1
             self._drop_dead_tail()
 
+    def replace(self, gone: Entries, entries: Entries, vectors: Vectors) -> None:
+        """`remove` and `add` at once: what comes takes the places of what leaves the tail."""
+        count = 0
+        if len(gone):
+            with self._lock.write():
+                tail = self._entries[self._linked :]
+                places = np.flatnonzero(np.isin(tail, gone))[: len(entries)]
+                count = len(places)
+                tail[places] = entries[:count]
+                self._tail.put(places, vectors[:count])
+            self.remove(gone)
+        self.add(entries[count:], vectors[count:])
+
     def _drop_dead_tail(self) -> None:
         keep = self._live.copy()
         keep[: self._linked] = True
         if not keep.all():
-            self._set_tail(self._tail[keep[self._linked :]])
+            self._tail.keep(keep[self._linked :])
             self._entries = self._entries[keep]
             self._live = self._live[keep]
 
@@ -169,38 +164,39 @@ class VectorIndex:
                     return self._entries[rows], scores  # the graph's own order
                 tail = self._linked + np.flatnonzero(mask[self._linked :])
                 rows = np.concatenate([rows, tail])
-                scores = np.concatenate([scores, self._tail[tail - self._linked] @ query])
+                scores = np.concatenate([scores, self._tail.vectors[tail - self._linked] @ query])
             best = _largest(scores, k)
             return self._entries[rows[best]], scores[best]
 
-    def near(self, queries: Vectors, k: int, floor: float) -> list[list[tuple[int, float]]]:
+    def near(self, queries: Screened, k: int, floor: float) -> list[list[tuple[int, float]]]:
         """For each of many queries, up to ``k`` live entries that `search` would find.
 
         Args:
-            queries: ``[queries, dimension]``.
+            queries: Unit vectors.
             k: How many at most for each.
             floor: Least inner product.
 
         Returns:
             For each query, entries and scores, best first.
         """
+        many = len(queries) >= _MANY
+        if self._linked and len(self._entries) > (_SCREENED_FOR_MANY if many else _SCREENED):
+            return [self._near_in_graph(query, k, floor) for query in queries.vectors]
+        out: list[list[tuple[int, float]]] = [[] for _ in range(len(queries))]
         with self._lock.read():
-            scores = None if self._linked else queries @ self._tail.T
-            entries = self._entries
-        if scores is None:  # the graph; FAISS gains nothing from many queries on one thread
-            found = [self.search(query, k) for query in queries]
-            return [
-                [
-                    pair
-                    for pair in zip(rows.tolist(), near.tolist(), strict=True)
-                    if pair[1] >= floor
-                ]
-                for rows, near in found
-            ]
-        out: list[list[tuple[int, float]]] = [[] for _ in queries]
-        for at, column in pairs_above(scores, floor):
-            out[at].append((int(entries[column]), float(scores[at, column])))
-        return [sorted(pairs, key=lambda pair: -pair[1])[:k] for pairs in out]
+            if self._graph is not None:
+                for at, row, score in near_pairs(queries, self._graph.screened(), floor):
+                    if self._live[row]:
+                        out[at].append((int(self._entries[row]), score))
+            for at, row, score in near_pairs(queries, self._tail.screened(), floor):
+                out[at].append((int(self._entries[self._linked + row]), score))
+        return [sorted(found, key=lambda pair: -pair[1])[:k] if found else found for found in out]
+
+    def _near_in_graph(self, query: Vectors, k: int, floor: float) -> list[tuple[int, float]]:
+        # One by one: FAISS gains nothing from many queries on one thread.
+        rows, scores = self.search(query, k)
+        found = zip(rows.tolist(), scores.tolist(), strict=True)
+        return [pair for pair in found if pair[1] >= floor]
 
     def _is_selective(self, mask: npt.NDArray[np.bool_], allowed: Entries | None) -> bool:
         if allowed is None:
@@ -210,11 +206,11 @@ class VectorIndex:
 
     def _scan(self, query: Vectors, rows: npt.NDArray[np.intp], *, everything: bool) -> Vectors:
         if everything and not self._linked:
-            return self._tail @ query
+            return self._tail.vectors @ query
         if everything:
-            return np.concatenate([self._graph_vectors() @ query, self._tail @ query])
+            return np.concatenate([self._graph_vectors() @ query, self._tail.vectors @ query])
         split = int(np.searchsorted(rows, self._linked))
-        parts = [self._tail[rows[split:] - self._linked] @ query]
+        parts = [self._tail.vectors[rows[split:] - self._linked] @ query]
         if split:
             vectors = self._graph_vectors()
             # Gathering pays only for few rows; else one pass over all is faster.
@@ -301,7 +297,7 @@ class VectorIndex:
         with self._lock.read():
             rows = np.flatnonzero(self._live)
             entries = self._entries[rows]
-            parts = [self._tail[rows[rows >= self._linked] - self._linked]]
+            parts = [self._tail.vectors[rows[rows >= self._linked] - self._linked]]
             if self._linked:
                 parts.insert(0, self._graph_vectors()[rows[rows < self._linked]])
             vectors = np.concatenate(parts)
@@ -326,7 +322,7 @@ class VectorIndex:
             added = self._live.copy()
             added &= ~np.isin(self._entries, entries)
             rows = np.flatnonzero(added)  # added since the copy was taken: all in the tail
-            late = self._tail[rows - self._linked]
+            late = self._tail.vectors[rows - self._linked]
             self._entries = np.concatenate([entries, self._entries[rows]])
             self._live = np.concatenate([~gone, np.ones(len(rows), dtype=np.bool_)])
             self._graph = graph
@@ -335,7 +331,7 @@ class VectorIndex:
                 graph.tune()
             self._dead = int(gone.sum()) if graph is not None else 0
             self.holds_erased = self._dead > 0 and self.holds_erased
-            self._set_tail(np.concatenate([tail, late]))
+            self._tail.set(np.concatenate([tail, late]))
             self._bitmap = None
             self.version += 1
             self._drop_dead_tail()
@@ -347,19 +343,19 @@ class VectorIndex:
         with openmp_threads(self.config.threads):
             while len(self._tail) and not self._stopped(stop):
                 with self._lock.write():
-                    chunk = self._tail[:_LINK_CHUNK]
+                    chunk = self._tail.vectors[:_LINK_CHUNK]
                     if not len(chunk):
                         return
                     graph.add(chunk)
                     self._linked += len(chunk)
-                    self._window = (self._window[0] + len(chunk), self._window[1])
+                    self._tail.drop(len(chunk))
                     self._bitmap = None
                     self.version += 1
                 done += len(chunk)
                 if progress is not None:
                     progress(min(done, total), total)
             with self._lock.write():
-                self._set_tail(self._tail.copy())  # let go of the linked part
+                self._tail.compact()
                 graph.tune()
 
     # Saving

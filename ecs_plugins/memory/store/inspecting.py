@@ -112,9 +112,6 @@ def explain(
         InvalidInputError: Nothing of this id is stored.
     """
     versions = history(connection, name)
-    hot = connection.execute(
-        "SELECT row, namespace FROM hot_items WHERE id = ? AND live = 1", (name,)
-    ).fetchone()
     message = log.get(connection, name)
     if versions:
         space = spaces.find(connection, versions[0].namespace)
@@ -123,15 +120,16 @@ def explain(
     else:
         raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
     assert space is not None
+    hot = hot_items.live_rows(connection, space.id, [name])
     ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
     place = next((at for at, (memory, _) in enumerate(ranked) if memory.id == name), None)
-    behind = _behind(connection, name, versions, hot is not None)
+    behind = _behind(connection, name, versions, bool(hot))
     live = [version for version in versions if version.live]
-    tier: Tier | None = "cold" if live else "hot" if hot is not None else None
+    tier: Tier | None = "cold" if live else "hot" if hot else None
     if live:
         text = live[-1].text
-    elif hot is not None:
-        text = hot_items.hot_rows(connection, [hot[0]])[hot[0]].item.text
+    elif hot:
+        text = hot_items.hot_rows(connection, space.id, hot)[hot[0]].item.text
     else:
         text = versions[-1].text if versions else message.text if message else ""
     recorded = decisions(connection, space.id, item=name)

@@ -6,7 +6,7 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from zlib import crc32
@@ -46,25 +46,35 @@ class NewMessage:
     """The metadata as JSON, as it is stored."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.text, str) or not self.text.strip():
+        text = self.text
+        if not isinstance(text, str) or not text.strip():
             raise InvalidInputError("a message needs text; nothing was written")
-        if len(self.text) > MAX_TEXT:
+        if len(text) > MAX_TEXT:
             raise InvalidInputError(
-                f"a message has at most {MAX_TEXT} characters, got {len(self.text)}; split it"
+                f"a message has at most {MAX_TEXT} characters, got {len(text)}; split it"
             )
         if self.ttl is not None and not self.ttl > 0:
             raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
-        try:
-            for text in (self.text, self.role, self.label, self.writer):
-                if text is not None and not text.isascii():  # most are, which strings know
-                    text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
-        if type(self.metadata) is not dict and not isinstance(self.metadata, Mapping):
+        # Most strings are ASCII, which they know.
+        if self.label is not None or self.writer is not None or not text.isascii():
+            _check_unicode(text, self.label, self.writer)
+        if not self.role.isascii():
+            _check_unicode(self.role)
+        metadata = self.metadata
+        if type(metadata) is not dict and not isinstance(metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")
-        own, stored = _checked_metadata(self.metadata)
+        own, stored = _checked_metadata(metadata) if metadata else ({}, "{}")
         object.__setattr__(self, "metadata", own)
         object.__setattr__(self, "stored_metadata", stored)
+
+
+def _check_unicode(*texts: str | None) -> None:
+    try:
+        for text in texts:
+            if text is not None:
+                text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
 
 
 _KEYS = {str}
@@ -72,18 +82,30 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
+def _flat_encoder() -> Callable[[object], str]:
+    """What `_encode` makes anew for every call, which takes longer than to encode a few values."""
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return _encode
+    quote = json.encoder.encode_basestring
+    parts = make(None, None, quote, None, ":", ",", False, False, False)
+    return lambda data: "".join(parts(data, 0))
+
+
+_encode_flat = _flat_encoder()
+
+
 def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object], str]:
     """The caller's metadata as an own copy of JSON values, and as JSON."""
-    if not metadata:
-        return {}, "{}"
     own = dict(metadata)
+    flat = {*map(type, own)} == _KEYS and _PLAIN.issuperset(map(type, own.values()))
     try:
-        stored = _encode(own)
+        stored = _encode_flat(own) if flat else _encode(own)
         if not stored.isascii():
             stored.encode()
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
-    if not ({*map(type, own)} == _KEYS and _PLAIN.issuperset(map(type, own.values()))):
+    if not flat:
         own = json.loads(stored)
         stored = _encode(own)
     return own, stored
@@ -122,7 +144,7 @@ def new_ids(count: int) -> list[str]:
     """Fresh ids: 48 bits of time and 64 random bits, ascending, so that an index appends."""
     stem = f"{int(time.time() * 1000):012x}"
     noise = secrets.token_hex(8 * count)
-    return sorted(stem + noise[16 * i : 16 * i + 16] for i in range(count))
+    return sorted([stem + noise[at : at + 16] for at in range(0, 16 * count, 16)])
 
 
 _INSERT = (

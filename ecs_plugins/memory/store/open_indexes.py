@@ -16,21 +16,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.hot_items import LIVE_ROWS, LIVE_VECTORS
 from ecs_plugins.memory.store.index import Entries, Progress, VectorIndex
 from ecs_plugins.memory.store.index_config import IndexConfig
 from ecs_plugins.memory.store.snapshots import SnapshotStore
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.vectors import unpack
-from ecs_plugins.memory.types import TIERS, Matrix, Tier
+from ecs_plugins.memory.types import TIERS, Matrix, Tier, Vector
 
 _ROWS = {
-    "hot": "SELECT row FROM hot_items WHERE namespace = ? AND live = 1",
+    "hot": LIVE_ROWS,
     "cold": "SELECT row FROM memories WHERE namespace = ? AND live = 1",
 }
 _VECTORS = {
-    "hot": "SELECT h.row, COALESCE(h.vector, m.vector), COALESCE(h.vector_crc, m.vector_crc), h.id"
-    " FROM hot_items h LEFT JOIN messages m ON h.vector IS NULL AND m.id = h.id"
-    " WHERE h.namespace = ? AND h.live = 1 AND h.row > ? ORDER BY h.row",
+    "hot": LIVE_VECTORS,
     "cold": "SELECT row, vector, vector_crc, id FROM memories"
     " WHERE namespace = ? AND live = 1 AND row > ? ORDER BY row",
 }
@@ -45,6 +44,23 @@ class _Open:
     last_row: int = 0
     saved: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+@dataclass(slots=True)
+class TierChange:
+    """What a transaction did to a tier, for the index that knows the state before it.
+
+    Attributes:
+        generation: Of the tier before.
+        rows: Row numbers of the new items, ascending.
+        vectors: Of the new items.
+        gone: Row numbers of items that are there no more, perhaps of new ones.
+    """
+
+    generation: int
+    rows: list[int] = field(default_factory=list)
+    vectors: list[Vector] = field(default_factory=list)
+    gone: list[int] = field(default_factory=list)
 
 
 class OpenIndexes:
@@ -80,6 +96,29 @@ class OpenIndexes:
                 self._refresh(connection, space, tier, opened)
             self._enforce_budget(keep=key)
         return opened.index
+
+    def follow(self, space: Space, tier: Tier, change: TierChange) -> None:
+        """Take over what a committed transaction did to a tier, so that it need not be read again.
+
+        Left to the next refresh where the index is not that of the state before.
+        """
+        with self._lock:
+            opened = self._open.get((space.id, tier))
+        if opened is None or opened.epoch != space.epoch:
+            return
+        rows, vectors = np.asarray(change.rows, dtype=np.int64), np.asarray(change.vectors)
+        gone = np.asarray(change.gone, dtype=np.int64)
+        if len(gone):
+            staying = ~np.isin(rows, gone)
+            rows, vectors = rows[staying], vectors[staying]
+        with opened.lock:
+            if opened.generation != change.generation:
+                return
+            opened.index.replace(gone, rows, vectors)
+            if change.rows:
+                opened.last_row = max(opened.last_row, change.rows[-1])
+            opened.generation = space.tier(tier).generation
+        self._enforce_budget(keep=(space.id, tier))
 
     def _refresh(
         self, connection: sqlite3.Connection, space: Space, tier: Tier, opened: _Open

@@ -19,6 +19,11 @@ from ecs_plugins.memory.store.open_indexes import OpenIndexes
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import ColdMemory, HotItem, Tier, Vector
 
+_METADATA = {
+    "hot": hot_items.LIVE_METADATA,
+    "cold": "SELECT row, metadata FROM memories WHERE namespace = ? AND live = 1",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -71,12 +76,9 @@ def _from_tier(
 
 
 def _allowed(connection: sqlite3.Connection, space: int, tier: Tier, condition: Filter) -> Entries:
-    table = "hot_items" if tier == "hot" else "memories"
     known: dict[str, bool] = {}
     rows = []
-    for row, metadata in connection.execute(
-        f"SELECT row, metadata FROM {table} WHERE namespace = ? AND live = 1", (space,)
-    ):
+    for row, metadata in connection.execute(_METADATA[tier], (space,)):
         verdict = known.get(metadata)
         if verdict is None:
             verdict = known[metadata] = matches(json.loads(metadata), condition)
@@ -94,7 +96,7 @@ def _fetched(
 ) -> list[Recollection]:
     rows: dict[int, HotRow] | dict[int, ColdRow]
     if tier == "hot":
-        rows = hot_items.hot_rows(connection, scores)
+        rows = hot_items.hot_rows(connection, space.id, scores)
     else:
         rows = cold_memories.cold_rows(connection, scores)
     alive = [rows[row] for row in scores if row in rows and _wanted(rows[row], request)]

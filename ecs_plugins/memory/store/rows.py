@@ -78,6 +78,15 @@ def next_row(connection: sqlite3.Connection, table: str) -> int:
     return 1 if used is None else int(used[0]) + 1
 
 
+def take_row(connection: sqlite3.Connection, table: str) -> int:
+    """Take the row number that a table would use next; no row of it will have that number."""
+    number = next_row(connection, table)
+    taken = connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (number, table))
+    if not taken.rowcount:
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
+    return number
+
+
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:
     """What two sets of metadata agree on: the metadata of an item that merges both."""
     return {key: value for key, value in left.items() if key in right and right[key] == value}

@@ -212,9 +212,33 @@ _m003_items = _script(
     "CREATE INDEX item_vectors_by_epoch ON item_vectors (epoch)",
 )
 
+# Most hot items are one message of which nothing more is known than that it was said. Such an item
+# has no row in `hot_items` until there is more to say: every message from `hot_since` on is one,
+# unless `not_hot` lists it. So an ``add`` writes nothing but the log. Both kinds share the row
+# numbers of `messages`, which therefore go on above all that `hot_items` has used.
+_m004_hot_messages = _script(
+    "ALTER TABLE namespaces ADD COLUMN hot_since INTEGER NOT NULL DEFAULT 0",
+    """CREATE TABLE not_hot (
+        namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
+        message INTEGER NOT NULL,
+        PRIMARY KEY (namespace, message)
+    ) WITHOUT ROWID""",
+    """CREATE VIEW hot_messages AS
+        SELECT m.namespace AS namespace, m.seq AS message
+        FROM namespaces n JOIN messages m ON m.namespace = n.id AND m.seq >= n.hot_since
+        WHERE NOT EXISTS (
+            SELECT 1 FROM not_hot x WHERE x.namespace = m.namespace AND x.message = m.seq
+        )""",
+    "UPDATE sqlite_sequence SET seq = max(seq, coalesce("
+    "(SELECT seq FROM sqlite_sequence WHERE name = 'hot_items'), 0)) WHERE name = 'messages'",
+    "UPDATE namespaces SET hot_since = 1 + coalesce("
+    "(SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)",
+)
+
 MIGRATIONS: tuple[Migration, ...] = (
     _m001_messages_tiers_decisions,
     _m002_index_snapshots,
     _m003_items,
+    _m004_hot_messages,
 )
 """In order; append only."""

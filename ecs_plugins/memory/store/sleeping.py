@@ -230,10 +230,7 @@ class _Applying:
         self._write_cold()
         self._keep_judgements()
         consumed = [self._hot[name].row for name in plan.consumed]
-        self._connection.executemany(
-            "UPDATE hot_items SET live = 0, died = ? WHERE row = ?",
-            ((self._sleep, row) for row in consumed),
-        )
+        hot_items.consume(self._connection, space.id, consumed, self._sleep)
         if consumed:
             space.rewrote("hot", -len(consumed))
         self._connection.executemany(

@@ -7,7 +7,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from ecs_plugins.memory.namespaces import Namespace, below, decode, encode
+from ecs_plugins.memory.namespaces import Namespace, below, decode, encode, key_of
 from ecs_plugins.memory.types import StreamStatistics, Tier
 
 
@@ -86,7 +86,7 @@ class Space:
                 self.cold.count,
                 self.cold.generation,
                 self.cold.rewritten,
-                json.dumps(self.statistics.to_json()),
+                _dumped(self.statistics),
                 self.id,
             ),
         )
@@ -98,17 +98,23 @@ _COLUMNS = (
 )
 
 
+# Most transactions leave the statistics as they were.
 @lru_cache(maxsize=4096)
 def _statistics(text: str) -> StreamStatistics:
     return StreamStatistics.from_json(json.loads(text))
 
 
-def _space(row: tuple[object, ...]) -> Space:
+@lru_cache(maxsize=4096)
+def _dumped(statistics: StreamStatistics) -> str:
+    return json.dumps(statistics.to_json())
+
+
+def _space(row: tuple[object, ...], namespace: Namespace | None = None) -> Space:
     (number, key, epoch, step, since, novel, cycle, revision, erasures, *tiers, statistics) = row
     hot, cold = tiers[:3], tiers[3:]
     return Space(
         number,  # type: ignore[arg-type]
-        decode(str(key)),
+        decode(str(key)) if namespace is None else namespace,
         epoch,  # type: ignore[arg-type]
         step,  # type: ignore[arg-type]
         since,  # type: ignore[arg-type]
@@ -126,9 +132,9 @@ def find(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
     """The namespace, if anything was ever stored in it."""
     row = connection.execute(
         f"SELECT {_COLUMNS} FROM namespaces WHERE key=?",
-        (encode(namespace),),
+        (key_of(namespace),),
     ).fetchone()
-    return None if row is None else _space(row)
+    return None if row is None else _space(row, namespace)
 
 
 def by_id(connection: sqlite3.Connection, number: int) -> Space:
@@ -148,7 +154,7 @@ def find_or_create(
     if found is None:
         connection.execute(
             "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
-            (encode(namespace), now, epoch),
+            (key_of(namespace), now, epoch),
         )
         found = find(connection, namespace)
         assert found is not None

@@ -114,6 +114,8 @@ def _return_to_hot(
         name
         for (name,) in connection.execute(
             "SELECT id FROM hot_items WHERE namespace = ?1 AND live = 1"
+            " UNION SELECT m.id FROM hot_messages x JOIN messages m ON m.seq = x.message"
+            " WHERE x.namespace = ?1"
             " UNION SELECT x.message FROM hot_members x JOIN hot_items h ON h.id = x.item"
             " WHERE h.namespace = ?1 AND h.live = 1"
             " UNION SELECT p.message FROM provenance p JOIN memories m ON m.id = p.memory"

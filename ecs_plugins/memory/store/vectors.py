@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 
@@ -23,13 +22,13 @@ def pack(vector: Vector | Matrix) -> bytes:
     return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
 
 
-def pack_all(vectors: Matrix) -> list[bytes]:
-    """The bytes of each row."""
+def pack_all(vectors: Matrix) -> list[memoryview]:
+    """The bytes of each row, not copied."""
     if not vectors.size:
         return []
     rows = np.ascontiguousarray(vectors, dtype=_TYPE)
-    opaque = np.dtype((np.void, rows.strides[0]))  # which numpy turns into bytes in one go
-    return cast("list[bytes]", rows.view(opaque).ravel().tolist())
+    width, content = rows.strides[0], rows.data.cast("B")
+    return [content[start : start + width] for start in range(0, len(content), width)]
 
 
 def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:

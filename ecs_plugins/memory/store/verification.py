@@ -10,6 +10,7 @@ import numpy as np
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.decisions import decisions, replayed
+from ecs_plugins.memory.store.hot_items import LIVE_ROWS
 from ecs_plugins.memory.store.item_transfer import item_problems
 from ecs_plugins.memory.store.open_indexes import OpenIndexes
 from ecs_plugins.memory.store.spaces import Space
@@ -17,7 +18,7 @@ from ecs_plugins.memory.store.vectors import crc
 from ecs_plugins.memory.types import TIERS
 
 _LIVE = {
-    "hot": "SELECT row FROM hot_items WHERE namespace = ? AND live = 1",
+    "hot": LIVE_ROWS,
     "cold": "SELECT row FROM memories WHERE namespace = ? AND live = 1",
 }
 
@@ -66,6 +67,7 @@ def verify(
                 continue
             if len(vector) != 4 * dimension or crc(vector) != vector_check:
                 problems.append(f"the vector of {name} {label} does not match its checksum")
+    checked += connection.execute("SELECT count(*) FROM hot_messages").fetchone()[0]
     problems += _references(connection)
     wrong, items = item_problems(connection, epoch=epoch, dimension=dimension)
     problems += wrong
@@ -102,7 +104,9 @@ def _references(connection: sqlite3.Connection) -> list[str]:
             "SELECT id FROM memories WHERE live = 1 GROUP BY id HAVING count(*) > 1"
         ),
         "hot item {} is live twice": (
-            "SELECT id FROM hot_items WHERE live = 1 GROUP BY id HAVING count(*) > 1"
+            "SELECT id FROM (SELECT id FROM hot_items WHERE live = 1 UNION ALL"
+            " SELECT m.id FROM hot_messages x JOIN messages m ON m.seq = x.message)"
+            " GROUP BY id HAVING count(*) > 1"
         ),
     }
     return [

@@ -1,15 +1,15 @@
 """The tiers as one ``add`` sees and changes them; what has changed is written once, at its end.
 
 A message may found an item that the next one supports, so only the last state of an item is
-written: under the row number that it would have if every state before had been written too.
+written. The row number of an item is that of the message which made it what it is, so it does not
+depend on how the messages are batched.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from ecs_plugins.memory.evidence import first_evidence
 from ecs_plugins.memory.store import cold_memories, hot_items
@@ -17,6 +17,7 @@ from ecs_plugins.memory.store.cold_memories import ColdRow
 from ecs_plugins.memory.store.hot_items import HotRow
 from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.nearest import Nearest
+from ecs_plugins.memory.store.open_indexes import TierChange
 from ecs_plugins.memory.store.rows import next_row
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import HotItem, Matrix, Observation
@@ -53,7 +54,7 @@ class Batch:
         """When message number ``at`` expires."""
         return expiry(self.messages[at], self.now)
 
-    def founded(self, at: int, row: int) -> HotRow:
+    def founded(self, at: int) -> HotRow:
         """The hot item of message number ``at`` alone."""
         message, name = self.messages[at], self.ids[at]
         item = HotItem(
@@ -63,25 +64,30 @@ class Batch:
             members=(name,),
             text=message.text,
         )
-        return HotRow(row, item, message.metadata, self.expires(at), single=True)
+        return HotRow(self.row + at, item, message.metadata, self.expires(at), single=True)
 
 
 def found_all(connection: sqlite3.Connection, space: Space, batch: Batch) -> None:
     """Let every message found a hot item, as where nothing is merged."""
     space.appended("hot", len(batch.ids))
     space.novel += len(batch.ids)
-    labelled = [message.label is not None for message in batch.messages]
-    for has_label, run in groupby(range(len(labelled)), labelled.__getitem__):
-        numbers = list(run)
-        if has_label:
-            for at in numbers:
-                _insert(connection, space, batch.founded(at, 0), row=None)
-        else:
-            start = batch.row + numbers[0]
-            hot_items.found_hot(connection, range(start, start + len(numbers)))
+    _found(connection, space, batch, range(len(batch.ids)))
 
 
-def _insert(connection: sqlite3.Connection, space: Space, item: HotRow, row: int | None) -> None:
+def _found(
+    connection: sqlite3.Connection, space: Space, batch: Batch, messages: Collection[int]
+) -> None:
+    """Write the items of single messages, which those without a label are by being in the log."""
+    labelled = [at for at in messages if batch.messages[at].label is not None]
+    for at in labelled:
+        _insert(connection, space, batch.founded(at))
+    if labelled or len(messages) < len(batch.ids):
+        plain = set(messages).difference(labelled)
+        others = [batch.row + at for at in range(len(batch.ids)) if at not in plain]
+        hot_items.mark_not_hot(connection, space.id, others)
+
+
+def _insert(connection: sqlite3.Connection, space: Space, item: HotRow) -> None:
     hot_items.insert_hot(
         connection,
         space,
@@ -89,7 +95,7 @@ def _insert(connection: sqlite3.Connection, space: Space, item: HotRow, row: int
         metadata=item.metadata,
         expires=item.expires,
         borrowed=item.single,
-        row=row,
+        row=item.row,
     )
 
 
@@ -114,11 +120,11 @@ class HotChanges:
         self._space = space
         self._batch = batch
         self._nearest = nearest
-        self._next = next_row(connection, "hot_items")
         self._founded: dict[int, int] = {}  # row -> message, of items of that message alone
         self._changed: dict[int, HotRow] = {}  # row -> item that says more than its message
         self._members: list[tuple[str, str]] = []
         self._replaced: list[int] = []
+        self._novel = 0
 
     def find(self, at: int) -> tuple[HotRow, float] | None:
         """The item nearest to message number ``at``, and the cosine between them."""
@@ -127,11 +133,11 @@ class HotChanges:
             return None
         vector = self._batch.vectors[at]
         if row in self._founded:
-            found = self._batch.founded(self._founded[row], row)
+            found = self._batch.founded(self._founded[row])
         elif row in self._changed:
             found = self._changed[row]
         else:
-            stored = hot_items.hot_rows(self._connection, [row], len(vector))
+            stored = hot_items.hot_rows(self._connection, self._space.id, [row], len(vector))
             if row not in stored:
                 return None
             found = stored[row]
@@ -139,20 +145,19 @@ class HotChanges:
 
     def found(self, at: int, unlike: Difference | None = None) -> None:
         """Message number ``at`` founds an item, ``unlike`` the one that it is near to."""
-        self._space.appended("hot")
-        self._space.novel += 1
-        row = self._take()
+        self._novel += 1
+        row = self._batch.row + at
         if unlike is None:
             self._founded[row] = at
         else:
-            founded = self._batch.founded(at, row)
+            founded = self._batch.founded(at)
             evidence = replace(founded.item.evidence, unlike=unlike)
             self._changed[row] = replace(founded, item=replace(founded.item, evidence=evidence))
         self._nearest.founded(row, at)
 
     def merge(self, old: HotRow, new: HotRow, at: int) -> None:
         """Message number ``at`` turns an item into a new one; its row number is given here."""
-        row = self._take()
+        row = self._batch.row + at
         item = new.item
         self._changed[row] = replace(new, row=row)
         self._members += [(item.id, item.id), (item.id, self._batch.ids[at])]
@@ -160,39 +165,29 @@ class HotChanges:
             self._replaced.append(old.row)
         self._nearest.changed(old.row, row, item.vector, at)
 
-    def _take(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-    def write(self) -> None:
+    def write(self) -> TierChange:
         """Write what has changed."""
-        for row, messages in self._runs():
-            hot_items.found_hot(self._connection, messages, row)
-        for row, at in self._founded.items():
-            if self._batch.messages[at].label is not None:
-                _insert(self._connection, self._space, self._batch.founded(at, row), row)
-        for row, new in self._changed.items():
-            _insert(self._connection, self._space, new, row)
-        hot_items.add_members(self._connection, self._members)
+        change = TierChange(self._space.hot.generation, gone=self._replaced)
+        if self._novel:
+            self._space.appended("hot", self._novel)
+            self._space.novel += self._novel
+        _found(self._connection, self._space, self._batch, self._founded.values())
+        for new in self._changed.values():
+            _insert(self._connection, self._space, new)
+        for row in sorted([*self._founded, *self._changed]):
+            founded = row in self._founded
+            change.rows.append(row)
+            change.vectors.append(
+                self._batch.vectors[self._founded[row]]
+                if founded
+                else self._changed[row].item.vector
+            )
+        if self._members:
+            hot_items.add_members(self._connection, self._members)
         if self._replaced:
-            hot_items.delete_hot(self._connection, self._replaced)
+            hot_items.delete_hot(self._connection, self._space.id, self._replaced)
             self._space.rewrote("hot")
-
-    def _runs(self) -> Iterator[tuple[int, range]]:
-        """Consecutive rows of consecutive messages without labels: the first row, the messages."""
-        start = stop = 0  # rows
-        shift = 0
-        for row, at in self._founded.items():
-            if self._batch.messages[at].label is not None:
-                continue
-            message = self._batch.row + at
-            if start == stop or row != stop or message - row != shift:
-                if start < stop:
-                    yield start, range(start + shift, stop + shift)
-                start, shift = row, message - row
-            stop = row + 1
-        if start < stop:
-            yield start, range(start + shift, stop + shift)
+        return change
 
 
 class ColdChanges:
@@ -242,10 +237,16 @@ class ColdChanges:
             self._replaced.append(old.row)
         self._nearest.changed(old.row, row, new.memory.vector, at)
 
-    def write(self) -> None:
+    def write(self) -> TierChange:
         """Write what has changed."""
+        change = TierChange(self._space.cold.generation, gone=self._replaced)
+        if not self._merged:
+            return change
         cold_memories.insert_all(self._connection, self._merged.values())
         cold_memories.join(self._connection, self._joined)
-        if self._replaced:
-            cold_memories.retire_cold(self._connection, self._replaced, None)
-            self._space.rewrote("cold")
+        cold_memories.retire_cold(self._connection, self._replaced, None)
+        self._space.rewrote("cold")
+        for row, new in self._merged.items():  # in the order of their numbers
+            change.rows.append(row)
+            change.vectors.append(new.memory.vector)
+        return change

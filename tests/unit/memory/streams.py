@@ -43,6 +43,7 @@ def rows_of(memory):
                 "SELECT row, id, first, support, judged, text, metadata, expires, evidence, vector"
                 " FROM hot_items WHERE live = 1"
             ),
+            fetch("SELECT message FROM hot_messages"),
             fetch("SELECT item, message FROM hot_members"),
             fetch(
                 "SELECT row, id, version, live, text, metadata, expires, energy, entropy, utility,"

@@ -10,6 +10,7 @@ from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.messages import new_ids
 from ecs_plugins.memory.store.nearest import Nearest
 from ecs_plugins.memory.store.rows import dump_evidence, evidence_of
+from ecs_plugins.memory.store.screening import screened
 from ecs_plugins.memory.store.vectors import pack, pack_all
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
@@ -112,19 +113,20 @@ def brute_force(index, written, vectors, at, floor):
     return min(row for row, score in zip(rows, scores, strict=True) if score >= scores.max() - 1e-6)
 
 
+@pytest.mark.parametrize("size", [16, 160], ids=["compared", "screened"])
 @pytest.mark.parametrize("linked", [False, True], ids=["scanned", "graph"])
-def test_the_nearest_row_is_that_of_a_search_of_everything(linked):
+def test_the_nearest_row_is_that_of_a_search_of_everything(linked, size):
     rng = np.random.default_rng(1)
-    centres = rng.normal(size=(12, 16))
-    draw = lambda n: centres[rng.integers(12, size=n)] + 0.2 * rng.normal(size=(n, 16))  # noqa: E731
+    centres = rng.normal(size=(12, size))
+    draw = lambda n: centres[rng.integers(12, size=n)] + 0.2 * rng.normal(size=(n, size))  # noqa: E731
     unit = lambda m: np.float32(m / np.linalg.norm(m, axis=1, keepdims=True))  # noqa: E731
     stored, vectors = unit(draw(60)), unit(draw(200))
-    index = VectorIndex(16, IndexConfig(exact_limit=20 if linked else 1000, ef_search=200))
+    index = VectorIndex(size, IndexConfig(exact_limit=20 if linked else 1000, ef_search=200))
     index.add(np.arange(60), stored)
     index.maintain()
     assert bool(index.linked) is linked
     left, written = dict(enumerate(stored)), {}
-    nearest = Nearest(index, vectors, 0.9)
+    nearest = Nearest(index, screened(vectors), 0.9)
     for at, vector in enumerate(vectors):
         row = nearest.find(at)
         assert row == brute_force(left, written, vectors, at, 0.9)
@@ -165,4 +167,3 @@ def test_vectors_are_packed_together_as_one_by_one(shape):
     vectors = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     assert pack_all(vectors) == [pack(vector) for vector in vectors]
     assert pack_all(vectors[:, ::-1]) == [pack(vector) for vector in vectors[:, ::-1]]
-    assert all(type(each) is bytes for each in pack_all(vectors))

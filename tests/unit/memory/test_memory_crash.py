@@ -76,7 +76,10 @@ def in_both_tiers(path: Path) -> list[object]:
             " JOIN provenance p ON p.message = x.message"
             " JOIN memories m ON m.id = p.memory AND m.live = 1 UNION"
             " SELECT h.id FROM hot_items h JOIN provenance p ON p.message = h.id"
-            " JOIN memories m ON m.id = p.memory AND m.live = 1 WHERE h.live = 1"
+            " JOIN memories m ON m.id = p.memory AND m.live = 1 WHERE h.live = 1 UNION"
+            " SELECT s.id FROM hot_messages x JOIN messages s ON s.seq = x.message"
+            " JOIN provenance p ON p.message = s.id"
+            " JOIN memories m ON m.id = p.memory AND m.live = 1"
         ).fetchall()
     finally:
         connection.close()

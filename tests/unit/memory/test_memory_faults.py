@@ -78,7 +78,10 @@ def test_a_stale_snapshot_is_brought_up_to_date(snapshot, open_memory):
     memory = open_memory(store=StoreConfig(sleep="manual"), config=APPEND)
     gone = memory.recall("subject3 does thing3", k=1)[0].id
     with memory._core.database.write() as connection:  # as an older version without snapshots
-        connection.execute("DELETE FROM hot_items WHERE id = ?", (gone,))
+        connection.execute(
+            "INSERT INTO not_hot SELECT namespace, seq FROM messages WHERE id = ?",
+            (gone,),
+        )
         connection.execute(
             "UPDATE namespaces SET hot_count = hot_count - 1,"
             " hot_generation = hot_generation + 1, hot_rewritten = hot_generation + 1"

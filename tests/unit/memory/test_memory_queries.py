@@ -65,7 +65,7 @@ def test_only_what_a_recall_returns_is_hit(memory):
                 "SELECT id, coalesce(json_extract(evidence, '$.hits'), 0) FROM hot_items"
             )
         )
-    assert {item.id: hits[item.id] for item in again} == {
+    assert {item.id: hits.get(item.id, 0) for item in again} == {
         item.id: int(item.id == best.id) for item in again
     }
 

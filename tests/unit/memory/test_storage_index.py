@@ -5,6 +5,7 @@ import pytest
 
 from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.index_config import IndexConfig
+from ecs_plugins.memory.store.screening import screened
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
@@ -76,6 +77,32 @@ def test_new_entries_are_found_before_and_after_they_are_linked():
     index.maintain(everything=True)
     assert index.linked == 1030
     assert [index.search(v, 1)[0][0] for v in fresh] == list(range(30))
+
+
+@pytest.mark.parametrize("arrivals", [0, 3, 9])
+@pytest.mark.parametrize("linked", [False, True], ids=["scanned", "graph"])
+def test_replacing_is_removing_and_adding(linked, arrivals):
+    one, other = (filled(60, exact_limit=20 if linked else 100)[0] for _ in range(2))
+    gone, new = np.array([1003, 1059, 1062, 1065, 5]), 2000 + np.arange(arrivals)
+    vectors = latent(arrivals, seed=3) if arrivals else np.empty((0, 48), np.float32)
+    for index in (one, other):
+        index.maintain()
+        assert bool(index.linked) is linked
+        index.add(np.arange(1060, 1070), latent(10, seed=4))
+        near = index.near(screened(vectors), 4, 0.5)  # with short forms from before the change
+        assert len(near) == arrivals
+    one.replace(gone, new, vectors)
+    other.remove(gone)
+    other.add(new, vectors)
+    assert sorted(one.entries()) == sorted(other.entries())
+    for query in latent(20, seed=5):
+        ours, theirs = (
+            dict(zip(*i.search(query, 99, exact=True), strict=True)) for i in (one, other)
+        )
+        assert ours == pytest.approx(theirs, abs=1e-6)
+    queries = screened(latent(20, seed=5))
+    for ours, theirs in zip(one.near(queries, 9, 0.3), other.near(queries, 9, 0.3), strict=True):
+        assert dict(ours) == pytest.approx(dict(theirs), abs=1e-6)
 
 
 def test_a_removed_entry_can_return_in_another_row():
