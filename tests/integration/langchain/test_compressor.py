@@ -113,7 +113,17 @@ def test_ecs_metadata_tells_where_a_document_came_from(documents):
     assert ecs["tokens"] == FakeLanguageModel().count_tokens([TEXTS[3]])[0]
     assert ecs["model"] == "fake"
     assert ecs["parts"]
-    assert ecs["verdict"] == "helps"
+    assert ecs["verdict"] == "selected"
+
+
+def test_the_verdict_says_that_a_document_helps_only_where_a_threshold_was_reached(documents):
+    recorder = Recorder()
+    kept = compressor(threshold=0.0).compress_documents(documents, QUERY, callbacks=[recorder])
+    assert {d.metadata["ecs"]["verdict"] for d in kept} == {"helps"}
+    ranked = compressor().compress_documents(documents, QUERY, callbacks=[recorder])
+    assert {d.metadata["ecs"]["verdict"] for d in ranked} == {"selected"}
+    told = [{p["verdict"] for p in event[1]["passages"] if p["kept"]} for event in recorder.events]
+    assert told == [{"helps"}, {"selected"}]
 
 
 def test_an_earlier_rerankers_score_becomes_the_retriever_score(documents):
