@@ -351,6 +351,15 @@ def test_a_question_too_long_for_the_window_is_not_called_a_context_that_is(capl
     assert "the context does not fit" not in caplog.text
 
 
+@pytest.mark.parametrize("acceptance", ["independent", "stream", "greedy"])
+def test_a_context_that_does_not_fit_is_warned_of_once_per_call(caplog, acceptance):
+    config = ShapingConfig(acceptance=acceptance, redundancy_similarity=None)
+    shaper = ContextShaper(FakeLanguageModel(knows, max_tokens=400), config)
+    for calls in (1, 2):
+        shaper.shape(QUESTION, [GOOD, OTHER, HERRING], context="It rained. " * 300, answer="Rome")
+        assert caplog.text.count("the context does not fit") == calls
+
+
 def test_explain_hands_no_escape_sequence_of_a_passage_to_the_terminal():
     table = shape([GOOD + "\x1b[2J\x1b]0;owned\x07", "\u202eback"]).explain()
     assert all(c.isprintable() for line in table.splitlines() for c in line)
