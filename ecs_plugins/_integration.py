@@ -11,12 +11,20 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    PrivateAttr,
+    model_validator,
+)
 
 from ecs_plugins._async import run_sync
 from ecs_plugins.embedding import (
@@ -28,6 +36,7 @@ from ecs_plugins.embedding import (
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
+from ecs_plugins.ranking.build import LazyRanker
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.fusion import RankFused
 from ecs_plugins.shaping.protocol import Signal
@@ -143,6 +152,41 @@ def _serialise(name: str) -> PlainSerializer:
     return PlainSerializer(lambda value: _plain(name, value))
 
 
+class _RankerInUse:
+    """The ranker of a component between its calls, because it remembers what it has embedded.
+
+    Only one: another name or embedder replaces it. Copies of the component share it, a pickle
+    begins without one, and components are equal whatever theirs remember.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._embedder: object = None
+        self._ranker: LazyRanker | None = None
+
+    def get(
+        self, name: str, embedder: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None
+    ) -> LazyRanker:
+        with self._lock:
+            ranker = self._ranker
+            if ranker is None or ranker.name != name or self._embedder is not embedder:
+                ranker = LazyRanker(name, None if embedder is None else as_embedder(embedder))
+                self._ranker, self._embedder = ranker, embedder
+            return ranker
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _RankerInUse)
+
+    def __hash__(self) -> int:
+        return hash(_RankerInUse)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> _RankerInUse:
+        return self
+
+    def __reduce__(self) -> tuple[type[_RankerInUse], tuple[()]]:
+        return (_RankerInUse, ())
+
+
 class ShapingFields(BaseModel):
     """The fields of every integration that shapes retrieved passages.
 
@@ -196,6 +240,8 @@ class ShapingFields(BaseModel):
         description="Parts of a signal's prompt to replace: signal -> part -> text. The parts "
         "are those of PromptTemplate: before, passage, after, cue, response.",
     )
+
+    _ranker_in_use: _RankerInUse = PrivateAttr(default_factory=_RankerInUse)
 
     # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
     _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "embedder")
@@ -259,9 +305,10 @@ class ShapingFields(BaseModel):
             else:
                 signal = with_template(signal, self.templates.get(signal.name, {}))
             config = replace(config, signal=signal)
-        embedder = None if self.embedder is None else as_embedder(self.embedder)
-        shaper = ContextShaper(as_model(self.model), config, embedder=embedder)
-        return shaper.shape(query, passages, answer=answer)
+        if isinstance(config.ranker, str):
+            ranker = self._ranker_in_use.get(config.ranker, self.embedder)
+            config = replace(config, ranker=ranker)
+        return ContextShaper(as_model(self.model), config).shape(query, passages, answer=answer)
 
     async def ashape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
         """`shape_passages` off the event loop: loading, ``answer`` and scoring included."""

@@ -5,8 +5,9 @@ A translation only: messages become questions and turns, `ecs_plugins.memory` de
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
@@ -28,7 +29,7 @@ from ecs_plugins._recollection import (
     recall,
     said,
 )
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.langchain._messages import last_question, with_note
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace
@@ -38,6 +39,13 @@ ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 
 NamespaceSource = Sequence[str] | Callable[[Runtime[Any]], Sequence[str]]
 """Labels, of which ``"{user_id}"`` is filled from the run, or a function of the runtime."""
+
+OnError = Literal["warn", "raise"]
+
+_log = logging.getLogger(__name__)
+
+_ALWAYS_RAISED = (ConfigurationError, MissingExtraError, ModelNotFoundError)
+"""Faults of the set-up: a warning per run would hide them for good."""
 
 _LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
 
@@ -81,10 +89,15 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         remember: Roles whose turns are remembered: ``user``, ``assistant``, both or none.
         count_tokens: Tokens of a text; by default by the tokenizer of the agent's model, or an
             upper estimate where the model has none of its own.
+        on_error: What happens when a run that has its answer cannot be remembered, because the
+            database or the embedder fails: ``"warn"`` logs a warning and keeps the answer, and a
+            thread of which something was remembered before offers the turns again after its next
+            run; ``"raise"`` raises. A set-up that is at fault, and a recall that fails before the
+            answer, raise either way.
 
     Raises:
-        ConfigurationError: The namespace is no template, or a role is unknown. In a run: nobody
-            says whose memory it is; the model is not called then.
+        ConfigurationError: The namespace is no template, or a role or ``on_error`` is unknown.
+            In a run: nobody says whose memory it is; the model is not called then.
     """
 
     state_schema = EntropicMemoryState
@@ -97,13 +110,17 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         recall: RecallOptions | None = None,
         remember: Sequence[str] = ("user", "assistant"),
         count_tokens: TokenCounter | None = None,
+        on_error: OnError = "warn",
     ) -> None:
         super().__init__()
+        if on_error not in ("warn", "raise"):
+            raise ConfigurationError(f"unknown on_error {on_error!r}: use warn or raise")
         self.memory = memory
         self._namespace = namespace if callable(namespace) else check_template(namespace)
         self._options = recall or RecallOptions()
         self._roles = _checked_roles(remember)
         self._count_tokens = count_tokens
+        self._on_error = on_error
 
     @override
     def before_agent(
@@ -142,18 +159,20 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def after_agent(
         self, state: EntropicMemoryState, runtime: Runtime[Any]
     ) -> dict[str, Any] | None:
-        """Remember the turns of this run."""
+        """Remember the turns of this run; if that fails, ``on_error`` decides."""
         messages = state["messages"]
-        namespace = self._namespace_of(runtime)
-        fresh = _fresh(messages, (state.get("ecs_remembered") or {}).get(self.name))
-        turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
-        recalled = (state.get("ecs_recalled") or {}).get(self.name)
-        self._observe(messages, recalled or [], namespace)
-        new = self._not_saved(turns, namespace)
-        if new:
-            self.memory.add(new, namespace=namespace)
-        last = messages[-1].id if messages else None
         update: dict[str, Any] = {"ecs_recalled": {self.name: []}}
+        namespace = self._namespace_of(runtime)
+        try:
+            self._remember(state, runtime, namespace)
+        except _ALWAYS_RAISED:
+            raise
+        except Exception:
+            if self._on_error == "raise":
+                raise
+            _log.warning("the run has its answer but could not be remembered", exc_info=True)
+            return update
+        last = messages[-1].id if messages else None
         return update | ({"ecs_remembered": {self.name: last}} if last else {})
 
     @override
@@ -162,6 +181,18 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> dict[str, Any] | None:
         """`after_agent` with the embedder and the database off the event loop."""
         return await run_sync(self.after_agent, state, runtime)
+
+    def _remember(
+        self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace
+    ) -> None:
+        messages = state["messages"]
+        fresh = _fresh(messages, (state.get("ecs_remembered") or {}).get(self.name))
+        turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
+        recalled = (state.get("ecs_recalled") or {}).get(self.name)
+        self._observe(messages, recalled or [], namespace)
+        new = self._not_saved(turns, namespace)
+        if new:
+            self.memory.add(new, namespace=namespace)
 
     def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
         if callable(self._namespace):

@@ -38,7 +38,8 @@ class ShapingConfig:
             to score everything.
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
-            without one only ranks. It belongs to a model: see `docs/ecs.md`.
+            without one only ranks: what is kept is then `selected`, and nothing `helps` or
+            `hurts`. It belongs to a model: see `docs/ecs.md`.
         length_penalty: Nats per passage token (beta of Definition 3.1).
         top_k: At most so many passages are kept. None means `DEFAULT_TOP_K` when neither
             ``threshold`` nor ``max_tokens`` is set, and no limit otherwise.

@@ -64,6 +64,7 @@ class PassageScorer:
         self._units = units
         self._tokens = tokens
         self._length_penalty = length_penalty
+        self._warned = False
         self._room = self._room_for(task)
         task = replace(task, context=self._fitted([task.context]))
         self._task = signal.prepare(task, model, self.ledger)
@@ -168,13 +169,15 @@ class PassageScorer:
             if left < 0:
                 break
             kept.append(unit.text.strip())
-        _log.warning(
-            "the context does not fit the model's window of %d tokens: its oldest %d of %d parts "
-            "are left out of the scoring",
-            self._model.max_tokens,
-            len(units) - len(kept),
-            len(units),
-        )
+        if not self._warned:  # a context is fitted for preparing and for every round of scoring
+            self._warned = True
+            _log.warning(
+                "the context does not fit the model's window of %d tokens: its oldest %d of %d "
+                "parts are left out of the scoring",
+                self._model.max_tokens,
+                len(units) - len(kept),
+                len(units),
+            )
         return "\n".join(reversed(kept))
 
 

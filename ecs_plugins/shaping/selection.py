@@ -68,8 +68,8 @@ class Limits:
         return cls(threshold, config.effective_top_k, config.max_tokens, unit)
 
     def verdict(self, utility: float) -> Verdict:
-        """By the threshold; without one, every passage may still be selected by rank."""
-        return Verdict.HELPS if self.threshold is None else verdict_of(utility, self.threshold)
+        """By the threshold; without one, rank decides and nothing is said of the sign."""
+        return Verdict.SELECTED if self.threshold is None else verdict_of(utility, self.threshold)
 
     def full(self, kept: int) -> bool:
         """Whether no further passage may be kept."""
@@ -81,10 +81,10 @@ class Limits:
 
     def decide(self, scored: Scored, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
+        verdict = self.verdict(scored.utility)
         if self.threshold is None:
             reason = f"selected by rank, place {place} of {of}: there is no threshold"
-            return Decision(Verdict.HELPS, True, reason)
-        verdict = self.verdict(scored.utility)
+            return Decision(verdict, True, reason)
         value = f"{scored.utility:+.3f} {self.unit}"
         reasons = {
             Verdict.HELPS: f"{value} reach the threshold of {self.threshold:g}",

@@ -21,8 +21,7 @@ from ecs_plugins.errors import (
     ModelNotFoundError,
 )
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.build import make_ranker
+from ecs_plugins.ranking.build import LazyRanker
 from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independent, stream
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
@@ -81,8 +80,8 @@ class ContextShaper:
     ) -> None:
         self._model = model
         self._config = config or ShapingConfig()
-        self._embedder = embedder
-        self._built: Ranker | None = None
+        ranker = self._config.ranker
+        self._ranker = LazyRanker(ranker, embedder) if isinstance(ranker, str) else ranker
 
     @property
     def model(self) -> LanguageModel:
@@ -195,7 +194,7 @@ class ContextShaper:
             if unit.source not in settled and unit.text.strip()
         ]
         wanted = needs_ranking(units, config.pool_size) or reads_best_first(signal)
-        ranker = self._ranker() if wanted else None
+        ranker = self._ranker if wanted else None
         looked_for = sought(query, answers if signal.needs_answer else ())
         pool = build_pool(looked_for, units, ranker, config.pool_size)
         repetitions = NearRepetitions(
@@ -222,17 +221,6 @@ class ContextShaper:
             conversation,
             scorer.screening,
         )
-
-    def _ranker(self) -> Ranker | None:
-        ranker = self._config.ranker
-        if not isinstance(ranker, str):
-            return ranker
-        if self._built is None:  # two threads may both build one; either serves
-            self._built = make_ranker(ranker, self._embedder)
-        return self._built
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_built": None}
 
     def _returned(
         self,

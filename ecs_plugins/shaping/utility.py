@@ -28,7 +28,9 @@ class Verdict(StrEnum):
     """What is said of a passage."""
 
     HELPS = "helps"
-    """Its utility reaches the threshold; under a signal that only ranks: selected by rank."""
+    """Its utility reaches the threshold."""
+    SELECTED = "selected"
+    """Kept by its rank, because there is no threshold: among the best, whatever its sign."""
     NEUTRAL = "neutral"
     """Its utility lies between minus the threshold and the threshold, or its rank is too low."""
     HURTS = "hurts"

@@ -2,6 +2,7 @@
 
 import threading
 
+from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
@@ -14,6 +15,21 @@ TEXTS = (
     "The city in which Maria does live now is Lisbon.",
 )
 GIVEN_ORDER = ShapingConfig(ranker=None, redundancy_similarity=None)
+
+
+RANKED = ShapingConfig(ranker="dense", pool_size=2, redundancy_similarity=None)
+
+
+class CountingEmbedder(FakeEmbedder):
+    """Remembers what it was asked to embed."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.embedded: list[str] = []
+
+    def embed_documents(self, texts):
+        self.embedded += texts
+        return super().embed_documents(texts)
 
 
 class BrokenModel(FakeLanguageModel):

@@ -116,6 +116,7 @@ def _counts(judged: Sequence[Judged], cases: int) -> Table:
         title_justify="left",
     )
     table.add_column("turn", no_wrap=True)
+    # The answer is given and its shift has a threshold, so nothing is `selected` by rank alone.
     verdicts = [Verdict.HELPS, Verdict.NEUTRAL, Verdict.HURTS, Verdict.REDUNDANT]
     for verdict in verdicts:
         table.add_column(str(verdict), justify="right", style=_STYLES.get(verdict))

@@ -24,8 +24,10 @@ from ecs_plugins.shaping import ShapingConfig
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
+    RANKED,
     TEXTS,
     BrokenModel,
+    CountingEmbedder,
     WatchedModel,
 )
 
@@ -113,7 +115,17 @@ def test_ecs_metadata_tells_where_a_document_came_from(documents):
     assert ecs["tokens"] == FakeLanguageModel().count_tokens([TEXTS[3]])[0]
     assert ecs["model"] == "fake"
     assert ecs["parts"]
-    assert ecs["verdict"] == "helps"
+    assert ecs["verdict"] == "selected"
+
+
+def test_the_verdict_says_that_a_document_helps_only_where_a_threshold_was_reached(documents):
+    recorder = Recorder()
+    kept = compressor(threshold=0.0).compress_documents(documents, QUERY, callbacks=[recorder])
+    assert {d.metadata["ecs"]["verdict"] for d in kept} == {"helps"}
+    ranked = compressor().compress_documents(documents, QUERY, callbacks=[recorder])
+    assert {d.metadata["ecs"]["verdict"] for d in ranked} == {"selected"}
+    told = [{p["verdict"] for p in event[1]["passages"] if p["kept"]} for event in recorder.events]
+    assert told == [{"helps"}, {"selected"}]
 
 
 def test_an_earlier_rerankers_score_becomes_the_retriever_score(documents):
@@ -349,6 +361,45 @@ def test_a_deep_copy_shares_the_model(documents):
     given = compressor(model=model)
     assert copy.deepcopy(given).model is model
     assert copy.deepcopy(given) == given
+
+
+def test_passages_are_embedded_once_for_all_calls_and_copies(documents):
+    embedder = CountingEmbedder()
+    shaping = compressor(config=RANKED, embedder=embedder)
+    first = shaping.compress_documents(documents, QUERY)
+    assert sorted(embedder.embedded) == sorted(TEXTS)
+    narrower = shaping.model_copy(update={"max_tokens": 60})
+    for other in (shaping, narrower, copy.deepcopy(shaping)):
+        assert ids(other.compress_documents(documents, QUERY)) == ids(first)
+    assert shaping.batch([{"documents": documents, "query": QUERY}] * 4) == [first] * 4
+    assert len(embedder.embedded) == len(TEXTS)
+
+
+def test_a_copy_with_another_embedder_or_ranker_uses_its_own(documents):
+    mine, other = CountingEmbedder(), CountingEmbedder(dimension=8)
+    shaping = compressor(config=RANKED, embedder=mine)
+    shaping.compress_documents(documents, QUERY)
+    moved = shaping.model_copy(update={"embedder": other})
+    expected = compressor(config=RANKED, embedder=other).compress_documents(documents, QUERY)
+    other.embedded.clear()
+    assert moved.compress_documents(documents, QUERY) == expected
+    assert sorted(other.embedded) == sorted(TEXTS)
+    lexical = ShapingConfig(ranker="bm25", pool_size=2, redundancy_similarity=None)
+    expected = compressor(config=lexical).compress_documents(documents, QUERY)
+    renamed = shaping.model_copy(update={"config": lexical})
+    assert renamed.compress_documents(documents, QUERY) == expected
+    assert len(mine.embedded) == len(TEXTS)
+
+
+def test_what_its_ranker_remembers_is_no_part_of_a_compressor(documents):
+    services = {"model": FakeLanguageModel(), "embedder": CountingEmbedder()}
+    used, fresh = (compressor(config=RANKED, **services) for _ in range(2))
+    expected = used.compress_documents(documents, QUERY)
+    assert used == fresh
+    assert repr(used) == repr(fresh)
+    back = pickle.loads(pickle.dumps(used))
+    assert back.compress_documents(documents, QUERY) == expected
+    assert len(back.embedder.embedded) == 2 * len(TEXTS)
 
 
 def test_rebuilt_compressors_share_one_model_handle():

@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from scripted_model import ScriptedModel
 
 from ecs_plugins.embedding import FakeEmbedder
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.langchain import EntropicMemoryMiddleware, RecallOptions
 from ecs_plugins.langchain.memory_middleware import token_counter
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
@@ -275,6 +275,73 @@ def test_saving_a_run_twice_saves_it_once(memory):
     assert last == "b"
     middleware.after_agent(state, Runtime())
     assert logged(memory) == [FACT, "Noted."]
+
+
+class Breaking(FakeEmbedder):
+    """Embeds until it is told to fail."""
+
+    broken = False
+
+    def embed_documents(self, texts):
+        if self.broken:
+            raise RuntimeError("the embedding service is down")
+        return super().embed_documents(texts)
+
+
+async def run_agent(built, text, asynchronous, config=None):
+    asked, who = {"messages": [HumanMessage(text)]}, Context("u1")
+    if asynchronous:
+        return await built.ainvoke(asked, config, context=who)
+    return built.invoke(asked, config, context=who)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_an_answered_run_survives_an_embedder_that_fails_and_is_remembered_later(
+    tmp_path, caplog, asynchronous
+):
+    embedder = Breaking()
+    with EntropicMemory.open(tmp_path / "m.db", embedder=embedder) as memory:
+        built = create_agent(
+            ScriptedModel(), [], context_schema=Context, checkpointer=InMemorySaver(),
+            middleware=[EntropicMemoryMiddleware(memory, namespace=NAMESPACE)],
+        )  # fmt: skip
+        thread = {"configurable": {"thread_id": "t"}}
+        await run_agent(built, "Good morning to you.", asynchronous, thread)
+        embedder.broken = True
+        result = await run_agent(built, FACT, asynchronous, thread)
+        assert result["messages"][-1].text == "Noted."
+        assert "could not be remembered" in caplog.text
+        assert "the embedding service is down" in caplog.text
+        assert FACT not in logged(memory)
+        embedder.broken = False
+        await run_agent(built, "Good night to you.", asynchronous, thread)
+        assert logged(memory)[::2] == ["Good morning to you.", FACT, "Good night to you."]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_run_that_cannot_be_stored_raises_if_asked_to(memory, monkeypatch, asynchronous):
+    def full(*_, **__):
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(EntropicMemory, "add", full)
+    kept = await run_agent(agent(ScriptedModel(), memory), FACT, asynchronous)
+    assert kept["messages"][-1].text == "Noted."
+    with pytest.raises(StorageError, match="disk is full"):
+        await run_agent(agent(ScriptedModel(), memory, on_error="raise"), FACT, asynchronous)
+
+
+def test_a_set_up_at_fault_is_raised_even_after_the_answer(memory, monkeypatch):
+    def missing(*_, **__):
+        raise ModelNotFoundError("install an embedder")
+
+    monkeypatch.setattr(EntropicMemory, "add", missing)
+    with pytest.raises(ModelNotFoundError):
+        ask(agent(ScriptedModel(), memory), FACT)
+
+
+def test_an_unknown_on_error_is_refused(memory):
+    with pytest.raises(ConfigurationError, match="warn or raise"):
+        EntropicMemoryMiddleware(memory, namespace=NAMESPACE, on_error="ignore")
 
 
 def test_it_works_beside_a_middleware_that_rewrites_the_state(memory):

@@ -35,8 +35,10 @@ from ecs_plugins.shaping import QueryLikelihood, ShapingConfig
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
+    RANKED,
     TEXTS,
     BrokenModel,
+    CountingEmbedder,
     WatchedModel,
 )
 
@@ -402,6 +404,18 @@ def test_a_callback_manager_does_not_stop_a_pickle():
     shaper = postprocessor(callback_manager=manager)
     assert pickle.loads(pickle.dumps(shaper)).top_k == 2
     assert shaper.callback_manager is manager
+
+
+def test_passages_are_embedded_once_for_all_calls(nodes):
+    embedder = CountingEmbedder()
+    shaping = postprocessor(config=RANKED, embedder=embedder)
+    first = ids(shaping.postprocess_nodes(nodes, query_str=QUERY))
+    assert len(embedder.embedded) == len(TEXTS)
+    assert ids(shaping.postprocess_nodes(nodes, query_str=QUERY)) == first
+    assert ids(copy.deepcopy(shaping).postprocess_nodes(nodes, query_str=QUERY)) == first
+    assert len(embedder.embedded) == len(TEXTS)
+    back = pickle.loads(pickle.dumps(shaping))
+    assert ids(back.postprocess_nodes(nodes, query_str=QUERY)) == first
 
 
 def test_a_deep_copy_shares_the_model():

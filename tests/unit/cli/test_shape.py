@@ -61,7 +61,7 @@ def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path
     result = shaped(run, write(tmp_path / "notes.jsonl", lines), "--top-k", "1")
     assert result["kept"] == [1]
     assert [passage["index"] for passage in result["passages"]] == [0, 1]
-    assert result["passages"][1]["verdict"] == "helps"
+    assert result["passages"][1]["verdict"] == "selected"
     assert result["passages"][1]["utility"] > result["passages"][0]["utility"]
     assert result["tokens"]["after"] < result["tokens"]["before"]
 

@@ -1,8 +1,10 @@
 import math
+import pickle
 import random
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from ecs_plugins.ranking import (
     TfidfRanker,
     make_ranker,
 )
+from ecs_plugins.ranking.build import LazyRanker
 from ecs_plugins.ranking.text import terms
 
 PASSAGES = [
@@ -194,6 +197,27 @@ def test_only_so_many_vectors_are_remembered():
 def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
     with pytest.raises(ConfigurationError, match="tfidf_query"):
         make_ranker("elastic")
+
+
+def test_a_lazy_ranker_ranks_as_the_one_it_stands_for_and_is_built_once():
+    embedder = WordEmbedder()
+    lazy = LazyRanker("dense", embedder)
+    assert isinstance(lazy, Ranker)
+    assert embedder.embedded == []
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: lazy.rank("bees", PASSAGES), range(8)))
+    assert set(found) == {make_ranker("dense", WordEmbedder()).rank("bees", PASSAGES)}
+    so_far = len(embedder.embedded)
+    lazy.rank("mill", PASSAGES)
+    assert len(embedder.embedded) == so_far
+
+
+def test_a_lazy_ranker_is_pickled_without_what_it_has_embedded():
+    lazy = LazyRanker("dense", WordEmbedder())
+    expected = lazy.rank("bees", PASSAGES)
+    again = pickle.loads(pickle.dumps(lazy))
+    assert again.rank("bees", PASSAGES) == expected
+    assert again.embedder.embedded[-len(PASSAGES) :] == PASSAGES
 
 
 @settings(deadline=None)

@@ -116,7 +116,19 @@ def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
     assert len(result.kept) == DEFAULT_TOP_K
     assert 7 in kept(result)
     assert "selected by rank" in result.verdicts[7].reason
+    assert {v.verdict for v in result.kept} == {Verdict.SELECTED}
     assert {v.verdict for v in result.verdicts if not v.kept} == {Verdict.NEUTRAL}
+
+
+@pytest.mark.parametrize("acceptance", ["independent", "greedy"])
+def test_what_is_kept_by_rank_with_a_negative_utility_is_not_said_to_help(acceptance):
+    worse = lambda c, t: -5.0 - ("Rome" in c) - ("tram" in c)  # noqa: E731
+    result = shape([GOOD, OTHER], answer=None, logprob=worse, acceptance=acceptance)
+    assert all(v.kept and v.utility < 0 for v in result.verdicts)
+    assert verdicts(result) == ["selected", "selected"]
+    assert "selected" in result.explain()
+    assert [p["verdict"] for p in result.to_dict()["passages"]] == ["selected", "selected"]
+    assert pickle.loads(pickle.dumps(result)).verdicts[0].verdict is Verdict.SELECTED
 
 
 def test_a_threshold_that_nobody_chose_does_not_decide_alone():
@@ -339,6 +351,15 @@ def test_a_question_too_long_for_the_window_is_not_called_a_context_that_is(capl
     assert "the context does not fit" not in caplog.text
 
 
+@pytest.mark.parametrize("acceptance", ["independent", "stream", "greedy"])
+def test_a_context_that_does_not_fit_is_warned_of_once_per_call(caplog, acceptance):
+    config = ShapingConfig(acceptance=acceptance, redundancy_similarity=None)
+    shaper = ContextShaper(FakeLanguageModel(knows, max_tokens=400), config)
+    for calls in (1, 2):
+        shaper.shape(QUESTION, [GOOD, OTHER, HERRING], context="It rained. " * 300, answer="Rome")
+        assert caplog.text.count("the context does not fit") == calls
+
+
 def test_explain_hands_no_escape_sequence_of_a_passage_to_the_terminal():
     table = shape([GOOD + "\x1b[2J\x1b]0;owned\x07", "\u202eback"]).explain()
     assert all(c.isprintable() for line in table.splitlines() for c in line)
@@ -365,7 +386,7 @@ def test_a_shaper_is_pickled_with_its_settings_only():
     shaper = ContextShaper(FakeLanguageModel(), config)
     before = shaper.shape(QUESTION, [OTHER, GOOD])
     again = pickle.loads(pickle.dumps(shaper)).shape(QUESTION, [OTHER, GOOD])
-    assert verdicts(again) == verdicts(before) == ["unscored", "helps"]
+    assert verdicts(again) == verdicts(before) == ["unscored", "selected"]
 
 
 async def test_the_async_form_gives_the_same_off_the_loop():
@@ -396,7 +417,7 @@ SETTINGS = st.fixed_dictionaries(
         "redundancy_similarity": st.sampled_from([None, 0.5]),
         "pool_size": st.sampled_from([2, 40]),
         "ranker": st.sampled_from(["bm25", None]),
-        "signal": st.sampled_from(["answer_shift", "joint_shift"]),
+        "signal": st.sampled_from(["answer_shift", "joint_shift", "query_likelihood"]),
     }
 )
 
@@ -405,12 +426,16 @@ SETTINGS = st.fixed_dictionaries(
 @given(PASSAGES, SETTINGS)
 def test_every_passage_has_one_verdict_and_the_limits_hold(passages, chosen):
     given_ = list(passages)
+    if chosen["signal"] == "query_likelihood" and chosen["acceptance"] == "stream":
+        chosen = {**chosen, "threshold": 0.1}
+    ranked_only = chosen["signal"] == "query_likelihood" and "threshold" not in chosen
     result = shape(passages, **chosen)
     assert passages == given_
     assert [v.index for v in result.verdicts] == list(range(len(passages)))
     assert [v.text for v in result.verdicts] == passages
     assert kept(result) == sorted(kept(result))
-    assert all(v.verdict is Verdict.HELPS for v in result.kept)
+    expected = Verdict.SELECTED if ranked_only else Verdict.HELPS
+    assert all(v.verdict is expected for v in result.kept)
     assert len(result.kept) <= (chosen["top_k"] or len(passages))
     assert result.tokens_after <= (chosen["max_tokens"] or result.tokens_before)
     assert len({" ".join(v.text.split()) for v in result.kept}) == len(result.kept)
