@@ -33,7 +33,7 @@ _ADVICE = {
     "SQLITE_FULL": "the disk (or the page limit) is full; free space and retry",
     "SQLITE_READONLY": "the file or its directory is read-only; make both writable",
     "SQLITE_CANTOPEN": "make sure that the directory exists and is writable",
-    "SQLITE_NOTADB": "the file is not an SQLite database; choose another path",
+    "SQLITE_NOTADB": "choose another path",
     "SQLITE_CORRUPT": "the file is damaged; restore a backup or an export",
     "SQLITE_IOERR": "the disk failed or is full; check it and retry",
 }

@@ -56,7 +56,10 @@ def write_export(path: str | os.PathLike[str], lines: Iterator[Line]) -> int:
         aside.replace(target)
     except OSError as error:
         aside.unlink(missing_ok=True)
-        raise StorageError(f"cannot write {target}: {error}; choose another place") from error
+        why = error.strerror or str(error)  # not its file name, which is that of the file aside
+        raise StorageError(
+            f"cannot write {target}: {why}; choose another place, in a directory that exists"
+        ) from error
     except BaseException:
         aside.unlink(missing_ok=True)
         raise

@@ -113,6 +113,14 @@ def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, mon
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_an_export_into_a_missing_directory_names_the_file_that_was_asked_for(exported, tmp_path):
+    target = tmp_path / "missing" / "out.jsonl"
+    with pytest.raises(StorageError, match="in a directory that exists") as caught:
+        exported[0].export(target)
+    assert str(target) in str(caught.value)
+    assert "/." not in str(caught.value)
+
+
 def test_a_missing_export_is_a_clear_error(open_memory, tmp_path):
     with pytest.raises(StorageError, match="check the path"):
         open_memory().import_(tmp_path / "nothing.jsonl")
