@@ -83,12 +83,16 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def _flat_encoder() -> Callable[[object], str]:
-    """What `_encode` makes anew for every call, which takes longer than to encode a few values."""
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return _encode
+    """What `_encode` makes anew for every call, which takes longer than to encode a few values.
+
+    An inner part of the standard library: where it is missing or has changed, `_encode` serves.
+    """
     quote = json.encoder.encode_basestring
-    parts = make(None, None, quote, None, ":", ",", False, False, False)
+    try:
+        parts = json.encoder.c_make_encoder(None, None, quote, None, ":", ",", False, False, False)  # type: ignore[attr-defined]
+        parts({"": 0}, 0)
+    except (AttributeError, TypeError):
+        return _encode
     return lambda data: "".join(parts(data, 0))
 
 

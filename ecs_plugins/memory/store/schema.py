@@ -229,6 +229,8 @@ _m004_hot_messages = _script(
         WHERE NOT EXISTS (
             SELECT 1 FROM not_hot x WHERE x.namespace = m.namespace AND x.message = m.seq
         )""",
+    "INSERT INTO sqlite_sequence (name, seq) SELECT 'messages', 0"
+    " WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'messages')",
     "UPDATE sqlite_sequence SET seq = max(seq, coalesce("
     "(SELECT seq FROM sqlite_sequence WHERE name = 'hot_items'), 0)) WHERE name = 'messages'",
     "UPDATE namespaces SET hot_since = 1 + coalesce("
