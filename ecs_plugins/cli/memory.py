@@ -83,7 +83,7 @@ def recall(
         [each.to_dict() for each in found],
         as_json,
         [f"{each.score:.3f}  {each.tier:4}  {each.id}  {one_line(each.text)}" for each in found]
-        or ["nothing is remembered about that"],
+        or ["nothing is near enough; a lower --threshold finds what is less alike"],
     )
 
 

@@ -56,6 +56,11 @@ def test_a_memory_is_one_line_and_none_of_its_escape_sequences_reaches_the_termi
     assert line.isprintable()
 
 
+def test_a_recall_that_finds_nothing_says_what_to_do(run):
+    run("add", "the boat is blue")
+    assert "--threshold" in run("recall", "an unrelated matter", "--threshold", "0.99")
+
+
 def test_forgetting_needs_to_be_told_what(run):
     run("add", "something")
     with pytest.raises(InvalidInputError, match="name either"):
