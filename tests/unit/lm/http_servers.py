@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
-import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import torch
@@ -15,9 +15,13 @@ _WORK = ("/generate", "/v1/completions")
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Serves one model; ``faults`` are used up by the next requests for work."""
+    """Serves one model; ``faults`` are used up by the next requests for work.
 
-    daemon_threads = True
+    Closing it ends its connections and waits for their threads: one that has computed and ends
+    while the interpreter does would abort the process.
+    """
+
+    daemon_threads = False
 
     def __init__(self, model, tokenizer, *, key=None, window=200, name="served") -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -27,6 +31,8 @@ class ModelServer(ThreadingHTTPServer):
         self.requests = []
         self.busy = self.most_busy = 0
         self.lock, self.counting = threading.Lock(), threading.Lock()
+        self.closing = threading.Event()
+        self.connections = []
 
     @property
     def url(self) -> str:
@@ -61,6 +67,18 @@ class ModelServer(ThreadingHTTPServer):
     def _text(self, ids):
         return self.tokenizer.decode(ids, skip_special_tokens=True)
 
+    def get_request(self):
+        accepted = super().get_request()
+        self.connections.append(accepted[0])
+        return accepted
+
+    def server_close(self) -> None:
+        self.closing.set()
+        for connection in self.connections:
+            with suppress(OSError):  # closed already
+                connection.shutdown(socket.SHUT_RDWR)
+        super().server_close()
+
     def handle_error(self, request, client_address) -> None:
         """A client that went away is no news."""
 
@@ -86,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
         work = self.path in _WORK and "text" not in body
         fault = server.faults.popleft() if work and server.faults else {}
         if fault.get("hang"):
-            time.sleep(fault["hang"])
+            server.closing.wait(fault["hang"])
         if fault.get("drop"):
             self.close_connection = True
             return None
@@ -119,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         step = 20 if drip else len(data)
         for at in range(0, len(data), step):
             self.wfile.write(data[at : at + step])
-            time.sleep(drip)
+            self.server.closing.wait(drip)
 
     def missing(self, body) -> None:
         return None
@@ -201,7 +219,3 @@ def serving(*arguments, **options):
         server.shutdown()
         server.server_close()
         thread.join(5)
-        # A thread that computes while the interpreter ends would abort the process.
-        until = time.monotonic() + 30
-        while server.busy and time.monotonic() < until:
-            time.sleep(0.01)
