@@ -41,13 +41,13 @@ def engine(
         list[str] | None, typer.Option(help=f"One of {', '.join(PARTS)}; all by default.")
     ] = None,
     setting: Annotated[
-        list[int] | None, typer.Option(help="Number of a headline setting (1 to 4) to compare.")
+        list[int] | None, typer.Option(help="Number of a headline setting (1 to 5) to compare.")
     ] = None,
     model: Annotated[
         str | None,
         typer.Option(
-            help="llama38, llama135, llama8b or bundled, for all parts but compare, on a GPU for "
-            "that too. Default: llama38, on a GPU llama8b."
+            help="llama38, llama135, wide4, llama8b or bundled, for all parts but compare, on a "
+            "GPU for that too. Default: llama38, on a GPU llama8b."
         ),
     ] = None,
     scorer: Annotated[

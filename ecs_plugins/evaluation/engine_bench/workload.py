@@ -43,6 +43,13 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_attention_heads": 9,
         "num_key_value_heads": 3,
     },
+    "wide4": {  # as wide as Llama 3.2 1B, a quarter as deep
+        "num_hidden_layers": 4,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    },
     "llama8b": {
         "num_hidden_layers": 32,
         "hidden_size": 4096,
@@ -90,6 +97,7 @@ HEADLINE = (
     Setting("llama135", 1000, 20),
     Setting("llama38", 0, 24),
     Setting("llama38", 4000, 8, (60, 160)),
+    Setting("wide4", 1000, 8),
 )
 """The settings that the peers are compared on."""
 

@@ -35,6 +35,7 @@ from ecs_plugins.lm.scoring.plan import AttentionPlan
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
 from ecs_plugins.lm.scoring.ragged import ragged
 from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.scratch import Scratch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -186,6 +187,7 @@ class CascadeForward:
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
         self._last_layer = LastLayer(self._twin, self._layers)
         self._runner = runner
+        self._scratch = Scratch()
         self._varlen = varlen or kernels_of(runner.model).varlen
         self.name = runner.name
         self.max_rows = runner.max_rows
@@ -202,7 +204,12 @@ class CascadeForward:
         Raises:
             ScoringError: The model cannot be called this way.
         """
-        plan = AttentionPlan(kept=rows, layers=self._layers, captured=[] if capture else None)
+        plan = AttentionPlan(
+            kept=rows,
+            layers=self._layers,
+            captured=[] if capture else None,
+            scratch=self._scratch,
+        )
         tokens: list[int] = []
         positions: list[int] = []
         for forest, prefix in groups:

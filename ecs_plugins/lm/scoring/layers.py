@@ -26,6 +26,8 @@ from torch import Tensor, nn
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.fused import probe_of, row_blocks, silu_times
 from ecs_plugins.lm.scoring.plan import AttentionPlan
+from ecs_plugins.lm.scoring.products import Linears
+from ecs_plugins.lm.scoring.scratch import Scratch
 
 Attention = Callable[..., tuple[Tensor, None]]
 """The function that is registered with transformers (see ``cascade``)."""
@@ -84,7 +86,11 @@ class DecoderLayer:
         self._attention = attention
         self._before: nn.Module = parts.input_layernorm
         self._between: nn.Module = parts.post_attention_layernorm
-        self._mlp = parts.mlp
+        self._qkv = Linears(*(getattr(self.inner, f"{name}_proj") for name in "qkv"))
+        self._out = Linears(self.inner.o_proj)
+        self._gate_up = Linears(parts.mlp.gate_proj, parts.mlp.up_proj)
+        self._down = Linears(parts.mlp.down_proj)
+        self._act: Callable[[Tensor], Tensor] = parts.mlp.act_fn
         self._silu = type(parts.mlp.act_fn).__name__ in _SILU
 
     def __call__(
@@ -115,7 +121,7 @@ class DecoderLayer:
         states = hidden_states[0]
         seen, _ = self._attention(
             self.inner,
-            *self._project(states, *position_embeddings),
+            *self._project(states, *position_embeddings, cascade_plan.scratch),
             attention_mask,
             scaling=float(self.inner.scaling),
             cascade_plan=cascade_plan,
@@ -123,32 +129,33 @@ class DecoderLayer:
         seen = seen[0].flatten(1)
         if cascade_plan.finished:
             kept = cascade_plan.kept_on(states.device)
-            states[kept] = self._advance(states[kept], seen[kept])
+            states[kept] = self._advance(states[kept], seen[kept], cascade_plan.scratch)
         else:
-            self._advance(states, seen)
+            self._advance(states, seen, cascade_plan.scratch)
         return hidden_states
 
-    def _project(self, states: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, ...]:
-        """Queries, keys and values ``[1, heads, rows, head_dim]``, contiguous."""
-        normed = self._before(states)
+    def _project(
+        self, states: Tensor, cos: Tensor, sin: Tensor, scratch: Scratch
+    ) -> tuple[Tensor, ...]:
+        """Queries, keys and values ``[1, heads, rows, head_dim]``, contiguous and to be kept."""
         out = []
-        for name in ("q", "k", "v"):
-            heads = getattr(self.inner, f"{name}_proj")(normed).unflatten(-1, (-1, self.width))
+        for name, flat in zip("qkv", self._qkv(self._before(states), scratch), strict=True):
+            heads = flat.view(flat.shape[0], -1, self.width)
             norm = getattr(self.inner, f"{name}_norm", None)
             heads = (heads if norm is None else norm(heads)).transpose(0, 1)
-            if name != "v":
+            if name == "v":
+                heads = heads.clone(memory_format=torch.contiguous_format)
+            else:
                 heads = _turned(heads, cos[0], sin[0])
-            out.append(heads.contiguous().unsqueeze(0))
+            out.append(heads.unsqueeze(0))
         return tuple(out)
 
-    def _advance(self, states: Tensor, seen: Tensor) -> Tensor:
+    def _advance(self, states: Tensor, seen: Tensor, scratch: Scratch) -> Tensor:
         """Everything behind the attention, in place."""
-        mlp = self._mlp
-        _add_linear(states, seen, self.inner.o_proj)
-        normed = self._between(states)
-        gate, up = mlp.gate_proj(normed), mlp.up_proj(normed)
-        gate = silu_times(gate, up) if self._silu else mlp.act_fn(gate).mul_(up)
-        _add_linear(states, gate, mlp.down_proj)
+        self._out.add_to(states, seen, scratch)
+        gate, up = self._gate_up(self._between(states), scratch)
+        gate = silu_times(gate, up) if self._silu else self._act(gate).mul_(up)
+        self._down.add_to(states, gate, scratch)
         return states
 
 
@@ -161,13 +168,6 @@ def _turned(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         to[..., :half].addcmul_(of[..., half:], s[:, :half], value=-1)
         to[..., half:].addcmul_(of[..., :half], s[:, half:])
     return turned
-
-
-def _add_linear(states: Tensor, inputs: Tensor, linear: nn.Linear) -> None:
-    """``states += linear(inputs)`` without a result in between."""
-    states.addmm_(inputs, linear.weight.t())
-    if linear.bias is not None:
-        states.add_(linear.bias)
 
 
 def _fits(module: nn.Module) -> bool:

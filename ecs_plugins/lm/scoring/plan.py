@@ -13,6 +13,7 @@ from torch import Tensor
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.runner import on_device
+from ecs_plugins.lm.scoring.scratch import Scratch
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.scoring.ragged import RaggedPlan
@@ -33,6 +34,7 @@ class AttentionPlan:
         captured: Keys and values of the row itself, per layer, if wanted.
         calls: Attention layers that ran; a model that goes its own way shows here.
         ragged: The same plan for a kernel of variable length, where there is one.
+        scratch: Memory for the intermediate results of the layers.
     """
 
     own: list[tuple[int, int, int]] = field(default_factory=list)
@@ -44,6 +46,7 @@ class AttentionPlan:
     captured: list[tuple[Tensor, Tensor]] | None = None
     calls: int = 0
     ragged: RaggedPlan | None = None
+    scratch: Scratch = field(default_factory=Scratch)
     _kept: Tensor | None = None
 
     def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:

@@ -236,7 +236,7 @@ def test_only_scored_rows_pass_the_last_feed_forward_block() -> None:
     forward = CascadeForward(runner)
     seen = {}
     for n, layer in enumerate(forward._twin.model.layers):
-        layer.mlp.gate_proj.register_forward_pre_hook(
+        layer.post_attention_layernorm.register_forward_pre_hook(
             lambda _m, args, n=n: seen.__setitem__(n, args[0].shape[-2])
         )
     with torch.inference_mode():
