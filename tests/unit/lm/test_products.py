@@ -99,6 +99,15 @@ def test_a_map_is_added_to_what_is_there(calls, bias) -> None:
     assert len(calls) == 3
 
 
+def test_a_map_is_added_to_columns_as_it_is(calls) -> None:
+    module, rows = linear(70, 24), rows_of()
+    states = rows_of(24, ROWS, seed=3).t()
+    wanted = states.double() + exactly(module, rows)
+    Linears(module).add_to(states, rows, Scratch())
+    assert (states - wanted).abs().max() <= 1e-6 * wanted.abs().max()
+    assert not calls
+
+
 @library
 def test_the_error_is_no_larger_than_that_of_a_float32_product() -> None:
     module, rows = linear(1024, 64), rows_of(512, 1024)
