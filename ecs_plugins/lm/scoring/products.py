@@ -79,11 +79,9 @@ class Linears:
         sizes = [linear.out_features for linear in self._maps]
         out = scratch.take("results", rows.shape[0], sum(sizes))
         results = torch.split(out, sizes, dim=1)
-        weights = self._narrowed(rows, scratch)
-        if weights is not None:
-            _multiply(rows, weights, out, scratch, add=False)
+        done = self._in_parts(rows, out, scratch, add=False)
         for linear, result in zip(self._maps, results, strict=True):
-            if weights is None:
+            if not done:
                 torch.mm(rows, linear.weight.t(), out=result)
             if linear.bias is not None:
                 result.add_(linear.bias)
@@ -99,35 +97,48 @@ class Linears:
         """
         (linear,) = self._maps
         in_rows = states.stride(1) == 1  # as the library's product writes them
-        weights = self._narrowed(rows, scratch) if in_rows else None
-        if weights is None:
+        if not (in_rows and self._in_parts(rows, states, scratch, add=True)):
             states.addmm_(rows, linear.weight.t())
-        else:
-            _multiply(rows, weights, states, scratch, add=True)
         if linear.bias is not None:
             states.add_(linear.bias)
 
     @functools.cached_property
-    def _splits(self) -> bool:
-        """Whether the weights are bfloat16 numbers that this machine multiplies fast."""
+    def _product(self) -> AddProduct | None:
+        """The library's product, if the weights are bfloat16 numbers."""
         weights = [linear.weight for linear in self._maps]
-        if product_of_bfloat16() is None or any(w.dtype != torch.float32 for w in weights):
-            return False
-        blocks = (block for weight in weights for (block,) in row_blocks(weight))
-        return all(torch.equal(block, block.bfloat16().float()) for block in blocks)
-
-    def _narrowed(self, rows: Tensor, scratch: Scratch) -> Tensor | None:
-        """All weights in bfloat16, ``[outputs, width]``; None to multiply them as they are."""
-        pays = rows.shape[0] >= MIN_ROWS and _in_float32(rows) and _SPLITTING.get()
-        if not (pays and self._splits):
+        product = product_of_bfloat16()
+        if product is None or any(weight.dtype != torch.float32 for weight in weights):
             return None
+        blocks = (block for weight in weights for (block,) in row_blocks(weight))
+        exact = all(torch.equal(block, block.bfloat16().float()) for block in blocks)
+        return product if exact else None
+
+    def _in_parts(self, rows: Tensor, out: Tensor, scratch: Scratch, *, add: bool) -> bool:
+        """Multiply with all weights, without biases; False if that gains nothing."""
+        if rows.shape[0] < MIN_ROWS or not _in_float32(rows) or not _SPLITTING.get():
+            return False
+        product = self._product
+        weights = None if product is None else self._narrowed(scratch)
+        if product is None or weights is None:
+            return False
+        for part in reversed(split(rows, scratch).unbind()):  # small summands first
+            product(part, weights, out, add)
+            add = True
+        return True
+
+    def _narrowed(self, scratch: Scratch) -> Tensor | None:
+        """All weights in bfloat16, ``[outputs, width]``.
+
+        None if somebody has changed them since; that is looked for in a sample of their rows.
+        """
         sizes = [linear.out_features for linear in self._maps]
-        out = scratch.take("weights", sum(sizes), rows.shape[1], dtype=torch.bfloat16)
+        width = self._maps[0].in_features
+        out = scratch.take("weights", sum(sizes), width, dtype=torch.bfloat16)
         for linear, narrow in zip(self._maps, torch.split(out, sizes), strict=True):
             narrow.copy_(linear.weight)
             step = max(1, linear.out_features // _SAMPLED)
             if not torch.equal(linear.weight[::step], narrow[::step].float()):
-                return None  # somebody has changed them since
+                return None
         return out
 
 
@@ -148,14 +159,6 @@ def split(rows: Tensor, scratch: Scratch) -> Tensor:
         back.copy_(second)
         third.copy_(rest.sub_(back))
     return parts
-
-
-def _multiply(rows: Tensor, weights: Tensor, out: Tensor, scratch: Scratch, *, add: bool) -> None:
-    product = product_of_bfloat16()
-    assert product is not None
-    for part in reversed(split(rows, scratch).unbind()):  # small summands first
-        product(part, weights, out, add)
-        add = True
 
 
 @functools.cache
