@@ -3,12 +3,17 @@
 What is guaranteed: a transaction that returned is on disk (``synchronous="full"``) and whole;
 one that raised left nothing. Readers never wait for the writer (write-ahead log); writers of
 this process queue on a lock, those of other processes on SQLite's, up to ``busy_timeout``.
-Connections are pooled, one user at a time each, and never cross a ``fork``. Deleted content is
-overwritten (``secure_delete``), and `Database.scrub` takes it out of the write-ahead log too.
+Connections are pooled, one user at a time each, and idle ones are closed before a ``fork``.
+Deleted content is overwritten (``secure_delete``), and `Database.scrub` takes it out of the
+write-ahead log too.
+
+A process holds POSIX locks per file, and closing any descriptor of the file drops all of them. So
+while a memory is open, nothing but SQLite may open its files: see `refuse_open_database`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -84,6 +89,7 @@ class Database:
             raise InvalidInputError(f"synchronous is 'full' or 'normal', got {synchronous!r}")
         self.path = os.fspath(path)
         self.in_memory = self.path == MEMORY
+        self._real_path = os.path.realpath(self.path)
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._closed = False
@@ -106,7 +112,11 @@ class Database:
         # SQLite gives the log and its index the same mode.
         try:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+            # Only a file that is new may be opened and closed here: closing a descriptor of an
+            # existing one would drop the locks that other connections of this process hold on it.
+            # The lock keeps a second opening away until the new file's descriptor is closed.
+            with _creating, contextlib.suppress(FileExistsError):
+                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError as error:
             raise StorageError(
                 f"cannot open {self.path}: {error}; make its directory writable"
@@ -166,6 +176,11 @@ class Database:
         with self._pool_lock:
             if self._closed:
                 raise StorageError(f"{self.path} is closed; open it again")
+            if self._real_path in _unusable:
+                raise StorageError(
+                    f"{self.path} was in use in another thread when this process was forked; "
+                    "fork before the memory is used, or start processes with 'spawn'"
+                )
             # A private in-memory database exists only inside its one connection.
             while self.in_memory and self._lent and not self._pool:
                 self._pool_lock.wait()
@@ -186,8 +201,13 @@ class Database:
                     connection.close()
                 else:
                     self._pool.append(connection)
-            if self.in_memory:
-                self._pool_lock.notify()
+            self._pool_lock.notify_all()
+
+    def _close_idle(self) -> None:
+        # With the lock of the pool held, so that nothing is lent meanwhile.
+        self._pool_lock.wait_for(lambda: not self._lent, _FORK_WAIT)
+        while self._pool:
+            self._pool.pop().close()
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -280,23 +300,70 @@ class Database:
             connection.close()
 
 
+def refuse_open_database(path: str | os.PathLike[str]) -> None:
+    """Refuse to touch a file that an open memory of this process stands in.
+
+    Raises:
+        StorageError: ``path`` is a file of an open memory, or its log.
+    """
+    if not Path(path).exists():
+        return
+    for database in list(_open_databases):
+        if database.in_memory or database._closed:
+            continue
+        for file in (Path(database.path + suffix) for suffix in ("", "-wal", "-shm")):
+            if file.exists() and file.samefile(path):
+                raise StorageError(
+                    f"{path} belongs to a memory that is open; close it first, or name another file"
+                )
+
+
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_abandoned: list[sqlite3.Connection] = []
+_creating = threading.Lock()
+_forking = threading.Lock()
+_held: list[Database] = []
+_unusable: set[str] = set()  # files whose connections were in use while this child was forked
+
+_FORK_WAIT = 5.0  # seconds to wait for connections that other threads use
+
+
+def _before_fork() -> None:
+    # SQLite remembers in the process which locks it holds, and a child inherits that memory
+    # without the locks: what it then writes is lost as soon as the parent closes. So no connection
+    # to a file crosses a fork: idle ones are closed, and a file of which one is in use is closed
+    # to the child (`_borrow`). Both sides connect anew when they next need to.
+    _forking.acquire()
+    _creating.acquire()
+    for database in list(_open_databases):
+        database._pool_lock.acquire()
+        _held.append(database)
+        if not database.in_memory:
+            database._close_idle()
+
+
+def _after_fork_in_parent() -> None:
+    while _held:
+        _held.pop()._pool_lock.release()
+    _creating.release()
+    _forking.release()
 
 
 def _after_fork_in_child() -> None:
-    # A connection must not be used, nor even closed, on the other side of a fork: closing it
-    # would drop the parent's file locks. The child forgets them and opens its own.
-    for database in list(_open_databases):
-        pool = database._pool
-        in_memory = database.in_memory
-        closed = database._closed
+    global _creating, _forking
+    _creating, _forking = threading.Lock(), threading.Lock()
+    while _held:
+        database = _held.pop()
+        pool, lent, closed = database._pool, database._lent, database._closed
         database._reset()
         database._closed = closed
-        if in_memory:
+        if database.in_memory:
             database._pool = pool
-        else:
-            _abandoned.extend(pool)
+        elif lent:
+            _unusable.add(database._real_path)
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
+)

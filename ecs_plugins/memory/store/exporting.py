@@ -19,6 +19,7 @@ from pathlib import Path
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.store import cold_memories, hot_items, spaces
+from ecs_plugins.memory.store.database import refuse_open_database
 from ecs_plugins.memory.store.item_transfer import Line, exported_items
 from ecs_plugins.memory.store.rows import dump
 from ecs_plugins.memory.store.spaces import Space
@@ -39,6 +40,7 @@ def write_export(path: str | os.PathLike[str], lines: Iterator[Line]) -> int:
         StorageError: The file could not be written; nothing is left of it.
     """
     target = Path(path)
+    refuse_open_database(target)
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     digest, count = hashlib.sha256(), 0
     try:

@@ -19,6 +19,7 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.store import cold_memories, hot_items, spaces
+from ecs_plugins.memory.store.database import refuse_open_database
 from ecs_plugins.memory.store.decisions import record_decisions
 from ecs_plugins.memory.store.derivation import Embed, derived, embedded
 from ecs_plugins.memory.store.exporting import FORMAT, VERSION
@@ -45,6 +46,7 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
         StorageError: The file cannot be read.
         InvalidInputError: It is no export, of a newer version, or not whole.
     """
+    refuse_open_database(path)
     try:
         content = Path(path).read_bytes()
     except OSError as error:

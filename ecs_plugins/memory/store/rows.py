@@ -26,9 +26,8 @@ def evidence_of(text: str) -> Evidence:
     return Evidence.from_json(json.loads(text))
 
 
-@lru_cache(maxsize=4096)
 def metadata_of(text: str) -> Metadata:
-    """The metadata behind its JSON; shared, so not to be changed."""
+    """The metadata behind its JSON, a copy of its own: a caller may change what it is given."""
     data: dict[str, object] = json.loads(text)
     return data
 
