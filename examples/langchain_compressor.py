@@ -18,8 +18,8 @@ from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda, RunnableParallel, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from ecs_plugins.embedding import default_embedder
 from ecs_plugins.langchain import ECSDocumentCompressor
+from ecs_plugins.ranking.embedder import default_embedder
 
 DATA = Path(__file__).parent / "data" / "documents.json"
 QUESTION = "In which year did the sea break through the dam?"

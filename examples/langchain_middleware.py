@@ -19,8 +19,8 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import create_retriever_tool
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from ecs_plugins.embedding import default_embedder
 from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor, LocalChatModel
+from ecs_plugins.ranking.embedder import default_embedder
 
 DATA = Path(__file__).parent / "data" / "documents.json"
 QUESTION = "In which year did the sea break through the dam?"

@@ -17,8 +17,8 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms import MockLLM
 from llama_index.core.schema import TextNode
 
-from ecs_plugins.embedding import default_embedder
 from ecs_plugins.llama_index import ECSPostprocessor
+from ecs_plugins.ranking.embedder import default_embedder
 
 DATA = Path(__file__).parent / "data" / "documents.json"
 QUESTION = "In which year did the sea break through the dam?"

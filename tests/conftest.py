@@ -20,6 +20,6 @@ def bundled_lm():
 @pytest.fixture(scope="session")
 def embedder():
     """The default sentence embedder, of the ``offline`` extra."""
-    from ecs_plugins.embedding import default_embedder
+    from ecs_plugins.ranking.embedder import default_embedder
 
     return default_embedder()

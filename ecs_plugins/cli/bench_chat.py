@@ -66,9 +66,9 @@ def bounded_chat(
     ] = None,
 ) -> None:
     """See `HELP`, which the command line shows."""
-    from ecs_plugins.embedding import default_embedder
     from ecs_plugins.evaluation import bounded_chat as bench
     from ecs_plugins.evaluation import bounded_chat_data as chat_data
+    from ecs_plugins.ranking.embedder import default_embedder
 
     protocol = _protocol(capacities, k, split, threshold)
     ours, needs_model = _chosen(variants)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ecs_plugins._hub_data import data_file
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
+from ecs_plugins.evaluation.hub_data import data_file
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -205,8 +205,8 @@ def _measure(
 ) -> dict[str, str]:
     from ecs_plugins import __version__
     from ecs_plugins.cli import _setup
-    from ecs_plugins.embedding import default_embedder
     from ecs_plugins.evaluation.evidence.benchmark import measure
+    from ecs_plugins.ranking.embedder import default_embedder
 
     with _progress() as progress:
         return measure(

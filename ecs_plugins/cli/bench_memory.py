@@ -53,8 +53,8 @@ def memory_scale(
 
 
 def _of_sentences(file: Path) -> ScaleResult:
-    from ecs_plugins.embedding import default_embedder
     from ecs_plugins.evaluation import memory_scale as scale
+    from ecs_plugins.ranking.embedder import default_embedder
 
     sentences = list(dict.fromkeys(line.strip() for line in file.read_text().splitlines()))
     sentences = [sentence for sentence in sentences if sentence]
@@ -72,9 +72,9 @@ def _of_sentences(file: Path) -> ScaleResult:
 
 def _sleep() -> ScaleResult | None:
     """A sleep phase beside one embedding batch, where the default embedder is installed."""
-    from ecs_plugins.embedding import default_embedder
     from ecs_plugins.evaluation.memory_scale import ScaleResult
     from ecs_plugins.evaluation.sleep_cost import MESSAGES, measure_sleep
+    from ecs_plugins.ranking.embedder import default_embedder
 
     try:
         embedder = default_embedder()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from ecs_plugins._hub_data import data_file
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.evaluation.hub_data import data_file
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision
@@ -150,7 +150,7 @@ def calibrate(
     models = {}
     embedder = passage_scorer = None
     if grid.documents or grid.shaped or grid.shaped_notes:
-        from ecs_plugins.embedding import default_embedder
+        from ecs_plugins.ranking.embedder import default_embedder
 
         embedder = default_embedder()
         models["embedder"] = embedder.name

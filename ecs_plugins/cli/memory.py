@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins import _files
-from ecs_plugins._unicode import one_line
 from ecs_plugins.cli._passages import STDIN, read_text
+from ecs_plugins.common import files
+from ecs_plugins.common.unicode import one_line
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 if TYPE_CHECKING:
@@ -235,14 +235,10 @@ def stats(db: Db, as_json: Json = False) -> None:
 
 
 def _open(db: Path, embedder: str | None, config: Path | None) -> EntropicMemory:
-    from ecs_plugins import embedding
     from ecs_plugins.memory import EntropicMemory
+    from ecs_plugins.ranking.embedder import SentenceTransformerEmbedder, default_embedder
 
-    chosen = (
-        embedding.default_embedder()
-        if embedder is None
-        else embedding.SentenceTransformerEmbedder(embedder)
-    )
+    chosen = default_embedder() if embedder is None else SentenceTransformerEmbedder(embedder)
     return EntropicMemory.open(db, embedder=chosen, config=_config(config))
 
 
@@ -257,7 +253,7 @@ def _config(file: Path | None) -> MemoryConfig | None:
 
     if file is None:
         return None
-    return MemoryConfig.from_json(_parsed(_files.read_text(file), f"--config {file}"))
+    return MemoryConfig.from_json(_parsed(files.read_text(file), f"--config {file}"))
 
 
 def _parsed(text: str, name: str) -> dict[str, object]:

@@ -20,11 +20,11 @@ from typing import Literal
 
 import numpy as np
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.evaluation.bounded_chat_data import Chat, ChatQuestion, Split
 from ecs_plugins.evaluation.bounded_chat_stores import ChatStore, Remembered, Room, StoreFactory
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.embedder import Embedder
 
 Count = Literal["words", "provenance"]
 COUNTS: tuple[Count, ...] = ("words", "provenance")

@@ -18,9 +18,9 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from ecs_plugins._files import read_text
-from ecs_plugins.embedding import Embedder, Vectors
+from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.ranking.embedder import Embedder, Vectors
 
 Split = Literal["chronological", "interleaved"]
 

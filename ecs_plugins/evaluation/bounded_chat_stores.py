@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.evaluation.bounded_chat_data import Chat, ChatQuestion
 from ecs_plugins.evaluation.infinite_room.policies import (
     CachePolicy,
@@ -30,6 +29,7 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
+from ecs_plugins.ranking.embedder import Embedder
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
 

@@ -15,10 +15,10 @@ from typing import Self
 
 import numpy as np
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.evaluation.intervals import median_interval
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.ranking.embedder import Embedder
 
 MESSAGES = 100
 

@@ -17,8 +17,8 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from ecs_plugins._files import read_text
-from ecs_plugins._files import write_atomically as write_atomically
+from ecs_plugins.common.files import read_text
+from ecs_plugins.common.files import write_atomically as write_atomically
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.envelope import EfficiencyFrontier

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from types import TracebackType
 
-from ecs_plugins._journal import LineJournal
+from ecs_plugins.frontier.line_journal import LineJournal
 from ecs_plugins.frontier.points import PointKey
 
 FORMAT = "ecs_plugins.calibration"

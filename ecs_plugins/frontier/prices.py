@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping
 
-from ecs_plugins._files import read_text
+from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 

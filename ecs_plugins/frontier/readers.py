@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from ecs_plugins._files import read_text
-from ecs_plugins._hub_data import is_squad_row, published
+from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.evaluation.hub_data import is_squad_row, published
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 
 DataFormat = Literal["auto", "jsonl", "hotpotqa", "musique", "squad", "locomo"]

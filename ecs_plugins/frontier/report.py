@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecs_plugins._files import write_atomically
+from ecs_plugins.common.files import write_atomically
 from ecs_plugins.frontier.cost import check_reuse
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.figures import (

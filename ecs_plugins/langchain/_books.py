@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 from typing_extensions import override
 
-from ecs_plugins._running import Books
+from ecs_plugins.integrations.running import Books
 from ecs_plugins.langchain.context import CONTEXT_EVENT, PREPARE_TAG
 from ecs_plugins.tokens import TokenLedger
 

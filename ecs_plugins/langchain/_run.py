@@ -17,12 +17,12 @@ from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import patch_config
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._routing import METADATA_KEY
-from ecs_plugins._running import Books, settle
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.routing import Router
+from ecs_plugins.integrations.routing import METADATA_KEY
+from ecs_plugins.integrations.running import Books, settle
 from ecs_plugins.langchain._books import BooksHandler
 
 DECISION_EVENT = "frontier_decision"

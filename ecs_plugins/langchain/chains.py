@@ -9,12 +9,12 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable
 
-from ecs_plugins._running import PreparedContexts, TokenCounter, check_strategy
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, check_template
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import config_json
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.running import PreparedContexts, TokenCounter, check_strategy
 from ecs_plugins.langchain.context import FrontierContext, token_counter
 
 
@@ -44,7 +44,7 @@ def default_chains(
         )
     own = {(s.name, config_json(s.config)): s for s in strategies}
     if embedder is None and any(p.strategy == "dense" for p in frontier.routable):
-        from ecs_plugins.embedding import default_embedder
+        from ecs_plugins.ranking.embedder import default_embedder
 
         embedder = default_embedder()
     answer = answer_template(prompt) | llm

@@ -26,8 +26,9 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._chat import (
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.chat import (
     DEFAULT_MAX_TOKENS,
     ModelField,
     ReplyOptions,
@@ -37,8 +38,7 @@ from ecs_plugins._chat import (
     model_name,
     reply,
 )
-from ecs_plugins._integration import as_model
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
 from ecs_plugins.lm.prompts import split_cue
 
@@ -54,7 +54,7 @@ class LocalChatModel(BaseChatModel):
     The model is loaded on first use and shared with everything else that names it. It reads text
     only and calls no tools. Results of tools, from a history that another model wrote, are shown
     to it as the user's. Streaming is by token where the model has a ``stream`` method
-    (`ecs_plugins._chat.StreamingLanguageModel`), else in words of the finished reply.
+    (`ecs_plugins.integrations.chat.StreamingLanguageModel`), else in words of the finished reply.
 
     Attributes:
         model: A `LanguageModel`, a model name or directory, or None for the bundled model.

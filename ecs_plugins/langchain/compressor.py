@@ -31,14 +31,14 @@ from langchain_core.runnables import (
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
-from ecs_plugins._integration import (
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.fields import (
     METADATA_KEY,
     ShapingFields,
     as_score,
     config_fields,
     verdict_metadata,
 )
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.result import ShapedContext
 
 EVENT = "ecs_shaping"

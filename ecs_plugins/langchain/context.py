@@ -20,15 +20,20 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializa
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict, override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._integration import as_model
-from ecs_plugins._running import PaidContext, PreparedContexts, TokenCounter, strategy_of
-from ecs_plugins.embedding import as_embedder
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import as_answer_model
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.integrations.running import (
+    PaidContext,
+    PreparedContexts,
+    TokenCounter,
+    strategy_of,
+)
+from ecs_plugins.ranking.embedder import as_embedder
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""

@@ -16,9 +16,9 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._integration import as_model
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.langchain._messages import last_question, transcript, turns_of
 from ecs_plugins.langchain.compressor import CompressionInput, ECSDocumentCompressor
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, join_units, split_passages

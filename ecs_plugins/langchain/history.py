@@ -19,9 +19,9 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._conversation import Entry, Session
-from ecs_plugins._recollection import RecallOptions, said
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.integrations.conversation import Entry, Session
+from ecs_plugins.integrations.recall import RecallOptions, said
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt, Recollection
 from ecs_plugins.memory.store.items import StoredItem

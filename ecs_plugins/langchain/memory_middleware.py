@@ -18,8 +18,9 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._recollection import (
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
+from ecs_plugins.integrations.recall import (
     Recalled,
     RecallOptions,
     TokenCounter,
@@ -29,7 +30,6 @@ from ecs_plugins._recollection import (
     recall,
     said,
 )
-from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.langchain._messages import last_question, with_note
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace

@@ -14,8 +14,9 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field, field_validator
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._recollection import RecallOptions, texts_behind
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
+from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import Recollection

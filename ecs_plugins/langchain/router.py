@@ -23,16 +23,7 @@ from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_con
 from pydantic import ConfigDict, Field, PlainValidator
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._routing import (
-    Ask,
-    check_frontier,
-    check_names,
-    chosen_name,
-    open_frontier,
-    plan,
-)
-from ecs_plugins._running import Books, TokenCounter, refuse_forgetting
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, as_answer_model
 from ecs_plugins.frontier.artefact import from_json, to_json
@@ -41,6 +32,15 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.routing import (
+    Ask,
+    check_frontier,
+    check_names,
+    chosen_name,
+    open_frontier,
+    plan,
+)
+from ecs_plugins.integrations.running import Books, TokenCounter, refuse_forgetting
 from ecs_plugins.langchain._routed import RoutedRunnable
 from ecs_plugins.langchain._run import (
     DECISION_EVENT,

@@ -8,9 +8,9 @@ from typing import Any
 
 from langgraph.store.base import Item, PutOp, SearchItem, SearchOp
 
-from ecs_plugins._conversation import Conversations, Entry
-from ecs_plugins._recollection import texts_behind
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.conversation import Conversations, Entry
+from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter
 from ecs_plugins.memory.namespaces import Namespace

@@ -30,7 +30,7 @@ from langgraph.store.base import (
 )
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langgraph.conversations import StoredConversations
 from ecs_plugins.langgraph.filters import checked, matches

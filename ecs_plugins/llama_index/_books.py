@@ -19,7 +19,7 @@ from llama_index.core.instrumentation.events.llm import (
 )
 from typing_extensions import override
 
-from ecs_plugins._running import Books
+from ecs_plugins.integrations.running import Books
 
 _books: ContextVar[Books | None] = ContextVar("ecs_plugins_books", default=None)
 # Chat of many models calls complete of the same model: only the outermost call is booked.

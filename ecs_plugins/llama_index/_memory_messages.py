@@ -7,8 +7,8 @@ from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 
-from ecs_plugins._conversation import Entry
-from ecs_plugins._recollection import said
+from ecs_plugins.integrations.conversation import Entry
+from ecs_plugins.integrations.recall import said
 from ecs_plugins.memory.store.items import StoredItem
 
 _USER = (MessageRole.USER,)

@@ -25,8 +25,9 @@ from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_ca
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._chat import (
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.chat import (
     DEFAULT_MAX_TOKENS,
     ModelField,
     ReplyOptions,
@@ -36,8 +37,7 @@ from ecs_plugins._chat import (
     model_name,
     reply,
 )
-from ecs_plugins._integration import as_model
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.llama_index._pickling import PickledWhole
 from ecs_plugins.lm.base import Generation, LanguageModel, Segments
 
@@ -53,7 +53,7 @@ class LocalLLM(PickledWhole, CustomLLM):
 
     The model is loaded on first use and shared with everything else that names it. It reads text
     only and calls no tools. Streaming is by token where the model has a ``stream`` method
-    (`ecs_plugins._chat.StreamingLanguageModel`), else in words of the finished reply.
+    (`ecs_plugins.integrations.chat.StreamingLanguageModel`), else in words of the finished reply.
 
     Attributes:
         model: A `LanguageModel`, a model name or directory, or None for the bundled model.

@@ -11,10 +11,10 @@ from llama_index.core.utils import get_tokenizer
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._conversation import Session
-from ecs_plugins._open_memories import known, shared
-from ecs_plugins._recollection import RecallOptions, recall
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.integrations.conversation import Session
+from ecs_plugins.integrations.open_memories import known, shared
+from ecs_plugins.integrations.recall import RecallOptions, recall
 from ecs_plugins.llama_index._memory_messages import (
     last_question,
     size_text,

@@ -11,8 +11,8 @@ from llama_index.core.utils import get_tokenizer
 from pydantic import ConfigDict, Field, field_validator
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._recollection import (
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.integrations.recall import (
     RecallOptions,
     check_template,
     fill_namespace,

@@ -21,7 +21,8 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
-from ecs_plugins._integration import (
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.fields import (
     METADATA_KEY,
     ShapingFields,
     as_score,
@@ -29,7 +30,6 @@ from ecs_plugins._integration import (
     verdict_metadata,
     with_template,
 )
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.llama_index._pickling import PickledWhole
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 

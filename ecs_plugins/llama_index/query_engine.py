@@ -19,23 +19,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import BaseNode, QueryBundle
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._routing import (
-    METADATA_KEY,
-    check_frontier,
-    check_names,
-    chosen_name,
-    open_frontier,
-)
-from ecs_plugins._running import (
-    Books,
-    PreparedContexts,
-    TokenCounter,
-    check_strategy,
-    refuse_forgetting,
-    settle,
-)
-from ecs_plugins.embedding import as_embedder
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import (
     ANSWER_PROMPT,
@@ -47,9 +31,25 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import config_json
 from ecs_plugins.frontier.routing import Router
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.routing import (
+    METADATA_KEY,
+    check_frontier,
+    check_names,
+    chosen_name,
+    open_frontier,
+)
+from ecs_plugins.integrations.running import (
+    Books,
+    PreparedContexts,
+    TokenCounter,
+    check_strategy,
+    refuse_forgetting,
+    settle,
+)
 from ecs_plugins.llama_index._books import open_books
 from ecs_plugins.llama_index.selector import FrontierSelector, selection
 from ecs_plugins.llama_index.strategy_engine import StrategyQueryEngine, as_context
+from ecs_plugins.ranking.embedder import as_embedder
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -185,7 +185,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         check_template(prompt)
         own = {(s.name, config_json(s.config)): s for s in strategies}
         if embedder is None and any(p.strategy == "dense" for p in measured.routable):
-            from ecs_plugins.embedding import default_embedder
+            from ecs_plugins.ranking.embedder import default_embedder
 
             embedder = default_embedder()
         context = None if nodes is None else as_context(nodes)

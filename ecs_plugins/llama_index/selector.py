@@ -15,14 +15,14 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._routing import Ask, check_frontier, chosen_name, plan, reason
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router
+from ecs_plugins.integrations.routing import Ask, check_frontier, chosen_name, plan, reason
 
 
 @dataclass

@@ -14,15 +14,7 @@ from llama_index.core.prompts.mixin import PromptMixinType
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from typing_extensions import override
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._integration import as_model
-from ecs_plugins._running import (
-    PaidContext,
-    PreparedContexts,
-    TokenCounter,
-    strategy_of,
-)
-from ecs_plugins.embedding import Embedder
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import (
     ANSWER_PROMPT,
@@ -32,7 +24,15 @@ from ecs_plugins.frontier.answering import (
 from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.integrations.running import (
+    PaidContext,
+    PreparedContexts,
+    TokenCounter,
+    strategy_of,
+)
 from ecs_plugins.llama_index._books import closed_books, current_books
+from ecs_plugins.ranking.embedder import Embedder
 
 
 class StrategyQueryEngine(BaseQueryEngine):

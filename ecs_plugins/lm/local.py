@@ -11,7 +11,7 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
-from ecs_plugins._async import run_sync
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
     ChatLayout,

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from ecs_plugins._async import abandoned
+from ecs_plugins.common.aio import abandoned
 from ecs_plugins.errors import ModelError, ModelTimeoutError
 from ecs_plugins.lm.concurrency import Concurrency
 from ecs_plugins.lm.scoring.planner import EngineResult

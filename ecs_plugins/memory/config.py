@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from ecs_plugins._checks import check_numbers
+from ecs_plugins.common.checks import check_numbers
 from ecs_plugins.errors import ConfigurationError
 
 Clustering = Literal["link", "kmeans"]

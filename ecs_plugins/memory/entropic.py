@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecs_plugins.embedding import Embedder, as_embedder, default_embedder
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.facade.changing import Changing
@@ -26,6 +25,7 @@ from ecs_plugins.memory.store.index import Progress
 from ecs_plugins.memory.store.recorded import RecordedEmbedder
 from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import UtilityFunction
+from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
@@ -37,7 +37,7 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
     Every method that computes or waits has an async form with an ``a`` before its name.
 
     Example:
-        >>> from ecs_plugins.embedding import FakeEmbedder
+        >>> from ecs_plugins.ranking.embedder import FakeEmbedder
         >>> with EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as memory:
         ...     _ = memory.add("Ada lives in Paris.")
         ...     memory.recall("Ada lives where?", threshold=0.3)[0].text

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.ranking.base import Ranking
+from ecs_plugins.ranking.embedder import Embedder
 
 CACHED_VECTORS = 20_000
 """Passages whose vectors are remembered: about 30 MB at 384 dimensions."""

@@ -21,7 +21,7 @@ from ecs_plugins.ranking.base import Ranking
 from ecs_plugins.ranking.text import terms
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+    from scipy.sparse import csr_matrix
 
 
 def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_matrix | None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ecs_plugins._files import read_text, write_atomically
+from ecs_plugins.common.files import read_text, write_atomically
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.lm.prompts import PLAIN

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from ecs_plugins._checks import check_numbers
+from ecs_plugins.common.checks import check_numbers
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.build import RANKERS

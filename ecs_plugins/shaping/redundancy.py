@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ecs_plugins._wording import names_and_numbers
 from ecs_plugins.ranking.lexical import tfidf_matrix
+from ecs_plugins.ranking.wording import names_and_numbers
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+    from scipy.sparse import csr_matrix
 
 
 def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int, int]:

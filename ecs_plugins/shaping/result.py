@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from ecs_plugins._unicode import one_line
+from ecs_plugins.common.unicode import one_line
 from ecs_plugins.shaping.screening import Screening
 from ecs_plugins.shaping.utility import Verdict
 from ecs_plugins.tokens import TokenLedger

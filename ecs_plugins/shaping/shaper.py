@@ -12,8 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ecs_plugins._async import run_sync
-from ecs_plugins.embedding import Embedder
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,
@@ -22,6 +21,7 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.build import LazyRanker
+from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independent, stream
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages

@@ -2,9 +2,9 @@
 
 import threading
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping import ShapingConfig
 
 QUERY = "In which city does Maria live now?"

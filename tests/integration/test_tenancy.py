@@ -9,7 +9,6 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.langchain import (
     EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
@@ -18,6 +17,7 @@ from ecs_plugins.langchain import (
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
 
 

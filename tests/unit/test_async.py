@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ecs_plugins._async import MAX_WORKERS, run_sync
+from ecs_plugins.common.aio import MAX_WORKERS, run_sync
 
 request_id = contextvars.ContextVar("request_id", default="none")
 

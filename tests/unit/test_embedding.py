@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecs_plugins import _sentence_transformers as loading
-from ecs_plugins import embedding as module
-from ecs_plugins.embedding import (
+from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
+from ecs_plugins.ranking import _sentence_transformers as loading
+from ecs_plugins.ranking import embedder as module
+from ecs_plugins.ranking.embedder import (
     Embedder,
     FakeEmbedder,
     SentenceTransformerEmbedder,
     as_embedder,
     default_embedder,
 )
-from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
 
 TEXTS = ["Ada feeds the cat.", "The boat leaves at noon.", "", "Feeding cats is Ada's job.", " \n"]
 
@@ -124,7 +124,7 @@ def test_a_pickle_holds_no_weights(embedder):
 def test_nothing_is_loaded_before_first_use():
     script = (
         "import sys\n"
-        "from ecs_plugins.embedding import SentenceTransformerEmbedder, FakeEmbedder\n"
+        "from ecs_plugins.ranking.embedder import SentenceTransformerEmbedder, FakeEmbedder\n"
         "SentenceTransformerEmbedder(); FakeEmbedder().embed_query('x')\n"
         "assert not {'torch', 'sentence_transformers'} & set(sys.modules)"
     )
@@ -276,7 +276,7 @@ def test_no_embedder_is_given_half_of_a_surrogate_pair():
 
 def test_fake_vectors_are_the_same_in_every_process():
     script = (
-        "from ecs_plugins.embedding import FakeEmbedder\n"
+        "from ecs_plugins.ranking.embedder import FakeEmbedder\n"
         "print(FakeEmbedder(8).embed_query('the cat and the boat').tolist())"
     )
     done = subprocess.run(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ecs_plugins.cli.demo.context import Demo
-    from ecs_plugins.embedding import Embedder
+    from ecs_plugins.ranking.embedder import Embedder
 
 DEFAULT_LIMIT = 15
 """Questions that keep the demo well under two minutes on two cores."""
@@ -163,7 +163,7 @@ def _set_up(console: Console, out: Path, limit: int, model: str | None) -> Demo:
 
 def _embedder() -> Embedder | None:
     from ecs_plugins.cli.demo.context import RememberingEmbedder
-    from ecs_plugins.embedding import default_embedder
+    from ecs_plugins.ranking.embedder import default_embedder
 
     try:
         return RememberingEmbedder(default_embedder())

@@ -24,8 +24,8 @@ from ecs_plugins.cli.demo.data import ExampleData
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ecs_plugins.embedding import Embedder
     from ecs_plugins.lm.base import LanguageModel
+    from ecs_plugins.ranking.embedder import Embedder
 
 
 @dataclass(frozen=True)

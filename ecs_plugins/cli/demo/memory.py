@@ -22,10 +22,10 @@ from ecs_plugins.cli.demo.context import Demo, shorten
 from ecs_plugins.cli.demo.data import Question, RepeatedFact, Turn, choose
 
 if TYPE_CHECKING:
-    from ecs_plugins.embedding import Embedder
     from ecs_plugins.memory.config import MemoryConfig
     from ecs_plugins.memory.entropic import EntropicMemory
     from ecs_plugins.memory.records import Recollection, RecordedDecision, ReplayedDecision
+    from ecs_plugins.ranking.embedder import Embedder
 
 HOT, COLD = 10, 40
 """Items that a recall can find: a fifth of the turns."""

@@ -18,7 +18,6 @@ from itertools import pairwise
 from rich.table import Table
 from rich.text import Text
 
-from ecs_plugins._running import PreparedContexts
 from ecs_plugins.cli.demo.context import Demo
 from ecs_plugins.cli.demo.data import Question, choose
 from ecs_plugins.errors import MissingExtraError
@@ -45,6 +44,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
     tfidf,
     tfidf_query,
 )
+from ecs_plugins.integrations.running import PreparedContexts
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -167,7 +167,7 @@ def measure(demo: Demo, questions: Sequence[CalibrationQuestion]) -> EfficiencyF
 
 def strategies(model: LanguageModel) -> list[Strategy]:
     """Everything, by words, and by an index of documents or of sentences."""
-    from ecs_plugins.embedding import default_embedder
+    from ecs_plugins.ranking.embedder import default_embedder
 
     embedder = RememberingEmbedder(default_embedder())
     count = model.count_tokens

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.evaluation.evidence.candidates import CandidateFinder
 from ecs_plugins.evaluation.evidence.catalogue import Tools, choose, name_of
@@ -25,6 +24,7 @@ from ecs_plugins.evaluation.evidence.suite import run_methods, run_reader
 from ecs_plugins.evaluation.evidence.summary import Measured, summarise
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.protocol import Signal
 
 COUNTERFACTUAL = "counterfactual"

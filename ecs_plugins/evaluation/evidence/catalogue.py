@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.evaluation.evidence.methods import (
     Method,
@@ -24,6 +23,7 @@ from ecs_plugins.evaluation.evidence.peers import (
 )
 from ecs_plugins.evaluation.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule, WeightedSum
 from ecs_plugins.ranking import BM25Ranker, DenseRanker, HybridRanker, Ranker, TfidfQueryRanker
+from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.answers import drafted_answer_shift
 from ecs_plugins.shaping.fusion import RankFused
 from ecs_plugins.shaping.protocol import Signal

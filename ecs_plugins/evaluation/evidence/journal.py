@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ecs_plugins._journal import LineJournal
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.evaluation.evidence.candidates import Candidates
 from ecs_plugins.evaluation.evidence.methods import Ordered
+from ecs_plugins.frontier.line_journal import LineJournal
 
 FORMAT = "ecs_plugins.evidence"
 VERSION = 2

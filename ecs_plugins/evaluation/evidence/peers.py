@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import MissingExtraError, ModelError
 from ecs_plugins.evaluation.evidence.candidates import Candidates
 from ecs_plugins.evaluation.evidence.methods import Ordered
 from ecs_plugins.ranking.base import Ranking
+from ecs_plugins.ranking.embedder import Embedder
 
 if TYPE_CHECKING:
     from llama_index.core.base.embeddings.base import BaseEmbedding

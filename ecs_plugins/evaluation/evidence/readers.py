@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecs_plugins._hub_data import published
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
+from ecs_plugins.evaluation.hub_data import published
 from ecs_plugins.shaping.passages import sentence_spans
 
 Record = Mapping[str, Any]

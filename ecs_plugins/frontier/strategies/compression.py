@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from ecs_plugins._files import write_atomically
+from ecs_plugins.common.files import write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel
 from ecs_plugins.frontier.data import Context

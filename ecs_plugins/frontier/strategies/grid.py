@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.frontier.answering import AnswerModel
 from ecs_plugins.frontier.data import CalibrationQuestion
 from ecs_plugins.frontier.strategies.base import Strategy
@@ -20,6 +19,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
     tfidf_query,
 )
 from ecs_plugins.frontier.strategies.shaped import PassageScorer, ShapedPassages
+from ecs_plugins.ranking.embedder import Embedder
 
 
 @dataclass(frozen=True, slots=True)

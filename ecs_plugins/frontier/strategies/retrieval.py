@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
 from ecs_plugins.ranking import BM25Ranker, DenseRanker, Ranker, TfidfQueryRanker, TfidfRanker
+from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.passages import sentence_spans
 
 

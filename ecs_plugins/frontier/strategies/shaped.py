@@ -11,12 +11,12 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.passages import sentence_spans
 from ecs_plugins.shaping.result import ShapedContext

@@ -16,7 +16,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from ecs_plugins._async import abandoned
+from ecs_plugins.common.aio import abandoned
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelNotFoundError
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.generation import GenerationOptions

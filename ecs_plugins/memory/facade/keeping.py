@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from ecs_plugins.embedding import Embedder, as_embedder
 from ecs_plugins.memory.facade.opened import Opened, bridged
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.store.index import Progress
+from ecs_plugins.ranking.embedder import Embedder, as_embedder
 
 
 class Keeping(Opened):

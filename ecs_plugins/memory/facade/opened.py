@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-from ecs_plugins._async import run_sync
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store.core import Core
 from ecs_plugins.memory.store.editing import Editing

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -34,6 +33,7 @@ from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.store.upkeep import Upkeep
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
+from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import MemoryStats
 from ecs_plugins.memory.store import inspecting, spaces
@@ -19,6 +18,7 @@ from ecs_plugins.memory.store.reembedding import Reembedding
 from ecs_plugins.memory.store.schema import MIGRATIONS
 from ecs_plugins.memory.store.verification import Verification, verify
 from ecs_plugins.memory.types import TIERS
+from ecs_plugins.ranking.embedder import Embedder
 
 _FEW = 64  # messages that may be embedded inside the transaction of a re-embedding
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecs_plugins._files import read_text
+from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
 
 

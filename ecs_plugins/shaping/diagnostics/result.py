@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ecs_plugins._files import read_text, write_atomically
+from ecs_plugins.common.files import read_text, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig

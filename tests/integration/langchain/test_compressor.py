@@ -16,8 +16,8 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda, Runnable
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import ValidationError
 
-from ecs_plugins._integration import as_model
 from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig

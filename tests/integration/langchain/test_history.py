@@ -6,10 +6,10 @@ from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from scripted_model import ScriptedModel
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."

@@ -10,11 +10,11 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from scripted_model import ScriptedModel
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.langchain import EntropicMemoryMiddleware, RecallOptions
 from ecs_plugins.langchain.memory_middleware import token_counter
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 NAMESPACE = ("memories", "{user_id}")
 FACT = "My sister Quilla keeps bees in Tarrow."

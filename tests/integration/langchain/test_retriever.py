@@ -5,10 +5,10 @@ from langchain_core.tools import create_retriever_tool
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 from pydantic import ValidationError
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langchain import EntropicMemoryRetriever
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("memories", "u1")
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from ecs_plugins.cli.demo import router
 from ecs_plugins.cli.demo.context import Demo
 from ecs_plugins.cli.demo.data import load_data
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 def stage(tmp_path, model, embedder):
@@ -19,7 +19,7 @@ def stage(tmp_path, model, embedder):
 
 
 def test_what_was_spent_stands_beside_the_forecast(tmp_path, monkeypatch):
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     demo = stage(tmp_path, FakeLanguageModel(), FakeEmbedder())
     router.run(demo)
     chosen = demo.results["router"]["chosen"]
@@ -33,7 +33,7 @@ def test_what_was_spent_stands_beside_the_forecast(tmp_path, monkeypatch):
 
 
 def test_full_context_holds_every_answer(tmp_path, monkeypatch):
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     demo = stage(tmp_path, FakeLanguageModel(), FakeEmbedder())
     _, questions = router._questions(demo)
     assert router.measure(demo, questions).get("full_context").f1 == 1.0

@@ -11,10 +11,10 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.store import NS, StoreConformance, keys
 
 MESSAGES = ("chats",)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 SEQUENCES = 1000
 

@@ -10,9 +10,9 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langmem import create_manage_memory_tool, create_search_memory_tool
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 class Model(GenericFakeChatModel):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USERS = 16
 SECONDS = float(os.environ.get("ECS_PLUGINS_SOAK_SECONDS", "2"))

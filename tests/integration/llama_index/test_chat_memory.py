@@ -9,11 +9,11 @@ from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.workflow import Context
 from recording_llm import Recorder, call
 
-from ecs_plugins import _open_memories
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.integrations import open_memories
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."
@@ -160,7 +160,7 @@ def test_another_process_opens_the_file_by_its_path(tmp_path, monkeypatch):
     assert texts(back.get_all()) == [FACT]
     assert FACT in back.get(QUESTION)[0].content
     assert back.memory is EntropicChatMemory.from_dict(written).memory
-    _open_memories._close()
+    open_memories._close()
 
 
 def test_a_memory_without_a_file_is_refused():

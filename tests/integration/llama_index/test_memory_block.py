@@ -7,10 +7,10 @@ from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.memory import Memory
 from recording_llm import Recorder, call
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.llama_index import EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("memories", "u1")
 FACT = "My sister Quilla keeps bees in Tarrow."

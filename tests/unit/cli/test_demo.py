@@ -6,9 +6,9 @@ import pytest
 from ecs_plugins import cli
 from ecs_plugins.cli import _setup, demo
 from ecs_plugins.cli.demo import data, metrics
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import MissingExtraError, ModelNotFoundError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 ORDER = ("a", "b", "c", "d")
 
@@ -17,7 +17,7 @@ ORDER = ("a", "b", "c", "d")
 def run(monkeypatch, capsys, tmp_path):
     """Run the demo with a fake model and a fake embedder: (exit status, stdout, stderr)."""
     monkeypatch.setattr(_setup, "load_model", lambda name: FakeLanguageModel())
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         command = ["ecs-plugins", "demo", "--out", str(tmp_path / "out"), *arguments]
@@ -51,7 +51,7 @@ def test_without_an_embedder_the_demo_says_what_is_left_out(run, tmp_path, monke
     def missing() -> None:
         raise ModelNotFoundError("no embedder")
 
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", missing)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
     status, out, err = run("--part", "evidence", "--limit", "2")
     assert status == 0, err
     assert list(results(tmp_path)["evidence"]["methods"]) == ["TF-IDF", "BM25", "ECS"]

@@ -7,16 +7,16 @@ from ecs_plugins import cli
 from ecs_plugins.cli import _setup
 from ecs_plugins.cli.demo import memory
 from ecs_plugins.cli.demo.data import RepeatedFact, Turn, load_data
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ModelNotFoundError
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
     """Run this part with a fake embedder: (exit status, stdout, what was measured)."""
     monkeypatch.setattr(_setup, "load_model", lambda name: FakeLanguageModel())
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
 
     def run(*arguments: str) -> tuple[int, str, dict]:
         out = tmp_path / "out"
@@ -65,7 +65,7 @@ def test_without_an_embedder_the_part_is_left_out_by_name(run, monkeypatch) -> N
     def missing() -> None:
         raise ModelNotFoundError("no embedder")
 
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", missing)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
     status, out, found = run()
     assert (status, found) == (0, {})
     assert "ecs-plugins[offline]" in out

@@ -3,16 +3,16 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ecs_plugins import embedding
 from ecs_plugins.cli import app
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, StorageError
+from ecs_plugins.ranking import embedder as embedders
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs a memory command on the test's file; returns what it printed."""
-    monkeypatch.setattr(embedding, "default_embedder", lambda: FakeEmbedder(32))
+    monkeypatch.setattr(embedders, "default_embedder", lambda: FakeEmbedder(32))
 
     def run_(command: str, *arguments: str, stdin: str | bytes = "", file: str = "m.db"):
         path = str(tmp_path / file)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from ecs_plugins import cli
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.evaluation.bounded_chat import (
     ChatProtocol,
@@ -40,6 +39,7 @@ from ecs_plugins.evaluation.bounded_chat_variants import (
 )
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 THINGS = ["violin", "bakery", "kayak", "telescope", "orchard", "ferret", "glacier", "pottery"]
 
@@ -329,7 +329,7 @@ def test_the_figure_is_a_png(tmp_path) -> None:
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     monkeypatch.setattr("ecs_plugins.cli._setup.load_model", lambda name: FakeLanguageModel())
 
     def run(*arguments: str) -> tuple[int, str]:

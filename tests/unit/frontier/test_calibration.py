@@ -3,7 +3,6 @@ import json
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier import journal as journal_module
 from ecs_plugins.frontier.answering import CallableAnswerModel, Completion, LocalAnswerModel
@@ -15,6 +14,7 @@ from ecs_plugins.frontier.strategies.plain import FullContext, Oracle
 from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf, tfidf_query
 from ecs_plugins.frontier.strategies.shaped import PassageScorer
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.tokens import Role, Stage
 
 COLOURS = ["red", "blue", "green", "black", "white", "amber", "violet", "grey"]

@@ -5,10 +5,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import _setup, app
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.artefact import load, save
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 runner = CliRunner()
 
@@ -84,7 +84,7 @@ def answer(prompt):
 def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     model = FakeLanguageModel(replies=answer)
     monkeypatch.setattr(_setup, "load_model", lambda name, **how: model)
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     out = tmp_path / "f.json"
     arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1,2"]
     arguments += ["--documents", "1", "--ratios", "0.3", "--shaped", "1", "--shaped-notes", ""]

@@ -1,6 +1,5 @@
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier.answering import Completion
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
@@ -16,6 +15,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
 )
 from ecs_plugins.frontier.strategies.shaped import PassageScorer, ShapedPassages
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.tokens import Role, Stage

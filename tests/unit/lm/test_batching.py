@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tiny_models import model, tokenizer
 
-from ecs_plugins._async import run_sync
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
     ConfigurationError,
     ModelBusyError,

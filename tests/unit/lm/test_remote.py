@@ -14,7 +14,7 @@ import pytest
 from http_servers import serving
 from tiny_models import model, tokenizer
 
-from ecs_plugins._async import run_sync
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,

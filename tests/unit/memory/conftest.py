@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 Opener = Callable[..., EntropicMemory]
 

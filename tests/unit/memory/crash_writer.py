@@ -10,8 +10,8 @@ import os
 import random
 import sys
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 STORE = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=20, links=8))
 CONFIG = MemoryConfig(hot_capacity=60, cold_capacity=30, merge_threshold=0.95)

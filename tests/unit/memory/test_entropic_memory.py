@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import IndexConfig, MemoryConfig, StoreConfig
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.vectors import pack
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
 SECRET = "xyzzysecret plugh lives at harbour 4711"

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory import MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.open_indexes import OpenIndexes
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.streams import stream
 
 MANUAL = StoreConfig(sleep="manual")

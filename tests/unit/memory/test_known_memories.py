@@ -5,11 +5,11 @@ import sqlite3
 import numpy as np
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.cold_memories import cold_rows, cold_tier
 from ecs_plugins.memory.store.known_memories import KnownMemories
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.streams import rows_of, stream
 
 CONFIG = MemoryConfig(merge_threshold=0.8, cold_capacity=15, hot_capacity=40)

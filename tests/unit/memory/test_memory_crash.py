@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory.store.vectors import crc, pack
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory import crash_writer
 from tests.unit.memory.test_storage_database import write_first_version
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import ModelError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
 GRAPH = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))

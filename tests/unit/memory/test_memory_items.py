@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.store.items import Items, NewItem
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 NOTES = ("notes", "acme")
 SECRET = "xyzzysecret plugh lives at number 4711"

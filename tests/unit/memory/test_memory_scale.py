@@ -5,9 +5,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import app
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.evaluation import memory_scale, sleep_cost
 from ecs_plugins.memory import IndexConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_the_table_has_a_row_per_figure(result):
 
 def test_the_command_writes_what_it_measured(tmp_path, monkeypatch, result):
     monkeypatch.setattr(memory_scale, "measure", lambda *_, **__: result)
-    monkeypatch.setattr("ecs_plugins.embedding._default", FakeEmbedder(64))
+    monkeypatch.setattr("ecs_plugins.ranking.embedder._default", FakeEmbedder(64))
     run = CliRunner().invoke(
         app, ["bench", "memory-scale", "--size", "600", "--out", str(tmp_path / "out")]
     )

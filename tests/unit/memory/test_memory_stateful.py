@@ -16,8 +16,8 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, Message, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 NAMESPACES = [("a",), ("a", "b"), ("a.b",), ("a%",)]
 WORDS = ["boat", "mill", "cat", "snow", "blue", "old"]

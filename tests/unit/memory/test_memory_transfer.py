@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
 

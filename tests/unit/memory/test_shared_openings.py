@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -68,7 +68,7 @@ def test_an_open_memory_cannot_be_overwritten_by_an_export(tmp_path, file):
 
 WORKER = """
 import json, sys, time
-from ecs_plugins.embedding import FakeEmbedder
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.memory import EntropicMemory
 path, name = sys.argv[1:]
 long_lived = EntropicMemory.open(path, embedder=FakeEmbedder(16))

@@ -38,8 +38,8 @@ def write_first_version(path, vector: bytes, vector_crc: int, text_crc: int) -> 
 
 
 def test_a_file_of_the_first_schema_is_upgraded_with_its_data(db, open_memory):
-    from ecs_plugins.embedding import FakeEmbedder
     from ecs_plugins.memory.store.vectors import crc, pack
+    from ecs_plugins.ranking.embedder import FakeEmbedder
 
     vector = pack(FakeEmbedder(32).embed_query("an old fact"))
     write_first_version(db, vector, crc(vector), crc("an old fact"))
@@ -53,9 +53,9 @@ def test_a_file_of_the_first_schema_is_upgraded_with_its_data(db, open_memory):
 
 @pytest.mark.parametrize("log", ["as it was", "never written to"])
 def test_the_row_numbers_of_an_older_file_are_never_used_again(db, open_memory, log):
-    from ecs_plugins.embedding import FakeEmbedder
     from ecs_plugins.memory import MemoryConfig, StoreConfig
     from ecs_plugins.memory.store.vectors import crc, pack
+    from ecs_plugins.ranking.embedder import FakeEmbedder
 
     vector = pack(FakeEmbedder(32).embed_query("an old fact"))
     write_first_version(db, vector, crc(vector), crc("an old fact"))

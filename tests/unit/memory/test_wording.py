@@ -1,8 +1,8 @@
 import pytest
 
-from ecs_plugins.embedding import default_embedder
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.memory.wording import difference, is_question, may_replace
+from ecs_plugins.ranking.embedder import default_embedder
 
 FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
 

@@ -1,8 +1,8 @@
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.evaluation.evidence.candidates import CandidateFinder
 from ecs_plugins.evaluation.evidence.catalogue import Tools
 from ecs_plugins.evaluation.evidence.questions import EvidenceQuestion
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 UNITS = (
     "Ana bought a red boat in May.",

@@ -5,10 +5,10 @@ import pytest
 
 from ecs_plugins import cli
 from ecs_plugins.cli.bench_evidence import BENCHES
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.evaluation.evidence.catalogue import CATALOGUE
 from ecs_plugins.evaluation.evidence.readers import UNITS
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 from .records import HOTPOTQA, LOCOMO, LONGMEMEVAL, MUSIQUE, SQUAD, nq, save
 
@@ -20,7 +20,7 @@ DATA = {
 
 @pytest.fixture
 def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("ecs_plugins.embedding.default_embedder", FakeEmbedder)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     monkeypatch.setattr(
         "ecs_plugins.cli._setup.load_model", lambda name, dtype="auto": FakeLanguageModel()
     )

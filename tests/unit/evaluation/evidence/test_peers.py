@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.embedding import FakeEmbedder
 from ecs_plugins.errors import MissingExtraError, ModelError
 from ecs_plugins.evaluation.evidence.catalogue import choose
 from ecs_plugins.evaluation.evidence.peers import (
@@ -11,6 +10,7 @@ from ecs_plugins.evaluation.evidence.peers import (
 )
 from ecs_plugins.evaluation.evidence.signals import LongLLMLinguaRule, WeightedSum
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.fusion import z_scores
 from ecs_plugins.shaping.protocol import ScoringTask
 from ecs_plugins.shaping.signals import AnswerShift, QueryLikelihood

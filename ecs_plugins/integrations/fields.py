@@ -26,17 +26,17 @@ from pydantic import (
     model_validator,
 )
 
-from ecs_plugins._async import run_sync
-from ecs_plugins.embedding import (
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.lm.prompts import PromptTemplate
+from ecs_plugins.ranking.build import LazyRanker
+from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
     LlamaIndexEmbedding,
     as_embedder,
 )
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.ranking.build import LazyRanker
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.fusion import RankFused
 from ecs_plugins.shaping.protocol import Signal

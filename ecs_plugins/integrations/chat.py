@@ -13,9 +13,9 @@ from typing import Annotated, Protocol, runtime_checkable
 
 from pydantic import PlainSerializer, PlainValidator
 
-from ecs_plugins._async import run_sync
-from ecs_plugins._integration import _check_model
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.integrations.fields import _check_model
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
 
 ModelField = Annotated[

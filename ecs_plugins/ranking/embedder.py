@@ -19,9 +19,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins._sentence_transformers import DEFAULT_EMBEDDER, LoadedModel, load, locate
-from ecs_plugins._unicode import well_formed
+from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
+from ecs_plugins.ranking._sentence_transformers import DEFAULT_EMBEDDER, LoadedModel, load, locate
 
 Vectors = npt.NDArray[np.float32]
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ecs_plugins.embedding import Embedder
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.frontier.answering import AnswerModel
 from ecs_plugins.frontier.data import Context
@@ -27,6 +26,7 @@ from ecs_plugins.frontier.strategies.base import Prepared, Strategy
 from ecs_plugins.frontier.strategies.grid import Grid, default_strategies
 from ecs_plugins.frontier.strategies.shaped import PassageScorer
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from ecs_plugins._unicode import well_formed
+from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter

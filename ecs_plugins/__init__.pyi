@@ -1,0 +1,31 @@
+from . import errors as errors
+from .errors import EcsPluginsError as EcsPluginsError
+from .frontier.calibration import calibrate as calibrate
+from .frontier.cost import PriceVector as PriceVector
+from .frontier.envelope import EfficiencyFrontier as EfficiencyFrontier
+from .frontier.points import StrategyPoint as StrategyPoint
+from .frontier.reuse import ReuseLedger as ReuseLedger
+from .frontier.routing import Router as Router
+from .frontier.routing import RouterConfig as RouterConfig
+from .lm.base import LanguageModel as LanguageModel
+from .lm.concurrency import Concurrency as Concurrency
+from .lm.fake import FakeLanguageModel as FakeLanguageModel
+from .lm.local import LocalLM as LocalLM
+from .lm.prompts import PromptTemplate as PromptTemplate
+from .lm.remote import RemoteLM as RemoteLM
+from .lm.remote import RemoteOptions as RemoteOptions
+from .memory.config import MemoryConfig as MemoryConfig
+from .memory.entropic import EntropicMemory as EntropicMemory
+from .ranking.embedder import Embedder as Embedder
+from .ranking.embedder import FakeEmbedder as FakeEmbedder
+from .ranking.embedder import SentenceTransformerEmbedder as SentenceTransformerEmbedder
+from .ranking.embedder import as_embedder as as_embedder
+from .ranking.embedder import default_embedder as default_embedder
+from .shaping.config import ShapingConfig as ShapingConfig
+from .shaping.result import PassageVerdict as PassageVerdict
+from .shaping.result import ShapedContext as ShapedContext
+from .shaping.shaper import ContextShaper as ContextShaper
+from .shaping.utility import Verdict as Verdict
+from .tokens import TokenLedger as TokenLedger
+
+__version__: str

@@ -1,0 +1,1 @@
+"""What every engine needs and none owns: settings, files, threads, lazy faces, odd text."""

@@ -1,0 +1,80 @@
+"""The base of every configuration: checked when it is made, never changed afterwards.
+
+A configuration comes from code, a JSON file or an environment variable. Whatever is unknown, of
+the wrong type or out of range is refused by name, before anything is opened or written.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ecs_plugins.errors import ConfigurationError
+
+
+class Config(BaseModel):
+    """Base class of configurations.
+
+    Numbers are numbers: ``"5"`` and ``True`` are refused where a number is wanted, and so are NaN
+    and infinity. NumPy's scalars are taken as the numbers that they hold.
+
+    Raises:
+        ConfigurationError: A setting is unknown or its value cannot be used; it is named.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
+
+    def __init__(self, **settings: Any) -> None:
+        plain = {name: _plain(value) for name, value in settings.items()}
+        try:
+            super().__init__(**plain)
+        except ValidationError as error:
+            raise ConfigurationError(_explained(type(self), error)) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some settings changed, checked like a new one."""
+        return type(self)(**{**dict(self), **changes})
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The configuration behind `to_json`, or behind a part of it.
+
+        Raises:
+            ConfigurationError: A setting is unknown or its value cannot be used; it is named.
+        """
+        if not isinstance(data, Mapping):
+            raise ConfigurationError(
+                f"{cls.__name__} is made from an object of settings, got {data!r:.80}"
+            )
+        return cls(**data)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+
+
+def _explained(kind: type[BaseModel], error: ValidationError) -> str:
+    return f"{kind.__name__}: " + "; ".join(
+        _explained_one(kind, str(each["loc"][0]) if each["loc"] else "", each["msg"], each)
+        for each in error.errors(include_url=False)
+    )
+
+
+def _explained_one(kind: type[BaseModel], name: str, message: str, details: Any) -> str:
+    if details["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, kind.model_fields, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use {', '.join(kind.model_fields)}"
+        return f"unknown setting {name!r}; {hint}"
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    where = f"{name} " if name and not message.startswith(name) else ""
+    given = f", got {details['input']!r:.80}" if name else ""
+    return f"{where}{message}{given}"

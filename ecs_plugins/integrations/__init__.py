@@ -1,0 +1,1 @@
+"""What the adapters of LangChain, LangGraph and LlamaIndex share."""

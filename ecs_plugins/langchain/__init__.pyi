@@ -1,0 +1,10 @@
+from .chat_model import LocalChatModel as LocalChatModel
+from .compressor import CompressionInput as CompressionInput
+from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
+from .context import FrontierContext as FrontierContext
+from .context_middleware import ECSContextMiddleware as ECSContextMiddleware
+from .history import EntropicChatMessageHistory as EntropicChatMessageHistory
+from .memory_middleware import EntropicMemoryMiddleware as EntropicMemoryMiddleware
+from .retriever import EntropicMemoryRetriever as EntropicMemoryRetriever
+from .retriever import RecallOptions as RecallOptions
+from .router import FrontierRouter as FrontierRouter

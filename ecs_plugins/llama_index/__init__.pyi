@@ -1,0 +1,7 @@
+from .llm import LocalLLM as LocalLLM
+from .memory import EntropicChatMemory as EntropicChatMemory
+from .memory_block import EntropicMemoryBlock as EntropicMemoryBlock
+from .postprocessor import ECSPostprocessor as ECSPostprocessor
+from .query_engine import FrontierQueryEngine as FrontierQueryEngine
+from .selector import FrontierQuery as FrontierQuery
+from .selector import FrontierSelector as FrontierSelector

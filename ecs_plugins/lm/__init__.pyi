@@ -1,0 +1,17 @@
+from .base import ChatLayout as ChatLayout
+from .base import Divergence as Divergence
+from .base import Generation as Generation
+from .base import LanguageModel as LanguageModel
+from .base import ScoreRequest as ScoreRequest
+from .base import ScoreResult as ScoreResult
+from .base import Segment as Segment
+from .base import SegmentScore as SegmentScore
+from .concurrency import Concurrency as Concurrency
+from .fake import FakeLanguageModel as FakeLanguageModel
+from .local import LocalLM as LocalLM
+from .prompts import PromptTemplate as PromptTemplate
+from .remote import RemoteLM as RemoteLM
+from .remote import RemoteOptions as RemoteOptions
+from .scoring.prefix import CacheStatistics as CacheStatistics
+from .screening import Screened as Screened
+from .screening import screen as screen

@@ -1,0 +1,2 @@
+from .model import RemoteLM as RemoteLM
+from .options import RemoteOptions as RemoteOptions
