@@ -25,7 +25,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 demo: $(VENV)/.installed ## Watch a real local model pick the evidence out of a long conversation.
 	$(BIN)/ecs-plugins model install
-	$(BIN)/ecs-plugins demo
+	$(BIN)/python -m examples.demo
 
 check: $(VENV)/.installed-dev ## Lint, format check and strict type check.
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.evaluation.hub_data import data_file
+from ecs_plugins.frontier.hub_data import data_file
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision

@@ -18,8 +18,8 @@ from typing import Literal
 
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.evaluation.hub_data import is_squad_row, published
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
+from ecs_plugins.frontier.hub_data import is_squad_row, published
 
 DataFormat = Literal["auto", "jsonl", "hotpotqa", "musique", "squad", "locomo"]
 

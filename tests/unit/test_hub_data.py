@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from benchmarks.evidence.readers import read_dataset
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.evaluation.evidence.readers import read_dataset
-from ecs_plugins.evaluation.hub_data import data_file
+from ecs_plugins.frontier.hub_data import data_file
 from ecs_plugins.frontier.readers import read_questions
 
 CONTENT = b'{"question": "a?", "answer": "b", "documents": ["b."]}\n'

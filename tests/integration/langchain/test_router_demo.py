@@ -5,12 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from ecs_plugins.cli.demo import router
-from ecs_plugins.cli.demo.context import Demo
-from ecs_plugins.cli.demo.data import load_data
 from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from examples.demo import router
+from examples.demo.context import Demo
+from examples.demo.data import load_data
 
 
 def stage(tmp_path, model, embedder):

@@ -4,11 +4,12 @@ import sys
 import pytest
 
 from ecs_plugins import cli
-from ecs_plugins.cli import _setup, demo
-from ecs_plugins.cli.demo import data, metrics
+from ecs_plugins.cli import _setup
 from ecs_plugins.errors import MissingExtraError, ModelNotFoundError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from examples import demo
+from examples.demo import data, metrics
 
 ORDER = ("a", "b", "c", "d")
 
@@ -94,7 +95,7 @@ def test_a_part_whose_extra_is_missing_does_not_stop_the_others(run, tmp_path, m
     def missing(_: object) -> None:
         raise MissingExtraError("this part", "some_module", "plots")
 
-    monkeypatch.setattr("ecs_plugins.cli.demo.evidence.run", missing)
+    monkeypatch.setattr("examples.demo.evidence.run", missing)
     status, out, err = run("--part", "evidence", "--part", "verdicts", "--limit", "1")
     assert status == 0, err
     assert "Left out" in out

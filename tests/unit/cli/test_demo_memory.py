@@ -5,11 +5,11 @@ import pytest
 
 from ecs_plugins import cli
 from ecs_plugins.cli import _setup
-from ecs_plugins.cli.demo import memory
-from ecs_plugins.cli.demo.data import RepeatedFact, Turn, load_data
 from ecs_plugins.errors import ModelNotFoundError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from examples.demo import memory
+from examples.demo.data import RepeatedFact, Turn, load_data
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import memory_scale, sleep_cost
 from ecs_plugins.cli import app
-from ecs_plugins.evaluation import memory_scale, sleep_cost
 from ecs_plugins.memory import IndexConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 

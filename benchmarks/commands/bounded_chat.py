@@ -1,0 +1,187 @@
+"""``ecs-plugins bench bounded-chat``: what a small memory still knows at the end of a long chat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ecs_plugins.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.bounded_chat import ChatProtocol, ChatResults
+    from benchmarks.bounded_chat_stores import StoreFactory
+
+LONGEST = "Longest turns"
+
+HELP = """Bounded memory on LoCoMo's chats: evidence recall@k at the end, by capacity.
+
+Half of the questions are asked while the chat goes on, the others at its end.
+
+\b
+  ecs-plugins bench bounded-chat --data locomo10.json --out DIR
+  ecs-plugins bench bounded-chat --data locomo10.json --out DIR \\
+      --limit 1 --turns 200 --capacities 10 --variants batched,summaries,ecs
+"""
+
+
+def bounded_chat(
+    data: Annotated[Path, typer.Option(help="LoCoMo's JSON file.")],
+    out: Annotated[Path, typer.Option(help="Folder for runs, tables, figure and embeddings.")],
+    capacities: Annotated[
+        str, typer.Option(help="Items that may be searched, in percent of the turns.")
+    ] = "2,5,10,20",
+    variants: Annotated[
+        str,
+        typer.Option(
+            help="Of Entropic Memory, separated by commas: default, observed, vectors, paper; "
+            "with a language model: summaries, ecs, and batched to compare those with."
+        ),
+    ] = "default,observed,vectors,paper",
+    k: Annotated[str, typer.Option(help="Values of k; the first is drawn.")] = "5,10",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Which half is asked on the way: 'interleaved' (every other question, by the "
+            "time of its evidence) or 'chronological' (the first half)."
+        ),
+    ] = "interleaved",
+    threshold: Annotated[
+        float, typer.Option(help="Least cosine of a recall on the way, for every store.")
+    ] = 0.5,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many chats.")] = None,
+    skip: Annotated[
+        int, typer.Option(min=0, help="Leave out the first chats: those that settings come from.")
+    ] = 0,
+    turns: Annotated[int | None, typer.Option(min=20, help="Only so many turns of each.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="A model's name or directory; the bundled one without it.")
+    ] = None,
+) -> None:
+    """See `HELP`, which the command line shows."""
+    from benchmarks import bounded_chat as bench
+    from benchmarks import bounded_chat_data as chat_data
+    from ecs_plugins.ranking.embedder import default_embedder
+
+    protocol = _protocol(capacities, k, split, threshold)
+    ours, needs_model = _chosen(variants)
+    chats = chat_data.read_chats(data, None if limit is None else skip + limit)[skip:]
+    if turns is not None:
+        chats = [chat_data.beginning(chat, turns) for chat in chats]
+    chats = [chat for chat in chats if len(chat.questions) > 1]
+    if not chats:
+        raise InvalidInputError("no chat with two questions is left; --skip fewer or more --turns")
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    embedder = chat_data.CachedEmbedder(default_embedder(), out / "embeddings.npz")
+    with console.status("embedding"):
+        chat_data.embed_chats(embedder, chats)
+    language_model = None
+    if needs_model:
+        from ecs_plugins.cli._setup import load_model
+
+        language_model = load_model(model)
+    stores = _compared(ours)
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True) as bar:
+        job = bar.add_task("runs", total=None)
+        results = bench.compare(
+            chats,
+            stores,
+            embedder,
+            protocol,
+            model=language_model,
+            progress=lambda done, total: bar.update(job, completed=done, total=total),
+        )
+    record = {
+        "embedder": embedder.name,
+        "model": None if language_model is None else Path(language_model.name).name,
+        "chats": [
+            {"id": chat.id, "turns": len(chat.turns), "questions": len(chat.questions)}
+            for chat in chats
+        ],
+        **results.to_json(),
+    }
+    (out / "bounded_chat.json").write_text(json.dumps(record), encoding="utf-8")
+    report = _report(results, list(ours))
+    (out / "bounded_chat.md").write_text(report, encoding="utf-8")
+    console.print(Markdown(report))
+    from benchmarks.bounded_chat_report import draw
+
+    draw(results, protocol.ks[0], out / "bounded_chat.png")
+    console.print(f"wrote bounded_chat.json, .md and .png to {out}", markup=False)
+
+
+def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProtocol:
+    from benchmarks.bounded_chat import ChatProtocol
+
+    if split not in ("interleaved", "chronological"):
+        raise InvalidInputError(f"--split is {split!r}; use interleaved or chronological")
+    try:
+        shares = tuple(float(each) / 100 for each in capacities.split(","))
+        ks = tuple(int(each) for each in k.split(","))
+    except ValueError as error:
+        raise InvalidInputError(
+            "--capacities and --k are numbers separated by commas, such as 2,5,10"
+        ) from error
+    return ChatProtocol(
+        capacities=shares,
+        ks=ks,
+        split="interleaved" if split == "interleaved" else "chronological",
+        threshold=threshold,
+    )
+
+
+def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
+    """The variants of these names, and whether one of them needs a language model."""
+    from benchmarks import bounded_chat_variants as ours
+
+    needing = ours.model_variants()
+    known = ours.variants() | needing
+    chosen = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
+        raise InvalidInputError(
+            f"Unknown variants: {', '.join(unknown) or 'none given'}. "
+            f"Choose from {', '.join(known)}."
+        )
+    return {name: known[name] for name in chosen}, any(name in needing for name in chosen)
+
+
+def _compared(ours: Mapping[str, StoreFactory]) -> dict[str, StoreFactory]:
+    from benchmarks.bounded_chat_stores import baselines, references
+    from benchmarks.bounded_chat_variants import Longest
+
+    named = {_shown(name): make for name, make in ours.items()}
+    return {**baselines(), LONGEST: Longest, **named, **references()}
+
+
+def _shown(name: str) -> str:
+    return f"Entropic, {name}"
+
+
+def _report(results: ChatResults, ours: list[str]) -> str:
+    from benchmarks.bounded_chat_report import differences, markdown
+    from benchmarks.bounded_chat_stores import baselines
+
+    shown, rivals = [_shown(name) for name in ours], list(baselines())
+    parts = []
+    for k in results.protocol.ks:
+        parts += [
+            f"Evidence recall@{k}, {results.protocol.split} questions, the words of the turn:",
+            markdown(results, k, bounded=[*rivals, LONGEST, *shown]),
+            f"Minus the best of {', '.join(rivals)}, with 95 % intervals over chats and questions:",
+            differences(results, k, ours=[LONGEST, *shown], baselines=rivals),
+            f"Evidence recall@{k}, any turn behind what is recalled:",
+            markdown(results, k, bounded=(), count="provenance"),
+        ]
+    return "\n".join(parts)

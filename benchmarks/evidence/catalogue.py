@@ -1,0 +1,284 @@
+"""Every method by name: what it is, whether it sees the answer, and how it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Literal
+
+from benchmarks.evidence.methods import (
+    Method,
+    Oracle,
+    PoolOrder,
+    RandomOrder,
+    RankerMethod,
+)
+from benchmarks.evidence.peers import (
+    CrossEncoderMethod,
+    LangChainEmbeddingsFilter,
+    LlamaIndexSentenceOptimizer,
+)
+from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule, WeightedSum
+from ecs_plugins.errors import InvalidInputError, MissingExtraError
+from ecs_plugins.ranking import BM25Ranker, DenseRanker, HybridRanker, Ranker, TfidfQueryRanker
+from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.shaping.answers import drafted_answer_shift
+from ecs_plugins.shaping.fusion import RankFused
+from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.shaping.signals import SIGNALS, AnswerShift, QueryLikelihood
+
+Kind = Literal["ours", "peer", "bound"]
+"""Ours, somebody else's, or chance and ceiling."""
+
+RETRIEVERS = ("tfidf", "bm25", "dense", "hybrid", "longllmlingua_rule")
+"""The peers that the label-free default has to leave behind by a margin."""
+PLAIN = "plain_query_likelihood"
+"""What is known of query likelihood without anything of ours."""
+CROSS_ENCODER = "cross_encoder:"
+"""Opens the name of a cross-encoder of the user's."""
+OWN, OWN_GIVEN = "own:", "own_given:"
+"""Open the names of a user's own signals: label-free, and with the answer given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What methods are made from.
+
+    Attributes:
+        embedder: Of every method that embeds.
+        hybrid: Stage 1.
+        dense: Its dense half, which remembers vectors.
+        seed: Of everything random.
+    """
+
+    embedder: Embedder
+    dense: DenseRanker
+    hybrid: Ranker
+    seed: int = 42
+
+    @classmethod
+    def of(cls, embedder: Embedder, seed: int = 42) -> Tools:
+        """The product's own stage 1 around an embedder."""
+        dense = DenseRanker(embedder)
+        return cls(embedder, dense, HybridRanker(TfidfQueryRanker((1, 2)), dense), seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A method by name.
+
+    Attributes:
+        kind: Whose it is.
+        about: One line for ``--help`` and tables.
+        uses_answer: Whether it looks at the answer or at the evidence: not possible at run time.
+        signal: Makes the signal of a method that asks the language model.
+        method: Makes any other method.
+        as_is: A signal that reads units as they are, also in a conversation.
+    """
+
+    kind: Kind
+    about: str
+    uses_answer: bool = False
+    signal: Callable[[Tools], Signal] | None = None
+    method: Callable[[Tools], Method] | None = None
+    as_is: bool = False
+
+
+def _of_signal(name: str) -> Entry:
+    make = SIGNALS[name]
+    judge = name.startswith("judge_")
+    made = make()
+    about = f"pointwise Yes/No: {name.removeprefix('judge_')}" if judge else made.cost
+    kind: Kind = "peer" if judge else "ours"
+    return Entry(kind, about, made.needs_answer, signal=lambda _: make(), as_is=judge)
+
+
+def _ranked(about: str, make: Callable[[Tools], Ranker], *, by_piece: bool = False) -> list[Entry]:
+    return [
+        Entry(
+            "peer",
+            about + (", over all units" if everywhere else ""),
+            method=lambda tools, everywhere=everywhere: RankerMethod(  # type: ignore[misc]
+                make(tools), everywhere=everywhere, by_piece=by_piece
+            ),
+        )
+        for everywhere in (False, True)
+    ]
+
+
+def _catalogue() -> dict[str, Entry]:
+    out = {
+        "random": Entry("bound", "chance", method=lambda tools: RandomOrder(tools.seed)),
+        "oracle": Entry("bound", "the ceiling of the pool", True, method=lambda _: Oracle()),
+    }
+    for name, found in {
+        "tfidf": _ranked("cosine of TF-IDF vectors", lambda _: TfidfQueryRanker()),
+        "bm25": _ranked("Okapi BM25", lambda _: BM25Ranker()),
+        "dense": _ranked("cosine of embeddings", lambda tools: tools.dense, by_piece=True),
+        "hybrid": _ranked("TF-IDF 1-2 grams + dense", lambda tools: tools.hybrid, by_piece=True),
+    }.items():
+        out[name], out[f"{name}_all"] = found
+    out["embeddings_filter"] = Entry(
+        "peer",
+        "LangChain's EmbeddingsFilter",
+        method=lambda tools: LangChainEmbeddingsFilter(tools.embedder),
+    )
+    out["sentence_optimizer"] = Entry(
+        "peer",
+        "LlamaIndex' SentenceEmbeddingOptimizer",
+        method=lambda tools: LlamaIndexSentenceOptimizer(tools.embedder),
+    )
+    out["longllmlingua_rule"] = Entry(
+        "peer", "LongLLMLingua's ranking rule", signal=lambda _: LongLLMLinguaRule(), as_is=True
+    )
+    out["upr"] = Entry(
+        "peer",
+        "query likelihood with the prompt of UPR",
+        signal=lambda _: QueryLikelihood(template=UPR_TEMPLATE),
+        as_is=True,
+    )
+    out["stage1"] = Entry(
+        "ours", "the pool's own order, by what the model reads", method=lambda _: PoolOrder()
+    )
+    out["stage1_answered"] = Entry(
+        "ours",
+        "the pool's own order, of question and answer",
+        True,
+        method=lambda _: PoolOrder(answered=True),
+    )
+    out[PLAIN] = Entry(
+        "ours",
+        "query likelihood of every unit as it is",
+        signal=lambda _: QueryLikelihood(),
+        as_is=True,
+    )
+    out |= {name: _of_signal(name) for name in SIGNALS}
+    out["query_likelihood+hybrid"] = Entry(
+        "ours",
+        "query likelihood fused with stage 1",
+        signal=lambda tools: RankFused(QueryLikelihood(), tools.hybrid),
+    )
+    out["query_likelihood+bm25_no_coverage"] = Entry(
+        "ours",
+        "query likelihood fused with BM25, by relevance alone",
+        signal=lambda _: RankFused(QueryLikelihood(), coverage=0.0),
+    )
+    out["query_likelihood+half_answer_shift"] = Entry(
+        "ours",
+        "z-scores, the answer given",
+        True,
+        signal=lambda _: WeightedSum(((QueryLikelihood(), 1.0), (AnswerShift(), 0.5))),
+    )
+    out["query_likelihood+half_drafted_answer_shift"] = Entry(
+        "ours",
+        "z-scores, the answer drafted",
+        signal=lambda _: WeightedSum(((QueryLikelihood(), 1.0), (drafted_answer_shift(), 0.5))),
+    )
+    return out
+
+
+CATALOGUE: Mapping[str, Entry] = _catalogue()
+"""Methods by name, without the user's own cross-encoders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The methods of a run.
+
+    Attributes:
+        signals: By name, those that ask the language model.
+        methods: By name, the others.
+        left_out: Name -> why it cannot run here.
+        as_they_are: Names of signals that read units as they are.
+    """
+
+    signals: Mapping[str, Signal]
+    methods: Mapping[str, Method]
+    left_out: Mapping[str, str]
+    as_they_are: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of everything that runs."""
+        return (*self.signals, *self.methods)
+
+
+def entry_of(name: str) -> Entry:
+    """What a method is, the user's own included."""
+    if name.startswith(CROSS_ENCODER):
+        return Entry("peer", "a cross-encoder")
+    if name.startswith((OWN, OWN_GIVEN)):
+        return Entry("ours", "an own signal", name.startswith(OWN_GIVEN))
+    return CATALOGUE[name]
+
+
+def name_of(own: Signal | Path) -> str:
+    """The name of a user's own signal, or of the cross-encoder in a directory."""
+    if isinstance(own, Path):
+        return f"{CROSS_ENCODER}{own.resolve().name}"
+    return f"{OWN_GIVEN if own.needs_answer else OWN}{own.name}"
+
+
+def choose(names: Sequence[str], tools: Tools, own: Sequence[Signal | Path] = ()) -> Chosen:
+    """Make methods.
+
+    Args:
+        names: In the catalogue.
+        tools: What methods are made from.
+        own: The user's own signals, and directories of cross-encoders.
+
+    Raises:
+        InvalidInputError: A name is unknown or named twice, or there is none.
+        ModelError: A cross-encoder cannot be loaded.
+    """
+    unknown = [name for name in names if name not in CATALOGUE]
+    if unknown:
+        raise InvalidInputError(f"unknown method {unknown[0]!r}: use {', '.join(CATALOGUE)}")
+    together = [*names, *map(name_of, own)]
+    if len(set(together)) < len(together):
+        raise InvalidInputError(f"a method is named twice: {', '.join(together)}")
+    if not together:
+        raise InvalidInputError("there is nothing to measure: name a method")
+    signals: dict[str, Signal] = {}
+    methods: dict[str, Method] = {}
+    left_out: dict[str, str] = {}
+    for name in names:
+        entry = CATALOGUE[name]
+        if entry.signal is not None:
+            signals[name] = entry.signal(tools)
+        elif entry.method is not None:
+            try:
+                methods[name] = entry.method(tools)
+            except MissingExtraError as error:
+                left_out[name] = str(error)
+    for each in own:
+        if isinstance(each, Path):
+            methods[name_of(each)] = CrossEncoderMethod(each)
+        else:
+            signals[name_of(each)] = each
+    as_they_are = frozenset(name for name in signals if entry_of(name).as_is)
+    return Chosen(signals, methods, left_out, as_they_are)
+
+
+def load_signal(place: str) -> Signal:
+    """An own signal from ``"package.module:attribute"``: a `Signal`, or what makes one.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    module, _, attribute = place.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+        # A class has all that the protocol asks for, and still has to be made.
+        made = isinstance(found, Signal) and not isinstance(found, type)
+        signal = found if made else found()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"no signal at {place!r} ({error}); name package.module:attribute, a Signal or a "
+            "function without arguments that makes one"
+        ) from error
+    if not isinstance(signal, Signal):
+        raise InvalidInputError(f"{place!r} is no Signal; see ecs_plugins.shaping.Signal")
+    return signal

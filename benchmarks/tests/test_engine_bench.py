@@ -1,0 +1,321 @@
+import json
+import math
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from benchmarks.engine_bench import absolute as absolute_part
+from benchmarks.engine_bench import (
+    figures,
+    measure,
+    report,
+    scorers,
+    serving,
+    workload,
+)
+from benchmarks.engine_bench.floor import matmul_rate, useful_flops
+from benchmarks.engine_bench.target import CPU, Target, clock_of
+from benchmarks.engine_bench.workload import Setting, only, request_of, stratified
+from ecs_plugins.cli import app
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+
+TINY = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setitem(workload.SHAPES, "llama38", TINY)
+    monkeypatch.setitem(workload.SHAPES, "tiny", TINY)
+    monkeypatch.setattr(workload, "VOCABULARY", 512)
+
+
+SETTING = Setting("tiny", 50, 6, (4, 20), question=6, answer=3, questions=2)
+
+
+def test_a_request_has_the_sizes_of_its_setting_and_depends_on_its_seed() -> None:
+    request = request_of(SETTING, 1, 512)
+    assert len(request.prefix) == 50
+    assert sorted(map(len, request.candidates))[::5] == [4, 20]
+    assert [c.spans for c in request.continuations] == [((6, 9),)] * 2
+    assert request == request_of(SETTING, 1, 512) != request_of(SETTING, 2, 512)
+
+
+def test_a_stratified_part_is_as_long_on_average_as_the_whole() -> None:
+    request = request_of(Setting("tiny", 10, 24), 0, 512)
+    part = stratified(request, 3)
+    lengths = [len(request.candidates[k]) for k in part]
+    whole = [len(c) for c in request.candidates]
+    assert sum(lengths) / 3 == pytest.approx(sum(whole) / 24, rel=0.05)
+
+
+@pytest.mark.parametrize("name", [scorers.NAIVE, scorers.ROWS, scorers.PADDED, scorers.WARM])
+def test_every_scorer_says_the_same(tiny, name) -> None:
+    model = workload.model_of("tiny")
+    request = request_of(SETTING, 0, 512)
+    wanted = scorers.make(scorers.OURS, model)(request)
+    assert len(wanted) == 12
+    assert scorers.make(name, model)(request) == pytest.approx(wanted, abs=1e-4)
+    part = scorers.make(name, model)(only(request, [2]))
+    assert part == pytest.approx(wanted[4:6], abs=1e-4)
+
+
+def test_a_ratio_is_the_geometric_mean_with_its_interval() -> None:
+    found = measure.ratio_of([1.0, 2.0, 4.0], [2.0, 4.0, 8.0])
+    assert (found.ratio, found.low, found.high) == pytest.approx((2, 2, 2))
+    wide = measure.ratio_of([1.0, 1.0], [1.0, 4.0])
+    assert wide.ratio == pytest.approx(2)
+    assert wide.low == pytest.approx(2 * math.exp(-12.71 * math.log(4) / 2), rel=1e-3)
+
+
+def test_a_scorer_that_disagrees_is_not_timed(tiny, monkeypatch) -> None:
+    honest = scorers.make
+
+    def make(name, model):
+        scorer = honest(name, model)
+        return (lambda r: [x + 0.01 for x in scorer(r)]) if name == scorers.NAIVE else scorer
+
+    monkeypatch.setattr(measure.scorers, "make", make)
+    found = measure.compare(SETTING, [scorers.NAIVE, scorers.ROWS], repeats=2, log=lambda _: None)
+    assert "disagrees by 0.01" in found["left_out"][scorers.NAIVE]
+    assert set(found["seconds_per_candidate"]) == {scorers.ROWS, scorers.OURS}
+
+
+def test_the_floor_counts_every_token_of_the_plan_once(tiny) -> None:
+    model = workload.model_of("tiny")
+    one = Setting("tiny", 1, 1, (10, 10), question=5, answer=1)
+    tokens, heads, width, layers = 16, 4, 8, 2
+    qkv, rest = 32 * 32 + 2 * 32 * 16, 32 * 32 + 3 * 32 * 48
+    linear = tokens * (2 * qkv + rest) + rest
+    seen = tokens * (tokens + 1) / 2
+    wanted = 2 * (linear + 2 * seen * heads * width * layers + 32 * 512)
+    assert useful_flops(model, request_of(one, 0, 512)) == wanted
+
+
+def test_the_floor_of_a_kept_context_is_the_rest_of_the_plan(tiny) -> None:
+    model = workload.model_of("tiny")
+    tokens, heads, width, layers = 40, 4, 8, 2
+    long = Setting("tiny", tokens + 1, 3)
+    cold, cached = (useful_flops(model, request_of(long, 0, 512), cached=c) for c in (False, True))
+    qkv, rest = 32 * 32 + 2 * 32 * 16, 32 * 32 + 3 * 32 * 48
+    linear = tokens * (2 * qkv + rest)
+    assert cold - cached == 2 * (linear + tokens * (tokens + 1) * heads * width * layers)
+
+
+def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> None:
+    threads = torch.get_num_threads()
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    first = CliRunner().invoke(
+        app, [*common, "--part", "compare", "--setting", "1", "--scorer", "naive"]
+    )
+    assert first.exit_code == 0, first.output
+    second = CliRunner().invoke(app, [*common, "--part", "context", "--part", "questions"])
+    assert second.exit_code == 0, second.output
+    assert torch.get_num_threads() == threads
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    assert set(result) == {"machine", "compare", "context", "questions"}
+    (compared,) = result["compare"].values()
+    assert compared["difference"]["naive"] < 1e-3
+    assert len(compared["seconds_per_candidate"]["ours"]) == 2
+    tables = (tmp_path / "engine-bench.md").read_text()
+    assert "Beside the usual ways" in tables
+    assert "Several questions" in tables
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_absolute_figures_say_what_was_computed_how_and_how_fast(tiny, tmp_path, dtype) -> None:
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    done = CliRunner().invoke(app, [*common, "--part", "absolute", "--dtype", dtype])
+    assert done.exit_code == 0, done.output
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    suffix = "" if dtype == "float32" else " (cpu, bfloat16)"
+    (row,) = result["absolute"]["llama38" + suffix]
+    assert (row["path"], row["against"], row["peak_mib"]) == ("cascade", {}, None)
+    assert len(row["cold"]) == len(row["cached"]) == len(row["matmul_tflops"]) == 2
+    assert len(row["cold_share"]) == len(row["cached_share"]) == 2
+    tables = (tmp_path / "engine-bench.md").read_text()
+    assert "candidates/s cold" in tables
+    assert "path cascade" in tables
+
+
+def test_an_absolute_figure_is_the_time_of_one_request_over_its_candidates(tiny, monkeypatch):
+    ticks = iter(range(0, 1000, 12))
+    monkeypatch.setattr(absolute_part, "clock_of", lambda _device: lambda: float(next(ticks)))
+    monkeypatch.setattr(absolute_part, "matmul_rate", lambda *_args: 1e9)
+    model = workload.model_of("tiny")
+    (row,) = absolute_part.absolute(
+        [SETTING], repeats=2, model=model, token_budget=2048, log=lambda _: None
+    )
+    assert row["cold"] == row["cached"] == [2.0, 2.0]
+    wanted = useful_flops(model, request_of(SETTING, 1, 512), cached=True) / 12e9
+    assert row["cached_share"][1] == pytest.approx(wanted)
+    table = report.markdown({"absolute": {"tiny": [row]}})
+    assert "| 2000.00 | 2000.00 | 0 | 0 |" in table
+
+
+def test_a_model_of_random_weights_is_made_in_the_dtype_that_is_asked_for(tiny) -> None:
+    plain = workload.model_of("tiny")
+    half = workload.model_of("tiny", target=Target.of("cpu", "bfloat16"))
+    assert (plain.dtype, half.dtype) == (torch.float32, torch.bfloat16)
+    for one, other in zip(plain.parameters(), half.parameters(), strict=True):
+        assert torch.equal(one, other.float())  # float32 weights are rounded already
+
+
+def test_a_target_is_named_unless_it_is_the_usual_one() -> None:
+    assert Target.of("cpu", "auto") == CPU
+    assert CPU.suffix == ""
+    assert Target(torch.device("cuda:1"), torch.bfloat16).suffix == " (cuda:1, bfloat16)"
+    with pytest.raises(ConfigurationError, match="dtype must be one of"):
+        Target.of("cpu", "int8")
+
+
+def test_a_card_has_finished_when_its_clock_is_read(monkeypatch) -> None:
+    finished = []
+    monkeypatch.setattr(torch.cuda, "synchronize", finished.append)
+    card = torch.device("cuda:1")
+    clock = clock_of(card)
+    assert clock() <= clock()
+    assert finished == [card, card]
+
+
+def test_in_16_bits_a_scorer_may_round_otherwise_but_not_compute_otherwise(tiny, monkeypatch):
+    model = workload.model_of("tiny", target=Target.of("cpu", "bfloat16"))
+    honest = scorers.make
+
+    def shifted(by):
+        def make(name, model):
+            scorer = honest(name, model)
+            return (lambda r: [x + by for x in scorer(r)]) if name == scorers.ROWS else scorer
+
+        return make
+
+    for by, timed in ((0.02, True), (1.0, False)):
+        monkeypatch.setattr(measure.scorers, "make", shifted(by))
+        found = measure.compare(SETTING, [scorers.ROWS], repeats=2, model=model, log=lambda _: None)
+        assert (scorers.ROWS in found["seconds_per_candidate"]) is timed
+
+
+def test_the_rate_of_a_matrix_product_is_measured_in_either_dtype() -> None:
+    rates = [matmul_rate(dtype=dtype, seconds=0.02) for dtype in (torch.float32, torch.bfloat16)]
+    assert all(1e8 < rate < 1e14 for rate in rates)
+
+
+def test_a_card_that_is_not_there_is_refused_before_anything_is_written(tmp_path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a card")
+    out = tmp_path / "x"
+    done = CliRunner().invoke(app, ["bench", "engine", "--out", str(out), "--device", "cuda"])
+    assert isinstance(done.exception, ConfigurationError)
+    assert not out.exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
+@pytest.mark.parametrize("dtype", ["float32", "auto"])
+def test_the_parts_run_on_a_card(tiny, tmp_path, dtype) -> None:
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    common += ["--device", "cuda:0", "--dtype", dtype, "--model", "llama38"]
+    parts = ("absolute", "compare", "context", "questions", "memory", "callers", "latency")
+    for part in parts:
+        done = CliRunner().invoke(app, [*common, "--part", part, "--scorer", "naive"])
+        assert done.exit_code == 0, (part, done.output, done.exception)
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    assert set(result) == {"machine", *parts}
+    ((where, (row,)),) = result["absolute"].items()
+    assert "cuda:0" in where
+    assert row["peak_mib"] > 0
+    assert row["path"] == "cascade"
+    (compared,) = result["compare"].values()
+    assert not compared["left_out"]
+
+
+def test_callers_and_latency_are_measured_on_the_handle(tiny, tmp_path) -> None:
+    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+    done = CliRunner().invoke(app, [*common, "--part", "callers", "--part", "latency"])
+    assert done.exit_code == 0, done.output
+    result = json.loads((tmp_path / "engine-bench.json").read_text())
+    assert [row["callers"] for row in result["callers"]["llama38"]] == [1, 2]
+    assert all(row["error"] < 1e-4 for row in result["callers"]["llama38"])
+    (row,) = result["latency"]["llama38"]
+    spent = {name: sum(values) for name, values in row["milliseconds"].items()}
+    assert set(spent) == set(serving.LATENCIES)
+    assert spent["cold"] == pytest.approx(spent["cached"] + spent["encoding the context"])
+    assert spent["cached"] == pytest.approx(spent["tokenising"] + spent["scoring"])
+    tables = (tmp_path / "engine-bench.md").read_text()
+    assert "Callers at once" in tables
+    assert "Latency per candidate" in tables
+
+
+def test_random_texts_differ_for_the_tokenizer_of_a_random_model(tiny) -> None:
+    handle = serving.handle_of("tiny")
+    assert handle.count_tokens(["amber anchor", "amber"]) == [2, 1]
+    ids = workload.tokenizer_of(512)(["amber anchor", "anchor amber"])["input_ids"]
+    assert ids[0] != ids[1]
+
+
+def test_unknown_parts_settings_and_models_are_refused(tmp_path) -> None:
+    for options in (["--part", "nonsense"], ["--setting", "9"]):
+        done = CliRunner().invoke(app, ["bench", "engine", "--out", str(tmp_path / "x"), *options])
+        assert isinstance(done.exception, InvalidInputError)
+    assert not (tmp_path / "x").exists()
+    with pytest.raises(InvalidInputError, match="choose from bundled"):
+        workload.model_of("nonsense")
+
+
+def test_a_peer_that_is_not_installed_is_named(tiny, monkeypatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "minicons", None)
+    found = measure.compare(SETTING, [scorers.MINICONS], repeats=2, log=lambda _: None)
+    assert "not installed" in found["left_out"][scorers.MINICONS]
+    assert "minicons-8: not installed" in report.markdown({"compare": {"x": found}})
+
+
+def grown(key, sizes):
+    return [
+        {
+            "label": f"{key}={size}",
+            "setting": {key: size},
+            "cold": [0.02, 0.03],
+            "cached": [0.01 * (1 + 0.1 * n)] * 2,
+            "naive": [],
+        }
+        for n, size in enumerate(sizes)
+    ]
+
+
+MEASURED = {
+    "context": {"tiny": grown("context", (0, 250, 1000))},
+    "number": {"tiny": grown("candidates", (8, 32))},
+    "questions": {
+        "tiny": [{"questions": m, "ratio": {"ratio": m, "low": 1, "high": m}} for m in (1, 2)]
+    },
+    "callers": {
+        "tiny": [{"callers": n, "speedup": (n, 1, n), "cpu_speedup": (n, 1, n)} for n in (1, 2)]
+    },
+}
+
+
+def test_growth_is_told_as_a_ratio_to_the_smallest_setting() -> None:
+    table = report.markdown({"number": MEASURED["number"]})
+    assert "| candidates=8 | 25.0 | 10.0 | 1 | - |" in table
+    assert "| candidates=32 | 25.0 | 11.0 | 1.10 [1.10, 1.10] | - |" in table
+
+
+@pytest.mark.parametrize("parts", [tuple(MEASURED), ("number",), ("context", "callers")])
+def test_the_figure_has_a_panel_for_each_part_that_was_measured(parts, tmp_path) -> None:
+    plt = pytest.importorskip("matplotlib.image")
+    (path,) = figures.growth({part: MEASURED[part] for part in parts}, tmp_path)
+    height, width, _ = plt.imread(path).shape
+    assert width == 750 * min(2, len(parts))
+    assert height == 510 * (2 if len(parts) > 2 else 1)
+
+
+def test_without_growth_there_is_no_figure(tmp_path) -> None:
+    assert figures.growth({"compare": {"x": 1}}, tmp_path) == []

@@ -1,0 +1,215 @@
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.infinite_room.entropic import EntropicPolicy
+from benchmarks.infinite_room.policies import CACHES, Moment
+from benchmarks.infinite_room.simulation import bounded, policies, simulate
+from benchmarks.infinite_room.suite import Cell, run_suite
+from benchmarks.infinite_room.worlds import (
+    CAPACITY,
+    CONCEPTS,
+    DIMENSION,
+    WORLDS,
+    stream,
+)
+from ecs_plugins.cli import app
+from ecs_plugins.memory import MemoryConfig, replay
+
+STEPS = 1500
+SEEDS = (0, 1)
+
+
+@cache
+def survival(world, policy):
+    """Mean expected survival of a policy over the seeds."""
+    settings = WORLDS[world].shortened(STEPS)
+    factory = policies()[policy]
+    return float(np.mean([simulate(settings, seed, factory).expected for seed in SEEDS]))
+
+
+def axis(index):
+    vector = np.zeros(DIMENSION, dtype=np.float32)
+    vector[index] = 1.0
+    return vector
+
+
+def feed(policy, indices):
+    """Show a policy one basis vector per step; its number is its label."""
+    for step, index in enumerate(indices):
+        similarities = policy.vectors @ axis(index)
+        order = (-similarities).argsort()[:3].tolist()
+        recalled = [position for position in order if similarities[position] >= 0.7]
+        policy.observe(Moment(step, axis(index), index, similarities, recalled))
+
+
+def held(policy):
+    return {policy.label(position) for position in range(len(policy.vectors))}
+
+
+def test_a_stream_is_what_its_world_says():
+    world = WORLDS["a30"]
+    source = stream(world, seed=0)
+    assert np.allclose(np.linalg.norm(source.vectors, axis=1), 1.0, atol=1e-5)
+    assert (source.concepts < 0).mean() == pytest.approx(0.3, abs=0.03)
+    asked = source.concepts >= 0
+    truth = source.truth[np.arange(world.steps), source.concepts]
+    assert (source.labels[asked] == truth[asked]).all()
+    changes = (np.diff(source.truth, axis=0) != 0).sum()
+    assert 10 <= changes <= 45
+    own = (source.vectors[asked] * source.centres[source.concepts[asked]]).sum(axis=1)
+    assert own.mean() ** 2 == pytest.approx(1 / 1.25, abs=0.01)
+
+
+def test_recurring_distractors_recur_and_near_ones_look_like_concepts():
+    pool, near = (stream(WORLDS[name], seed=0) for name in ("pool50", "near50"))
+    vectors = pool.vectors[pool.concepts < 0][:200]
+    assert ((vectors @ vectors.T) > 0.6).sum(axis=1).mean() > 10
+    looks = near.vectors[near.concepts < 0] @ near.centres.T
+    assert looks.max(axis=1).min() > 0.7
+
+
+def test_popularity_is_reshuffled():
+    popularity = stream(WORLDS["shift30"], seed=0).popularity
+    assert np.allclose(popularity.sum(axis=1), 1.0)
+    assert (popularity[999] != popularity[1000]).any()
+    assert sorted(popularity[999]) == sorted(popularity[1000])
+
+
+def test_streams_repeat_by_seed():
+    world = WORLDS["b30"].shortened(50)
+    assert np.array_equal(stream(world, 3).vectors, stream(world, 3).vectors)
+    assert not np.array_equal(stream(world, 3).vectors, stream(world, 4).vectors)
+
+
+@pytest.mark.parametrize("deduplicate", [False, True])
+@pytest.mark.parametrize("name", CACHES)
+def test_a_cache_never_exceeds_its_capacity_and_answers_from_it(name, deduplicate):
+    policy = CACHES[name](deduplicate, 0, capacity=4)
+    rng = np.random.default_rng(0)
+    feed(policy, rng.integers(12, size=300).tolist())
+    assert len(policy.vectors) == 4
+    for position, vector in enumerate(policy.vectors):
+        assert int(vector.argmax()) == policy.label(position)
+    if deduplicate:
+        assert len(held(policy)) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("FIFO", {1, 2, 3}), ("LRU", {0, 2, 3}), ("LFU", {0, 2, 3}), ("SIEVE", {0, 2, 3})],
+)
+def test_the_classical_rules_keep_what_they_are_known_for(name, kept):
+    policy = CACHES[name](True, 0, capacity=3)
+    feed(policy, [0, 1, 2, 0, 0, 3])
+    assert held(policy) == kept
+
+
+def test_arc_returns_a_ghost_to_the_frequent_list():
+    policy = CACHES["ARC"](True, 0, capacity=3)
+    feed(policy, [0, 1, 2, 3, 0, 5, 6, 7])
+    assert 0 in held(policy)
+
+
+def test_fifo_agrees_with_its_closed_form():
+    distractors = 0.3
+    hit = 1 - (1 - (1 - distractors) / CONCEPTS) ** CAPACITY
+    assert survival("a30", "FIFO") == pytest.approx(hit + (1 - hit) / 50, abs=0.02)
+
+
+def test_the_oracle_agrees_with_its_closed_form():
+    held = CAPACITY / CONCEPTS
+    ceiling = held * (1 - 0.005 / 0.7) + (1 - held) / 50
+    assert survival("a30", "Oracle") == pytest.approx(ceiling, abs=0.01)
+
+
+@pytest.mark.parametrize("policy", ["FIFO", "LRU + dedup", "Entropic, default"])
+def test_expected_and_sampled_survival_agree(policy):
+    world = WORLDS["a30"].shortened(STEPS)
+    runs = [simulate(world, seed, policies()[policy]) for seed in SEEDS]
+    sampled = np.mean([run.survival for run in runs])
+    assert sampled == pytest.approx(survival("a30", policy), abs=0.03)
+
+
+def test_guessing_survives_one_step_in_fifty():
+    assert survival("a30", "Random (guess)") == pytest.approx(0.02)
+
+
+def test_the_paper_lies_between_fifo_and_the_default():
+    fifo, paper, ours, ceiling = (
+        survival("a50", name)
+        for name in ("FIFO", "Entropic, paper()", "Entropic, default", "Oracle")
+    )
+    assert fifo + 0.02 < paper < ours - 0.05
+    assert ours > fifo + 0.15
+    assert ours > 0.93 * ceiling
+
+
+@pytest.mark.parametrize("world", ["pool50", "near50"])
+def test_the_entropy_term_tells_lying_memories_from_true_ones(world):
+    ours = survival(world, "Entropic, default")
+    assert ours > survival(world, "Entropic, no entropy (lambda = 0)") + 0.03
+    assert ours > survival(world, "LFU + dedup") + 0.08
+
+
+def test_a_run_repeats_by_seed():
+    world = WORLDS["near50"].shortened(300)
+    factory = policies()["Entropic, default"]
+    assert simulate(world, 7, factory) == simulate(world, 7, factory)
+
+
+@pytest.mark.parametrize("config", [bounded(MemoryConfig()), MemoryConfig.paper()])
+def test_decisions_replay_from_their_record_and_capacity_holds(config):
+    source = stream(WORLDS["pool50"].shortened(700), seed=1)
+    policy = EntropicPolicy(config, seed=1, keep_decisions=True)
+    for step in range(700):
+        similarities = policy.vectors @ source.vectors[step]
+        recalled = np.flatnonzero(similarities >= 0.7)[:3].tolist()
+        label = int(source.labels[step])
+        policy.observe(Moment(step, source.vectors[step], label, similarities, recalled))
+        hot, cold = policy.tiers
+        assert len(hot) <= config.hot_capacity
+        assert len(cold) <= config.cold_capacity
+    assert {decision.kind for decision in policy.decisions} >= {"insert", "replace"}
+    assert all(replay(decision) == decision for decision in policy.decisions)
+
+
+def test_the_interval_is_students():
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    cell = Cell.of(values)
+    assert cell.mean == 3.0
+    assert cell.half_width == pytest.approx(2.776 * np.std(values, ddof=1) / 5**0.5, rel=5e-3)
+
+
+def test_processes_do_not_change_the_results():
+    worlds = {"a30": WORLDS["a30"].shortened(100)}
+    names = ("Oracle", "FIFO", "Entropic, default")
+    alone = run_suite(worlds, names, (0, 1), workers=1)
+    together = run_suite(worlds, names, (0, 1), workers=2)
+    assert alone.runs == together.runs
+
+
+def test_the_command_writes_runs_and_tables(tmp_path, monkeypatch):
+    from ecs_plugins.cli import bench
+
+    monkeypatch.setattr(bench, "QUICK_STEPS", 120)
+    arguments = ["bench", "infinite-room", "--quick", "--worlds", "a30,a50", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "runs.json").read_text())
+    assert record["seeds"] == [20, 21]
+    assert len(record["runs"]["a30"]["FIFO"]) == 2
+    assert record["configs"]["Entropic, paper()"]["version"] == MemoryConfig.paper().version
+    assert "Entropic, default" in (tmp_path / "tables.md").read_text()
+    assert (tmp_path / "figure2.png").stat().st_size > 0
+
+
+def test_an_unknown_world_is_refused(tmp_path):
+    result = CliRunner().invoke(
+        app, ["bench", "infinite-room", "--worlds", "mars", "--out", str(tmp_path)]
+    )
+    assert result.exit_code != 0
+    assert "mars" in str(result.exception)

@@ -1,0 +1,1 @@
+"""One runnable script per use, and the demo that shows them all."""
