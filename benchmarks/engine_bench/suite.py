@@ -18,7 +18,7 @@ from benchmarks.engine_bench.workload import (
     Setting,
     model_of,
 )
-from ecs_plugins.lm.scoring.budget import DEFAULT_TOKEN_BUDGET
+from ecs_plugins.lm.scoring.runner import DEFAULT_TOKEN_BUDGET
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tiny_models import model
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.cascade import (
     CascadeForward,
     cascade_attention,
@@ -22,7 +21,7 @@ from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, Path, TokenRequest
-from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
 
 TOLERANCE = 1e-4
 FOREST = st.lists(
