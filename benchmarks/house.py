@@ -1,15 +1,14 @@
 """``make house``: the package's size, its arrows and its circles, from the source alone.
 
-Every import counts, also one inside a function; what stands under ``TYPE_CHECKING`` does not, for
-it never runs. A name taken from a package's public face counts as an import of the module that
-the face's stub names.
+Every import counts, also one inside a function or under ``TYPE_CHECKING``: it too must be read by
+whoever wants to understand a module. A name taken from a package's public face counts as an import
+of the module that the face's stub names.
 """
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -97,17 +96,6 @@ def _folder(module: str) -> str:
     return parts[1] if len(parts) > 1 and path.is_dir() else ""
 
 
-def _imports_of(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            for other in node.orelse:
-                yield from _imports_of(other)
-        else:
-            yield from _imports_of(node)
-
-
 class House:
     """The package as it stands in the checkout."""
 
@@ -131,13 +119,13 @@ class House:
 
     @cached_property
     def imports(self) -> list[Import]:
-        """Every import that can run, of the package and of others."""
+        """Every import, of the package's modules and of others."""
         found = []
         for module, path in self.modules.items():
-            for node in _imports_of(ast.parse(path.read_text("utf-8"))):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.Import):
                     found += [Import(module, alias.name) for alias in node.names]
-                else:
+                elif isinstance(node, ast.ImportFrom):
                     found += [self._target(module, path, node, alias.name) for alias in node.names]
         return found
 
@@ -183,9 +171,7 @@ class House:
                     found.add(f"{arrow}: {source!r} is no folder of the house")
             elif target not in _SEEN[source] and each.source != f"{PACKAGE}.__main__":
                 found.add(f"{arrow}: {source or 'the root'} may not see {target}")
-            elif (
-                target in _ENGINES and source in _ENGINES and source != target and not each.face
-            ):
+            elif target in _ENGINES and source in _ENGINES and source != target and not each.face:
                 found.add(f"{arrow}: engines meet through their public faces")
         return sorted(found)
 
@@ -203,9 +189,7 @@ class House:
 
     def lines(self, *folders: str) -> tuple[int, int]:
         """Physical lines and number of the files below these folders (all without any)."""
-        chosen = [
-            path for path in self.files if not folders or _folder(_module(path)) in folders
-        ]
+        chosen = [path for path in self.files if not folders or _folder(_module(path)) in folders]
         return sum(len(path.read_text("utf-8").splitlines()) for path in chosen), len(chosen)
 
     def figures(self) -> dict[str, int]:
@@ -218,7 +202,9 @@ class House:
         return {
             "lines": lines,
             "files": files,
-            "settings of the memory": len(getattr(MemoryConfig, "model_fields", None) or MemoryConfig.__dataclass_fields__),
+            "settings of the memory": len(
+                getattr(MemoryConfig, "model_fields", None) or MemoryConfig.__dataclass_fields__
+            ),
             "built-in signals": len(SIGNALS),
             "public names": sum(map(len, self.faces.values())),
             "circles of imports": len(self.circles()),
@@ -235,7 +221,9 @@ class House:
             source, target = _folder(each.source), _folder(each.target)
             if source and target and source != target and target != "common":
                 arrows[source, target] += 1
-        sizes = {folder: self.lines(folder) for folder in {name for pair in arrows for name in pair}}
+        sizes = {
+            folder: self.lines(folder) for folder in {name for pair in arrows for name in pair}
+        }
         rows = ["flowchart TD"]
         rows += [
             f'    {folder}["{folder}<br/>{files} files"]'
