@@ -20,8 +20,8 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.bounded_chat_data import Chat, ChatQuestion, Split
-from benchmarks.bounded_chat_stores import ChatStore, Remembered, Room, StoreFactory
+from benchmarks.bounded_chat.chats import Chat, ChatQuestion, Split
+from benchmarks.bounded_chat.stores import ChatStore, Remembered, Room, StoreFactory
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder

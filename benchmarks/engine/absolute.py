@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.engine_bench.floor import matmul_rate, useful_flops
-from benchmarks.engine_bench.scorers import engine_of
-from benchmarks.engine_bench.target import clock_of
-from benchmarks.engine_bench.workload import Setting, request_of
+from benchmarks.engine.floor import matmul_rate, useful_flops
+from benchmarks.engine.scorers import engine_of
+from benchmarks.engine.target import clock_of
+from benchmarks.engine.workload import Setting, request_of
 from ecs_plugins.lm.scoring.kernels import kernels_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from benchmarks.engine_bench.measure import Log
+    from benchmarks.engine.measure import Log
 
 _MIB = 2**20
 

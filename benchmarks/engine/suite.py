@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from benchmarks.engine_bench import measure, memory, scorers, serving
-from benchmarks.engine_bench.absolute import absolute
-from benchmarks.engine_bench.target import CPU, Target
-from benchmarks.engine_bench.workload import (
+from benchmarks.engine import measure, memory, scorers, serving
+from benchmarks.engine.absolute import absolute
+from benchmarks.engine.target import CPU, Target
+from benchmarks.engine.workload import (
     CONTEXTS,
     NUMBERS,
     QUESTIONS,

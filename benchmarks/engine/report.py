@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.engine_bench import scorers
-from benchmarks.engine_bench.measure import Ratio, ratio_of
-from benchmarks.engine_bench.serving import LATENCIES
+from benchmarks.engine import scorers
+from benchmarks.engine.measure import Ratio, ratio_of
+from benchmarks.engine.serving import LATENCIES
 
 Results = dict[str, Any]
 _MS = 1000.0

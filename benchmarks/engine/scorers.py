@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.engine_bench.workload import tokenizer_of
+from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.scoring import packed, padded, reference
 from ecs_plugins.lm.scoring.budget import TokenBudget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.bounded_chat import ChatResults, Count
+from benchmarks.bounded_chat.comparison import ChatResults, Count
 from ecs_plugins.errors import MissingExtraError
 
 ENTROPIC = "Entropic"

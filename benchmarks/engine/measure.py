@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from benchmarks.engine_bench import scorers
-from benchmarks.engine_bench.floor import matmul_rate, useful_flops
-from benchmarks.engine_bench.target import Clock, clock_of
-from benchmarks.engine_bench.workload import (
+from benchmarks.engine import scorers
+from benchmarks.engine.floor import matmul_rate, useful_flops
+from benchmarks.engine.target import Clock, clock_of
+from benchmarks.engine.workload import (
     Setting,
     model_of,
     only,

@@ -8,6 +8,11 @@ def save(path, data):
     return path
 
 
+def save_lines(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n", encoding="utf-8")
+    return path
+
+
 LOCOMO = [
     {
         "sample_id": "conv-1",
@@ -174,3 +179,28 @@ def nq(count=30):
         {**records[0], "question": "Which page?", "answers": ["page"], "text": "A page."},
         {"question": "Other?", "answers": ["other"], "title": "X", "text": "Other, and answer01."},
     ]
+
+
+HOTPOTQA_ROW = {
+    "id": "h1",
+    "question": "Where was the maker of the bell born?",
+    "answer": "Oslo",
+    "type": "bridge",
+    "supporting_facts": {"title": ["Bell", "Maker"], "sent_id": [0, 1]},
+    "context": {
+        "title": ["Bell", "Maker"],
+        "sentences": [["Liv made it."], ["Liv makes bells.", " She was born in Oslo."]],
+    },
+}
+SQUAD_ROWS = [
+    {
+        "id": f"s{number}",
+        "title": "Boats",
+        "context": context,
+        "question": "Where was it built?",
+        "answers": {"text": [answer], "answer_start": [0]},
+    }
+    for number, (context, answer) in enumerate(
+        [("The Vega is from Bergen.", "Bergen"), ("The Nova is from Turku.", "Turku")] * 2
+    )
+]

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.add_cost import SINGLE_ADDS, Figures, measure_adding
+from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
 from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.index import VectorIndex
 from ecs_plugins.memory.store.index_config import auto_ef_search

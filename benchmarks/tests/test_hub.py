@@ -1,6 +1,5 @@
-"""A data set's file from the hub, and the hub's rows, against a hub of our own on loopback."""
+"""A data set's file from the hub, against a hub of our own on loopback."""
 
-import json
 import re
 import threading
 from contextlib import contextmanager
@@ -8,42 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from benchmarks.evidence.readers import read_dataset
+from benchmarks.datasets.hub import data_file
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.frontier.hub_data import data_file
-from ecs_plugins.frontier.readers import read_questions
 
 CONTENT = b'{"question": "a?", "answer": "b", "documents": ["b."]}\n'
 COMMIT = "0" * 40
-
-HOTPOTQA_ROW = {
-    "id": "h1",
-    "question": "Where was the maker of the bell born?",
-    "answer": "Oslo",
-    "type": "bridge",
-    "supporting_facts": {"title": ["Bell", "Maker"], "sent_id": [0, 1]},
-    "context": {
-        "title": ["Bell", "Maker"],
-        "sentences": [["Liv made it."], ["Liv makes bells.", " She was born in Oslo."]],
-    },
-}
-SQUAD_ROWS = [
-    {
-        "id": f"s{number}",
-        "title": "Boats",
-        "context": context,
-        "question": "Where was it built?",
-        "answers": {"text": [answer], "answer_start": [0]},
-    }
-    for number, (context, answer) in enumerate(
-        [("The Vega is from Bergen.", "Bergen"), ("The Nova is from Turku.", "Turku")] * 2
-    )
-]
-
-
-def lines(path, rows):
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    return path
 
 
 class Hub(BaseHTTPRequestHandler):
@@ -112,8 +80,6 @@ def test_a_file_of_the_hub_is_fetched_once_and_alone(loopback):
     assert {re.sub("/resolve/[^/]+", "", path) for path in fetched} == {
         "/datasets/owner/name/folder/dev.jsonl"
     }
-    (question,) = read_questions(found)
-    assert question.answers == ("b",)
     loads = len(loopback.asked)
     assert data_file("hf://datasets/owner/name@v1/folder/dev.jsonl") == found
     assert len(loopback.asked) <= loads + 1  # asked whether it has changed
@@ -131,37 +97,3 @@ def test_a_file_that_the_hub_does_not_hold_is_a_storage_error(loopback):
 def test_an_address_of_another_form_says_how_to_write_it(address):
     with pytest.raises(InvalidInputError, match="hf://datasets/OWNER/NAME/FILE"):
         data_file(address)
-
-
-def test_hotpotqa_rows_of_the_hub_are_read_like_the_published_file(tmp_path):
-    path = lines(tmp_path / "d.jsonl", [HOTPOTQA_ROW])
-    (evidence,) = read_dataset("hotpotqa", path)
-    assert (evidence.id, evidence.evidence, evidence.hops) == ("h1", (0, 2), ("Bell", "Maker"))
-    (question,) = read_questions(path)
-    assert (question.id, question.supporting) == ("h1", (0, 1))
-
-
-def test_squad_rows_of_the_hub_are_articles_again(tmp_path):
-    path = lines(tmp_path / "d.jsonl", SQUAD_ROWS)
-    evidence = read_dataset("squad", path)
-    assert [q.evidence for q in evidence] == [(0,), (0,), (1,), (1,)]
-    assert {len(q.units) for q in evidence} == {2}
-    questions = read_questions(path)
-    assert len({q.context.id for q in questions}) == 1
-    assert [q.supporting for q in questions] == [(0,), (0,), (1,), (1,)]
-
-
-@pytest.mark.parametrize("missing", ["title", "id"])
-def test_an_incomplete_row_is_named(tmp_path, missing):
-    broken = {key: value for key, value in SQUAD_ROWS[1].items() if key != missing}
-    path = lines(tmp_path / "d.jsonl", [SQUAD_ROWS[0], broken])
-    for read in (lambda: read_dataset("squad", path), lambda: read_questions(path)):
-        with pytest.raises(InvalidInputError, match=f"record 2 is incomplete.*{missing}"):
-            read()
-
-
-def test_columns_of_different_length_are_refused(tmp_path):
-    facts = {"title": ["Bell", "Maker"], "sent_id": [0]}
-    path = lines(tmp_path / "d.jsonl", [HOTPOTQA_ROW | {"supporting_facts": facts}])
-    with pytest.raises(InvalidInputError, match="record 1 is incomplete"):
-        read_dataset("hotpotqa", path)

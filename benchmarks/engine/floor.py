@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from benchmarks.engine_bench.target import clock_of
+from benchmarks.engine.target import clock_of
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
 from ecs_plugins.lm.scoring.surroundings import undisturbed

@@ -1,18 +1,26 @@
 import json
-import math
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.artefact import save
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import fit_reuse
 from ecs_plugins.frontier.online import OnlinePolicy, decide_online
-from ecs_plugins.frontier.prices import read_prices
-from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts, simulate_deployment
+from ecs_plugins.frontier.points import StrategyPoint
 
-from .conftest import hand_points
+
+def hand_points():
+    return [
+        StrategyPoint("full", {}, 0.84, 0, 1308),
+        StrategyPoint("tfidf", {"depth": 10}, 0.78, 0, 566),
+        StrategyPoint("tfidf", {"depth": 2}, 0.60, 0, 200),
+        StrategyPoint("memory", {"ratio": 0.3}, 0.81, 1500, 409),
+        StrategyPoint("memory", {"ratio": 0.9}, 0.70, 1500, 700),
+    ]
 
 
 @pytest.fixture
@@ -123,43 +131,12 @@ def test_unknown_reuse_is_refused():
         reuse_counts("daily", 5)
 
 
-LIST = {
-    "unit": "USD",
-    "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
-    "compressor": {"input": 0.1, "output": 0.4},
-    "prepare_factor": 0.5,
-}
-
-
-def test_a_price_list_is_per_million_tokens(tmp_path):
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps(LIST))
-    prices = read_prices(path)
-    assert prices.answer.input == pytest.approx(0.75e-6)
-    assert prices.answer.cached_input == pytest.approx(0.075e-6)
-    assert prices.compressor.output == pytest.approx(0.4e-6)
-    assert (prices.scorer, prices.prepare_factor, prices.unit) == (0.0, 0.5, "USD")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"unit": None}, "needs"),
-        ({"answer": {"input": 1}}, "output"),
-        ({"answer": 3}, "must be an object"),
-        ({"anwser": {}}, "unknown field 'anwser'"),
-        ({"scorer": "free"}, "expected a number"),
-        ({"prepare_factor": -1}, "prepare_factor"),
-        ({"per_second": math.nan}, "per_second"),
-    ],
-)
-def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps(LIST | change))
-    with pytest.raises(ConfigurationError, match=message):
-        read_prices(path)
-
-
-def test_a_missing_price_list_is_a_storage_error(tmp_path):
-    with pytest.raises(StorageError):
-        read_prices(tmp_path / "none.json")
+def test_the_command_compares_policies_on_every_kind_of_reuse(bench, tmp_path):
+    artefact = save(EfficiencyFrontier(hand_points()), tmp_path / "f.json")
+    bench("deployment", artefact, "--target-f1", "0.6", "--contexts", "50", "--out", tmp_path)
+    record = json.loads((tmp_path / "deployment.json").read_text())
+    assert (tmp_path / "deployment.png").read_bytes().startswith(b"\x89PNG")
+    assert "bursty" in (tmp_path / "deployment.svg").read_text()
+    for kind in REUSE_KINDS:
+        assert record[kind][0]["name"] == "offline optimum"
+        assert any(row["name"].startswith("always memory") for row in record[kind])

@@ -1,4 +1,4 @@
-"""``ecs-plugins bench``: the benchmarks. Each prints its tables and writes its runs as JSON."""
+"""``python -m benchmarks infinite-room``: bounded memories under noise and drift."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from benchmarks.commands.memory_scale import memory_scale
 from ecs_plugins.errors import InvalidInputError
-
-app = typer.Typer(name="bench", help="Run a benchmark.", no_args_is_help=True)
-app.command("memory-scale")(memory_scale)
 
 QUICK_STEPS = 1500
 QUICK_SEEDS = 2
@@ -29,12 +25,6 @@ ABLATED = ("a30", "pool50", "near50", "shift30")
 READ = ("a30", "a50")
 
 
-@app.callback()
-def _root() -> None:
-    """Run a benchmark."""
-
-
-@app.command("infinite-room")
 def infinite_room(
     out: Annotated[Path, typer.Option(help="Folder for runs, tables and figures.")],
     seeds: Annotated[int, typer.Option(min=1, help="Streams per world.")] = 20,

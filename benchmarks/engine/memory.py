@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.engine_bench.target import CPU, Target
-from benchmarks.engine_bench.workload import Setting, model_of, only, request_of
+from benchmarks.engine.target import CPU, Target
+from benchmarks.engine.workload import Setting, model_of, only, request_of
 from ecs_plugins.errors import ModelError
 
 _STATUS = Path("/proc/self/status")
@@ -59,7 +59,7 @@ def _status(field: str) -> float:
 def _main(task: str) -> float:
     import torch
 
-    from benchmarks.engine_bench import scorers
+    from benchmarks.engine import scorers
 
     torch.set_num_threads(1)
     asked = json.loads(task)

@@ -14,33 +14,31 @@ LoCoMo's turns may also be their ``text`` alone, an ``exchange`` (with the turn 
 that hold the answer of its hop, or all of them where none does. LongMemEval marks turns in some
 sessions only; in one without marks every turn counts. A question whose evidence cannot be
 resolved at all is left out, and so is one without an answer.
-
-A file is one JSON document, or JSON lines with one record each (``.jsonl``), as published or with
-the rows of the Hugging Face hub's copy.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
+from benchmarks.datasets.records import (
+    Record,
+    complete,
+    locomo_evidence,
+    locomo_sessions,
+    read_records,
+)
 from benchmarks.evidence.questions import EvidenceQuestion
-from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.frontier.hub_data import published
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.passages import sentence_spans
 
-Record = Mapping[str, Any]
 NQ_PASSAGES = 20
 """Passages per question, the gold one among them."""
 
 _LOCOMO_CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop"}
-_TURN_ID = re.compile(r"D:?\d+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,6 @@ _Reader = Callable[[Record, _Within], Iterator[EvidenceQuestion]]
 class _Dataset:
     read: _Reader
     units: tuple[str, ...]
-    fields: tuple[str, ...]
 
 
 def read_dataset(
@@ -87,88 +84,30 @@ def read_dataset(
         raise InvalidInputError(
             f"{name} has no units {chosen!r}: use one of {', '.join(dataset.units)}"
         )
-    file = Path(path)
-    records = _records(file)
-    try:
-        records = published(name, records)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{file}, {error}") from error
-    for number, record in enumerate(records):
-        missing = [field for field in dataset.fields if not _has(record, field)]
-        if missing:
-            raise InvalidInputError(
-                f"{file}, record {number + 1}: no {missing[0]!r}, so it does not look like {name}; "
-                "use the published file"
-            )
+    records = read_records(name, path)
     questions: list[EvidenceQuestion] = []
     for number, record in enumerate(records):
-        try:
+        with complete(name, path, number):
             questions += dataset.read(record, _Within(records, number, chosen, seed))
-        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            raise InvalidInputError(
-                f"{file}, record {number + 1} does not look like {name}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
     if not questions:
-        raise InvalidInputError(f"{file}: no question with an answer and evidence")
+        raise InvalidInputError(f"{path}: no question with an answer and evidence")
     return questions
 
 
-def _records(file: Path) -> list[Record]:
-    """The records of a JSON list, of SQuAD's ``{"data": [...]}``, or of JSON lines."""
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{file} is not UTF-8 text: {error}") from error
-    if file.suffix == ".jsonl":
-        return [
-            _parsed(line, f"{file}:{number}")
-            for number, line in enumerate(text.split("\n"), start=1)
-            if line.strip()
-        ]
-    data = _parsed(text, str(file))
-    found = data.get("data") if isinstance(data, dict) else data
-    if not isinstance(found, list):
-        raise InvalidInputError(f"{file} holds no list of records; use the published file")
-    return found
-
-
-def _parsed(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise InvalidInputError(f"{place} is not valid JSON: {error}") from error
-
-
-def _has(record: object, field: str) -> bool:
-    return isinstance(record, dict) and field in record
-
-
 def _locomo(record: Record, within: _Within) -> Iterator[EvidenceQuestion]:
-    talk = record["conversation"]
     sample = str(record.get("sample_id", within.number))
-    names = [name for name in talk if re.fullmatch(r"session_\d+", name)]
-    sessions = [
-        (str(talk.get(f"{name}_date_time", "")), talk[name])
-        for name in sorted(names, key=lambda item: int(item.rpartition("_")[2]))
-    ]
-    units, places = _LOCOMO_UNITS[within.unit](sessions)
+    units, places = _LOCOMO_UNITS[within.unit](locomo_sessions(record))
     for index, entry in enumerate(record["qa"]):
         # Category 5 asks for what was never said.
         if entry.get("answer") is None or entry.get("category") not in _LOCOMO_CATEGORIES:
             continue
-        # Some entries hold several ids in one string.
-        listed = _TURN_ID.findall(" ".join(map(str, entry.get("evidence") or ())))
-        evidence = sorted({places[item] for item in listed if item in places})
-        if evidence:
+        if evidence := locomo_evidence(entry, places):
             yield EvidenceQuestion(
                 f"{sample}/{index}",
                 str(entry["question"]),
                 (str(entry["answer"]),),
                 units,
-                tuple(evidence),
+                evidence,
                 sample,
                 _LOCOMO_CATEGORIES[entry["category"]],
             )
@@ -360,22 +299,12 @@ def _holds(text: str, answer: str) -> bool:
 
 
 _DATASETS: Mapping[str, _Dataset] = {
-    "locomo": _Dataset(_locomo, tuple(_LOCOMO_UNITS), ("conversation", "qa")),
-    "longmemeval": _Dataset(
-        _longmemeval,
-        ("session", "turn"),
-        ("haystack_session_ids", "haystack_dates", "haystack_sessions"),
-    ),
-    "hotpotqa": _Dataset(
-        _hotpotqa, ("sentence",), ("_id", "question", "answer", "supporting_facts", "context")
-    ),
-    "musique": _Dataset(
-        _musique,
-        ("sentence", "paragraph"),
-        ("id", "question", "answer", "paragraphs", "question_decomposition"),
-    ),
-    "nq": _Dataset(_nq, ("passage",), ("question", "answers", "title", "text")),
-    "squad": _Dataset(_squad, ("sentence",), ("title", "paragraphs")),
+    "locomo": _Dataset(_locomo, tuple(_LOCOMO_UNITS)),
+    "longmemeval": _Dataset(_longmemeval, ("session", "turn")),
+    "hotpotqa": _Dataset(_hotpotqa, ("sentence",)),
+    "musique": _Dataset(_musique, ("sentence", "paragraph")),
+    "nq": _Dataset(_nq, ("passage",)),
+    "squad": _Dataset(_squad, ("sentence",)),
 }
 
 UNITS: Mapping[str, tuple[str, ...]] = {name: found.units for name, found in _DATASETS.items()}

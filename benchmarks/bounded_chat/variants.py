@@ -7,7 +7,7 @@ budget; its hot tier of 100 comes on top.
 
 from __future__ import annotations
 
-from benchmarks.bounded_chat_stores import (
+from benchmarks.bounded_chat.stores import (
     ChatStore,
     Entropic,
     Everything,

@@ -2,26 +2,24 @@ import json
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from benchmarks import memory_scale, sleep_cost
-from ecs_plugins.cli import app
+from benchmarks.memory_scale import growth, sleep_cost
 from ecs_plugins.memory import IndexConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 @pytest.fixture(scope="module")
 def result():
-    return memory_scale.measure(
-        memory_scale.latent_vectors(600, 48),
-        memory_scale.latent_vectors(20, 48, seed=1),
+    return growth.measure(
+        growth.latent_vectors(600, 48),
+        growth.latent_vectors(20, 48, seed=1),
         source="latent",
         index=IndexConfig(exact_limit=100, links=8, ef_construction=40),
     )
 
 
 def test_latent_vectors_have_neighbours_and_unit_length():
-    vectors = memory_scale.latent_vectors(500, 48)
+    vectors = growth.latent_vectors(500, 48)
     similarities = vectors @ vectors.T
     np.fill_diagonal(similarities, -1)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
@@ -41,23 +39,20 @@ def test_the_benchmark_measures_what_it_says(result):
 
 
 def test_the_table_has_a_row_per_figure(result):
-    lines = memory_scale.table([result]).splitlines()
+    lines = growth.table([result]).splitlines()
     assert lines[0] == "| figure | 600 latent |"
     assert len(lines) == 2 + len(result.figures)
 
 
-def test_the_command_writes_what_it_measured(tmp_path, monkeypatch, result):
-    monkeypatch.setattr(memory_scale, "measure", lambda *_, **__: result)
+def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, result):
+    monkeypatch.setattr(growth, "measure", lambda *_, **__: result)
     monkeypatch.setattr("ecs_plugins.ranking.embedder._default", FakeEmbedder(64))
-    run = CliRunner().invoke(
-        app, ["bench", "memory-scale", "--size", "600", "--out", str(tmp_path / "out")]
-    )
-    assert run.exit_code == 0, run.output
+    bench("memory-scale", "--size", "600", "--out", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
     assert written["results"][0]["figures"] == result.figures
-    slept = memory_scale.ScaleResult(**written["results"][1])
+    slept = growth.ScaleResult(**written["results"][1])
     assert slept.figures["sleep_over_embedding"] > 0
-    assert (tmp_path / "out" / "memory_scale.md").read_text() == memory_scale.table([result, slept])
+    assert (tmp_path / "out" / "memory_scale.md").read_text() == growth.table([result, slept])
 
 
 def test_the_sentences_differ_between_turns_and_repeat_one_another_within():

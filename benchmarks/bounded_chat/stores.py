@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from benchmarks.bounded_chat_data import Chat, ChatQuestion
+from benchmarks.bounded_chat.chats import Chat, ChatQuestion
 from benchmarks.infinite_room.policies import (
     CachePolicy,
     Fifo,

@@ -2,10 +2,22 @@ import json
 
 import pytest
 
-from benchmarks.evidence.readers import NQ_PASSAGES, UNITS, read_dataset
+from benchmarks.datasets.contexts import CONTEXTS, read_contexts
+from benchmarks.datasets.evidence import NQ_PASSAGES, UNITS, read_dataset
+from benchmarks.tests.records import (
+    HOTPOTQA,
+    HOTPOTQA_ROW,
+    LOCOMO,
+    LONGMEMEVAL,
+    MUSIQUE,
+    SQUAD,
+    SQUAD_ROWS,
+    nq,
+    save,
+    save_lines,
+)
 from ecs_plugins.errors import InvalidInputError, StorageError
-
-from .records import HOTPOTQA, LOCOMO, LONGMEMEVAL, MUSIQUE, SQUAD, nq, save
+from ecs_plugins.frontier import read_questions
 
 
 def evidence_texts(question):
@@ -198,3 +210,93 @@ def test_unknown_data_sets_and_units_name_the_known_ones(tmp_path):
 
 def test_every_data_set_has_a_unit():
     assert all(UNITS.values())
+
+
+def test_hotpotqa_rows_of_the_hub_are_read_like_the_published_file(tmp_path):
+    path = save_lines(tmp_path / "d.jsonl", [HOTPOTQA_ROW])
+    (evidence,) = read_dataset("hotpotqa", path)
+    assert (evidence.id, evidence.evidence, evidence.hops) == ("h1", (0, 2), ("Bell", "Maker"))
+    (question,) = read_contexts("hotpotqa", path)
+    assert (question.id, question.supporting) == ("h1", (0, 1))
+
+
+def test_squad_rows_of_the_hub_are_articles_again(tmp_path):
+    path = save_lines(tmp_path / "d.jsonl", SQUAD_ROWS)
+    evidence = read_dataset("squad", path)
+    assert [q.evidence for q in evidence] == [(0,), (0,), (1,), (1,)]
+    assert {len(q.units) for q in evidence} == {2}
+    questions = read_contexts("squad", path)
+    assert len({q.context.id for q in questions}) == 1
+    assert [q.supporting for q in questions] == [(0,), (0,), (1,), (1,)]
+
+
+@pytest.mark.parametrize("missing", ["title", "id"])
+def test_an_incomplete_row_is_named(tmp_path, missing):
+    broken = {key: value for key, value in SQUAD_ROWS[1].items() if key != missing}
+    path = save_lines(tmp_path / "d.jsonl", [SQUAD_ROWS[0], broken])
+    for read in (lambda: read_dataset("squad", path), lambda: read_contexts("squad", path)):
+        with pytest.raises(InvalidInputError, match=f"record 2 is incomplete.*{missing}"):
+            read()
+
+
+def test_columns_of_different_length_are_refused(tmp_path):
+    facts = {"title": ["Bell", "Maker"], "sent_id": [0]}
+    path = save_lines(tmp_path / "d.jsonl", [HOTPOTQA_ROW | {"supporting_facts": facts}])
+    with pytest.raises(InvalidInputError, match="record 1 is incomplete"):
+        read_dataset("hotpotqa", path)
+
+
+def read_context(name, path, data):
+    return read_contexts(name, save(path / "d.json", data))
+
+
+def test_a_hotpotqa_context_keeps_its_sentences(tmp_path):
+    (question,) = read_context("hotpotqa", tmp_path, HOTPOTQA)
+    assert question.supporting == (0, 1)
+    assert question.context.documents[1].sentences == (
+        "Liv Dahl makes bells.",
+        " She was born in Oslo.",
+    )
+    assert question.context.documents[1].text == "Liv Dahl makes bells. She was born in Oslo."
+
+
+def test_a_musique_context_has_aliases_and_leaves_the_unanswerable_out(tmp_path):
+    (question,) = read_context("musique", tmp_path, MUSIQUE)
+    assert (question.answers, question.supporting) == (("Oslo", "Kristiania"), (0, 2))
+
+
+def test_squad_questions_of_an_article_share_its_context(tmp_path):
+    first, _, third = read_context("squad", tmp_path, SQUAD)
+    assert first.context is third.context
+    assert (first.answers, third.supporting) == (("Bergen",), (1,))
+
+
+def test_locomo_sessions_are_in_order_and_unanswerable_questions_left_out(tmp_path):
+    first, second, third = read_context("locomo", tmp_path, LOCOMO)
+    assert [d.title for d in first.context.documents] == ["1 May", "4 May"]
+    assert first.context.documents[1].text == "Ben: I sold the red boat.\n"
+    assert (second.answers, second.supporting, third.supporting) == (("7",), (0, 1), ())
+
+
+def test_a_data_set_without_contexts_names_those_that_have_them(tmp_path):
+    with pytest.raises(InvalidInputError, match="hotpotqa, musique, squad, locomo"):
+        read_contexts("nq", tmp_path)
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_the_questions_of_a_file_are_what_a_calibration_reads(bench, tmp_path, name):
+    data = {"hotpotqa": HOTPOTQA, "musique": MUSIQUE, "squad": SQUAD, "locomo": LOCOMO}[name]
+    file, out = save(tmp_path / "d.json", data), tmp_path / "new" / "q.jsonl"
+    bench("questions", name, "--data", file, "--out", out)
+    assert read_questions(out) == read_contexts(name, file)
+
+
+def test_a_sample_of_questions_is_that_of_the_calibration(bench, tmp_path):
+    rows = [HOTPOTQA[0] | {"_id": f"h{n}"} for n in range(40)]
+    file, out = save(tmp_path / "d.json", rows), tmp_path / "q.jsonl"
+    bench("questions", "hotpotqa", "--data", file, "--out", out)
+    sample = read_questions(out, limit=10)
+    bench("questions", "hotpotqa", "--data", file, "--out", out, "--limit", "10")
+    assert read_questions(out) == sample
+    bench("questions", "hotpotqa", "--data", file, "--out", out, "--contexts", "1")
+    assert len(read_questions(out)) == 40

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from benchmarks.concurrency_bench import (
+from benchmarks.engine.concurrency import (
     measure_concurrency,
     request_of,
     small_requests,
     words,
 )
-from benchmarks.engine_bench.measure import Log
-from benchmarks.engine_bench.target import CPU, Target
-from benchmarks.engine_bench.workload import BUNDLED, model_of, tokenizer_of
+from benchmarks.engine.measure import Log
+from benchmarks.engine.target import CPU, Target
+from benchmarks.engine.workload import BUNDLED, model_of, tokenizer_of
 from ecs_plugins.lm.local import LocalLM
 
 CALLERS = (1, 2, 4, 8, 16, 32)

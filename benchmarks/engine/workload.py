@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from benchmarks.concurrency_bench import WORDS
-from benchmarks.engine_bench.target import CPU, Target
+from benchmarks.engine.concurrency import WORDS
+from benchmarks.engine.target import CPU, Target
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.scoring.request import Continuation, Ids, TokenRequest
 
