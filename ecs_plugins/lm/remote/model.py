@@ -37,7 +37,7 @@ from ecs_plugins.lm.remote.client import (
     prompt_key,
 )
 from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, Dialect, Scores
-from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_result
+from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import count
 
@@ -134,8 +134,7 @@ class RemoteLM:
         encoded = [encode_request(session.encoder, request) for request in requests]
         for request in encoded:
             request.require_room(session.window)
-        results = session.score(encoded, Patience(self._options.deadline_s))
-        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+        return to_results(encoded, session.score(encoded, Patience(self._options.deadline_s)))
 
     def generate(
         self,
