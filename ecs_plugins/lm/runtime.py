@@ -147,9 +147,7 @@ def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Con
     return Continuation(ids[: spans[-1][1]], tuple(spans))
 
 
-def to_results(
-    requests: Sequence[TokenRequest], found: list[EngineResult]
-) -> list[ScoreResult]:
+def to_results(requests: Sequence[TokenRequest], found: list[EngineResult]) -> list[ScoreResult]:
     """The engine's answers in the shape of the seam."""
     return [to_result(*pair) for pair in zip(requests, found, strict=True)]
 
