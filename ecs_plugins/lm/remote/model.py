@@ -273,8 +273,8 @@ class _Session:
                     prompts.setdefault(prompt, []).append((n, k, m))
                     if len(request.prefix) >= LONG_PREFIX:
                         leaders.setdefault(request.prefix, prompt)
-        ahead = list(dict.fromkeys(leaders.values())) if self._dialect.shares_prefixes else []
-        for wave in (ahead, [prompt for prompt in prompts if prompt not in ahead]):
+        ahead = set(leaders.values()) if self._dialect.shares_prefixes else set()
+        for wave in (list(ahead), [prompt for prompt in prompts if prompt not in ahead]):
             calls = [partial(self._scores, *prompt, patience) for prompt in wave]
             for prompt, scores in zip(wave, self._all(calls, patience), strict=True):
                 flat, tokens = np.asarray(scores.logprobs, dtype=np.float32), scores.computed_tokens
