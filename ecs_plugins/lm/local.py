@@ -49,11 +49,6 @@ class LocalLMOptions(LoadingOptions):
         description="Bytes that computed prefixes may take between calls; 0 keeps none. The cache "
         "belongs to the loaded model, and the handle that was used last sets its size.",
     )
-    truncate_prefix: bool = Field(
-        False,
-        description="Cut a prefix that leaves too little room from the left, keeping the tokens "
-        "that the tokenizer puts at the head, instead of refusing it.",
-    )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
     )
@@ -309,8 +304,6 @@ class LocalLM:
 
         runtime, window, options = self._load(), self.max_tokens, self._options
         encoded = [encode_request(runtime.encoder, request) for request in requests]
-        if options.truncate_prefix:
-            encoded = [r.truncated(window, len(runtime.encoder.lead)) for r in encoded]
         for request in encoded:
             request.require_room(window)
         if options.cache_bytes not in (None, runtime.engine.cache.max_bytes):

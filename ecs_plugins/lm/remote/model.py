@@ -172,14 +172,6 @@ class RemoteLM:
         self._connect()
         return self
 
-    def health(self, timeout_s: float = 5.0) -> dict[str, bool]:
-        """Which servers say that they are well, by address."""
-        client = Client(self._urls, self._api_key, self._options, lambda *_: None)
-        try:
-            return {r.url: client.healthy(r, timeout_s) for r in client.replicas}
-        finally:
-            client.close()
-
     def close(self) -> None:
         """Close all connections; the next use opens new ones. Calls under way get an error."""
         with self._lock:
