@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -33,6 +33,8 @@ from ecs_plugins.frontier.strategies.shaped import SharedScorer, ShapedPassages
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import BM25Ranker, DenseRanker, TfidfQueryRanker, TfidfRanker
 from ecs_plugins.ranking.embedder import Embedder
+
+T = TypeVar("T")
 
 StrategyMaker = Callable[["StrategySet", Mapping[str, ConfigValue]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""
@@ -211,7 +213,7 @@ def default_strategies(
     return out
 
 
-def _needed[T](value: T | None, what: str) -> T:
+def _needed(value: T | None, what: str) -> T:
     if value is None:
         raise ConfigurationError(f"it needs {what}")
     return value
