@@ -21,6 +21,9 @@ from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInput
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
 from ecs_plugins.lm.prompts import split_cue
 
+_Reply = tuple[str, int | None, int | None]
+"""Text, prompt tokens, written tokens."""
+
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
 ANSWER_PROMPT = (
@@ -147,7 +150,7 @@ class CallableAnswerModel:
 
     def __init__(
         self,
-        reply: Callable[[str], str | tuple[str, int | None, int | None]],
+        reply: Callable[[str], str | _Reply],
         *,
         name: str,
         count_tokens: TokenCounter | None = None,
@@ -181,7 +184,7 @@ class CallableAnswerModel:
             raise ModelError(f"{self.name} could not answer: {error}") from error
         return [self._counted(*pair) for pair in zip(prompts, replies, strict=True)]
 
-    def _counted(self, prompt: str, reply: str | tuple[str, int | None, int | None]) -> Completion:
+    def _counted(self, prompt: str, reply: str | _Reply) -> Completion:
         text, read, written = (reply, None, None) if isinstance(reply, str) else reply
         if read is None:
             read = self.count_tokens([prompt])[0]
@@ -228,13 +231,13 @@ def as_answer_model(
         return model
     handle: Any = model
     if callable(getattr(model, "invoke", None)):
-        ask, read = handle.invoke, _from_message
+        ask, read = handle.invoke, _reply_of_message
     elif callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
-        ask, read = handle.complete, _from_response
+        ask, read = handle.complete, _reply_of_completion
     else:
         raise ConfigurationError(
-            f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, a "
-            "LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
+            f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, "
+            "a LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
         )
     return CallableAnswerModel(
         lambda prompt: read(ask(prompt)),
@@ -253,12 +256,12 @@ def _name_of(model: Any) -> str:
     return type(model).__name__
 
 
-def _from_message(message: Any) -> tuple[str, int | None, int | None]:
-    """A LangChain message, or the plain text of a completion model."""
-    if isinstance(message, str):
-        return message, None, None
-    text = message.text
-    usage = getattr(message, "usage_metadata", None) or {}
+def _reply_of_message(reply: Any) -> _Reply:
+    """Of a LangChain message, or of the plain text of a completion model."""
+    if isinstance(reply, str):
+        return reply, None, None
+    text = reply.text
+    usage = getattr(reply, "usage_metadata", None) or {}
     return (
         str(text() if callable(text) and not isinstance(text, str) else text),
         usage.get("input_tokens"),
@@ -266,10 +269,10 @@ def _from_message(message: Any) -> tuple[str, int | None, int | None]:
     )
 
 
-def _from_response(response: Any) -> tuple[str, int | None, int | None]:
-    """A LlamaIndex completion; integrations report usage under one of two names."""
-    usage = getattr(response, "additional_kwargs", None) or {}
-    return str(response.text), usage.get("prompt_tokens"), usage.get("completion_tokens")
+def _reply_of_completion(reply: Any) -> _Reply:
+    """Of a LlamaIndex completion; integrations report usage under one of two names."""
+    usage = getattr(reply, "additional_kwargs", None) or {}
+    return str(reply.text), usage.get("prompt_tokens"), usage.get("completion_tokens")
 
 
 def normalize_answer(text: str) -> str:

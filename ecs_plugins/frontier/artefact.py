@@ -171,7 +171,7 @@ def loads(text: str, source: str) -> MeasuredPoints:
         )
     try:
         file = _File.model_validate_json(text)
-        rows = file.measurements and _rows(file.measurements)
+        rows = None if file.measurements is None else _rows(file.measurements)
         points = tuple(_point(point) for point in file.points)
         means = points if rows is None else rows.points(file.prices)
         if not _agree(points, means):

@@ -56,8 +56,8 @@ class CalibrationConfig(Config):
         progress: Whether to show a progress bar with the time left.
     """
 
-    batch_size: int = Field(8, ge=1)
-    max_new_tokens: int = Field(24, ge=1)
+    batch_size: int = Field(default=8, ge=1)
+    max_new_tokens: int = Field(default=24, ge=1)
     prompt: Annotated[str, AfterValidator(check_template)] = ANSWER_PROMPT
     progress: bool = False
 

@@ -39,7 +39,6 @@ from ecs_plugins.frontier.hull import (
 from ecs_plugins.frontier.measurements import Interval, MeasuredPoints, Measurements
 from ecs_plugins.frontier.points import PointKey, StrategyPoint
 
-
 _Choice = tuple[float, StrategyPoint]
 """Cost per query and point."""
 

@@ -29,7 +29,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
     Oracle,
     Retrieval,
 )
-from ecs_plugins.frontier.strategies.shaped import SharedScorer, ShapedPassages
+from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import BM25Ranker, DenseRanker, TfidfQueryRanker, TfidfRanker
 from ecs_plugins.ranking.embedder import Embedder
@@ -39,27 +39,6 @@ T = TypeVar("T")
 StrategyMaker = Callable[["StrategySet", Mapping[str, ConfigValue]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""
 
-STRATEGIES: dict[str, StrategyMaker] = {
-    "full_context": lambda _, config: FullContext(),
-    "tfidf": lambda _, config: Retrieval(TfidfRanker(), _depth(config), uses_question=False),
-    "tfidf_query": lambda _, config: Retrieval(TfidfQueryRanker(), _depth(config)),
-    "bm25": lambda _, config: Retrieval(BM25Ranker(), _depth(config)),
-    "dense": lambda own, config: Retrieval(
-        DenseRanker(own.embedder), _depth(config), by_document=True
-    ),
-    "memory_compression": lambda own, config: MemoryCompression(
-        own.model, _ratio(config), cache_dir=own.cache_dir
-    ),
-    "ecs": lambda own, config: ShapedPassages(own.scorer(config.get("signal")), _depth(config)),
-    "memory_compression+ecs": lambda own, config: ShapedPassages(
-        own.scorer(config.get("signal")),
-        _depth(config),
-        after=own.get("memory_compression", {"ratio": _ratio(config)}),
-    ),
-    "oracle": lambda own, config: Oracle(own.questions),
-}
-"""Name -> maker. Vanilla TF-IDF ranks by corpus statistics alone, whatever is asked."""
-
 
 class StrategySet:
     """Strategies by name and configuration: each is made once, and all share their models.
@@ -68,7 +47,7 @@ class StrategySet:
     and queries need that. Thread-safe.
 
     Args:
-        model: Writes compressions; what `as_answer_model` takes.
+        model: Writes compressions.
         embedder: For dense retrieval, and for the ranker before ECS.
         scorer: The small local model of ECS.
         cache_dir: Where compressions are kept; None keeps none on disk.
@@ -77,17 +56,18 @@ class StrategySet:
 
     def __init__(
         self,
-        model: object = None,
+        model: AnswerModel | None = None,
         *,
         embedder: Embedder | None = None,
         scorer: LanguageModel | None = None,
         cache_dir: str | Path | None = None,
         questions: Sequence[CalibrationQuestion] = (),
     ) -> None:
-        self.cache_dir = cache_dir
-        self.questions = questions
-        self._model = None if model is None else as_answer_model(model)
-        self._embedder = None if embedder is None else CachedEmbedder(embedder)
+        self.cache_dir: str | Path | None = cache_dir
+        self.questions: Sequence[CalibrationQuestion] = questions
+        self._model = model
+        cached = embedder is None or isinstance(embedder, CachedEmbedder)
+        self._embedder = embedder if cached else CachedEmbedder(embedder)
         self._scoring_model = scorer
         self._scorers: dict[str, SharedScorer] = {}
         self._made: dict[PointKey, Strategy] = {}
@@ -176,8 +156,10 @@ class Grid(Config):
         for depth in self.shaped:
             yield "ecs", {"depth": depth, "signal": signal}
         for depth in self.shaped_notes if self.ratios else ():
-            config = {"ratio": self.ratios[-1], "depth": depth, "signal": signal}
-            yield "memory_compression+ecs", config
+            yield (
+                "memory_compression+ecs",
+                {"ratio": self.ratios[-1], "depth": depth, "signal": signal},
+            )
 
 
 def default_strategies(
@@ -192,7 +174,7 @@ def default_strategies(
     """Every strategy that what is given allows.
 
     Args:
-        answer_model: Answers, and writes compressions.
+        answer_model: Writes compressions; what `as_answer_model` takes.
         questions: For the oracle, where they know their supporting documents.
         grid: Which configurations.
         embedder: For dense retrieval; without one there is none.
@@ -200,7 +182,11 @@ def default_strategies(
         cache_dir: Where compressions are kept.
     """
     own = StrategySet(
-        answer_model, embedder=embedder, scorer=scorer, cache_dir=cache_dir, questions=questions
+        as_answer_model(answer_model),
+        embedder=embedder,
+        scorer=scorer,
+        cache_dir=cache_dir,
+        questions=questions,
     )
     signal = "" if scorer is None else own.scorer().signal
     out = [
@@ -231,3 +217,28 @@ def _ratio(config: Mapping[str, ConfigValue]) -> float:
     if not isinstance(ratio, float):
         raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
     return ratio
+
+
+def _shaped(own: StrategySet, config: Mapping[str, ConfigValue]) -> Strategy:
+    after = None
+    if "ratio" in config:
+        after = own.get("memory_compression", {"ratio": config["ratio"]})
+    return ShapedPassages(own.scorer(config.get("signal")), _depth(config), after=after)
+
+
+STRATEGIES: dict[str, StrategyMaker] = {
+    "full_context": lambda *_: FullContext(),
+    "tfidf": lambda _, config: Retrieval(TfidfRanker(), _depth(config), uses_question=False),
+    "tfidf_query": lambda _, config: Retrieval(TfidfQueryRanker(), _depth(config)),
+    "bm25": lambda _, config: Retrieval(BM25Ranker(), _depth(config)),
+    "dense": lambda own, config: Retrieval(
+        DenseRanker(own.embedder), _depth(config), by_document=True
+    ),
+    "memory_compression": lambda own, config: MemoryCompression(
+        own.model, _ratio(config), cache_dir=own.cache_dir
+    ),
+    "ecs": _shaped,
+    "memory_compression+ecs": _shaped,
+    "oracle": lambda own, _: Oracle(own.questions),
+}
+"""Name -> maker. Vanilla TF-IDF ranks by corpus statistics alone, whatever is asked."""

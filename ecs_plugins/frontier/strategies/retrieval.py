@@ -30,7 +30,7 @@ class FullContext:
 
     name = "full_context"
     routable = True
-    config: Mapping[str, ConfigValue] = {}  # noqa: RUF012
+    config: Mapping[str, ConfigValue] = {}
 
     def prepare(self, context: Context) -> Prepared:
         """Costs nothing."""
@@ -54,7 +54,7 @@ class Oracle:
 
     name = "oracle"
     routable = False
-    config: Mapping[str, ConfigValue] = {}  # noqa: RUF012
+    config: Mapping[str, ConfigValue] = {}
 
     def __init__(self, questions: Iterable[CalibrationQuestion]) -> None:
         self._supporting = {
