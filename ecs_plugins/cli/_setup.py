@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
+
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+DtypeOption = Annotated[
+    str,
+    typer.Option("--dtype", help="auto, float32, bfloat16 or float16: auto is float32 on a CPU."),
+]
 
 
 def load_model(
