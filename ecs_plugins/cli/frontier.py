@@ -129,8 +129,7 @@ def calibrate(
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 24,
 ) -> None:
     """See `CALIBRATE_HELP`, which the command line shows."""
-    from ecs_plugins.cli._imported import imported_answer_model
-    from ecs_plugins.cli._setup import load_model
+    from ecs_plugins.cli._setup import imported_answer_model, load_model
     from ecs_plugins.frontier.answering import AnswerModel, LocalAnswerModel
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure

@@ -73,18 +73,6 @@ def non_dominated(quality: Sequence[float], cost: Sequence[float]) -> list[int]:
     return kept
 
 
-def dominated_for_every_reuse(
-    candidate: tuple[float, float, float], other: tuple[float, float, float]
-) -> bool:
-    """Whether ``other`` is at least as good and as cheap as ``candidate`` for all N >= 1.
-
-    Both are ``(f1, stage1, stage2)``. Cost is linear in 1 / N, so its two ends decide: N = 1
-    and N without bound.
-    """
-    f1, one, two = candidate
-    return other[0] >= f1 and other[2] <= two and other[1] + other[2] <= one + two
-
-
 @dataclass(frozen=True, slots=True)
 class EnvelopeStep:
     """A point and the range of w in which it has the best score."""

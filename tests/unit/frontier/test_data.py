@@ -6,12 +6,11 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.data import (
     CalibrationQuestion,
     Context,
-    about_first,
     data_hash,
     fit_contexts,
+    read_questions,
 )
-from ecs_plugins.frontier.metrics import exact_match, normalize_answer, token_f1
-from ecs_plugins.frontier.readers import read_questions
+from ecs_plugins.frontier.answering import exact_match, normalize_answer, token_f1
 
 
 def line(**changes):
@@ -153,12 +152,3 @@ def test_contexts_that_fit_stay_as_they_are():
 def test_a_limit_that_no_question_survives_is_refused():
     with pytest.raises(InvalidInputError, match="raise the limit"):
         fit_contexts(long_and_short()[:4], 2, words)
-
-
-def test_only_questions_about_the_first_contexts():
-    questions = long_and_short()
-    assert about_first(questions[::-1], 1) == [questions[4]]
-    assert about_first(questions, 1) == questions[:4]
-    assert about_first(questions, 5) == questions
-    with pytest.raises(InvalidInputError):
-        about_first(questions, 0)
