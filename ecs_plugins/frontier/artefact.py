@@ -260,9 +260,9 @@ def read_prices(path: str | os.PathLike[str]) -> PriceVector:
     """
     text = read_text(path, "the price list")
     try:
-        quoted = _QuotedPrices.model_validate_json(text)
-    except ValidationError as error:
-        raise ConfigurationError(f"{path} is no price list: {_first_error(error)}") from error
+        quoted = _QuotedPrices.from_json(json.loads(text))
+    except ValueError as error:
+        raise ConfigurationError(f"{path} is no price list: {error}") from error
     compressor = quoted.compressor
     return PriceVector(
         unit=quoted.unit,

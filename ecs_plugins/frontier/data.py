@@ -191,9 +191,9 @@ def _question(record: str, where: str, place: str) -> CalibrationQuestion:
     try:
         return _QuestionRecord.model_validate_json(record).made(place)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"] if part != "_DocumentRecord")
-        raise InvalidInputError(f"{where}: {name and name + ': '}{first['msg']}") from error
+        last = error.errors(include_url=False)[-1]
+        name = ".".join(str(part) for part in last["loc"] if part != "_DocumentRecord")
+        raise InvalidInputError(f"{where}: {name and name + ': '}{last['msg']}") from error
     except InvalidInputError as error:
         raise InvalidInputError(f"{where}: {error}") from error
 

@@ -185,7 +185,7 @@ def test_two_answering_models_are_refused(tmp_path, questions, own_models):
     assert isinstance(done.exception, ConfigurationError)
 
 
-def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monkeypatch):
+def test_calibrate_on_the_heads_of_long_contexts(tmp_path, questions, monkeypatch):
     monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel(replies=answer))
     other = json.loads(questions.read_text().splitlines()[0])
     other["documents"] = ["Door 0 is red."]
@@ -196,7 +196,7 @@ def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monke
     done = run(*arguments, "--max-context-tokens", 24)
     assert done.exit_code == 0, done.output
     frontier = EfficiencyFrontier.load(out)
-    assert frontier.provenance.questions == 3
+    assert frontier.provenance.questions == 4
     assert frontier.provenance.settings["max_context_tokens"] == 24
 
 

@@ -48,22 +48,29 @@ def test_jsonl_with_texts_titles_answers_and_supporting(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (line(answer=...), r"data\.jsonl:17: the field 'answer' is missing"),
-        (line(documents=...), r"data\.jsonl:17: the field 'documents' is missing"),
-        (line(documents="text"), r"data\.jsonl:17: .*'documents' has the wrong type str"),
+        (line(answer=...), r"data\.jsonl:17: .*has no answer"),
+        (line(documents=...), r"data\.jsonl:17: documents: Field required"),
+        (line(documents="text"), r"data\.jsonl:17: documents: .*valid array"),
         (line(documents=[]), r"data\.jsonl:17: .*at least one document"),
-        (line(documents=[{"title": "x"}]), r"data\.jsonl:17, documents\[0\]: .*'text' is missing"),
+        (line(documents=[{"title": "x"}]), r"data\.jsonl:17: documents\.0\.text: Field required"),
         (line(question=" "), r"data\.jsonl:17: .* is empty"),
         (line(answer=""), r"data\.jsonl:17: .*no answer"),
         (line(supporting=[7]), r"data\.jsonl:17: .*indices"),
-        ('{"question": ', r"data\.jsonl:17: not valid JSON"),
-        ("[1]", r"data\.jsonl:17: expected an object"),
+        ('{"question": ', r"data\.jsonl:17: Invalid JSON"),
+        ("[1]", r"data\.jsonl:17: .*object"),
     ],
 )
 def test_a_bad_line_is_named_with_file_and_line(tmp_path, bad, message):
     path = write(tmp_path, "\n".join([line()] * 16 + [bad, line()]))
     with pytest.raises(InvalidInputError, match=message):
         read_questions(path)
+
+
+def test_one_json_list_is_read_as_lines_are(tmp_path):
+    rows = [line(id="a"), line(id="b", documents=[{"text": "x y.", "sentences": ["x", "y."]}])]
+    listed = read_questions(write(tmp_path, f"[{', '.join(rows)}]", "data.json"))
+    assert listed == read_questions(write(tmp_path, "\n".join(rows)))
+    assert listed[1].context.documents[0].sentences == ("x", "y.")
 
 
 def test_missing_and_empty_files_are_refused(tmp_path):
