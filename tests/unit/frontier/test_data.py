@@ -3,6 +3,7 @@ import json
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.frontier.answering import exact_match, normalize_answer, token_f1
 from ecs_plugins.frontier.data import (
     CalibrationQuestion,
     Context,
@@ -10,7 +11,6 @@ from ecs_plugins.frontier.data import (
     fit_contexts,
     read_questions,
 )
-from ecs_plugins.frontier.answering import exact_match, normalize_answer, token_f1
 
 
 def line(**changes):

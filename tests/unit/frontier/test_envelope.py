@@ -7,9 +7,9 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency_score
-from ecs_plugins.frontier.hull import envelope_steps
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.hull import envelope_steps
 from ecs_plugins.frontier.lookup import lookup_table, regimes
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.tokens import Role, Stage
