@@ -276,7 +276,7 @@ def _grid(**lists: str) -> Grid:
     for name, text in lists.items():
         numbers = _numbers(text, f"--{name.replace('_', '-')}")
         values[name] = tuple(int(n) if name != "ratios" and n == int(n) else n for n in numbers)
-    return Grid(**values)
+    return Grid.from_json(values)
 
 
 def _numbers(text: str, option: str) -> list[float]:

@@ -74,14 +74,8 @@ class _Point(_Stored):
     usage: _Usage | None = None
 
 
-class _Arm(_Stored):
-    strategy: str
-    config: dict[str, ConfigValue]
-    routable: bool
-
-
 class _Rows(_Stored):
-    arms: tuple[_Arm, ...]
+    arms: tuple[Arm, ...]
     questions: tuple[str, ...]
     contexts: tuple[str, ...]
     f1: _Table
@@ -209,7 +203,7 @@ def _rows(stored: _Rows) -> Measurements:
 
     arrays = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
     return Measurements(
-        arms=tuple(Arm(**dict(arm)) for arm in stored.arms),
+        arms=stored.arms,
         questions=stored.questions,
         contexts=stored.contexts,
         tokens={account: array(table) for account, table in _flat(stored.tokens).items()},

@@ -117,7 +117,7 @@ def calibrate(
         **recorded,
     }
     with closing(CalibrationJournal(journal, identity)) as kept:
-        run = _Run(questions, arms, model, chosen, kept)
+        run = _Calibration(questions, arms, model, chosen, kept)
         run.measure()
         measured = run.measurements()
     provenance = Provenance(
@@ -152,7 +152,7 @@ def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
     return arms
 
 
-class _Run:
+class _Calibration:
     """One calibration: its rows so far and what was given up."""
 
     def __init__(

@@ -26,7 +26,7 @@ from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import PointKey, StrategyPoint
+from ecs_plugins.frontier.points import PointKey
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -78,28 +78,13 @@ class RentOrBuy:
         return min(queries * self.rent_extra, self.price)
 
 
-@dataclass(frozen=True, slots=True)
-class OnlineDecision:
-    """What to do with this query when N is unknown.
-
-    Attributes:
-        point: The strategy to use now.
-        buy: Whether that is the one whose stage 1 pays off with reuse.
-        reason: In one sentence.
-    """
-
-    point: StrategyPoint
-    buy: bool
-    reason: str
-
-
 def decide_online(
     frontier: EfficiencyFrontier,
     target_f1: float,
     seen: int,
     *,
     prepared: Iterable[PointKey] = (),
-) -> OnlineDecision:
+) -> RoutingDecision:
     """Rent or buy at equal quality, both reaching ``target_f1``.
 
     Rent is the cheapest for a single query, buy the cheapest without end of reuse.
@@ -109,6 +94,9 @@ def decide_online(
         target_f1: What both must reach.
         seen: Queries to this context so far, this one included; >= 1.
         prepared: Keys of points whose stage 1 is already paid for this context.
+
+    Returns:
+        The one for this query, with the reason as its note.
 
     Raises:
         InvalidInputError: ``seen`` < 1.
@@ -122,17 +110,17 @@ def decide_online(
     )
     extra, price = rent.stage2 - owned.stage2, owned.stage1 - rent.stage1
     if extra <= 0 or price <= 0:
-        reason = f"{owned.label} is the cheapest from this query on, however many follow"
-        return OnlineDecision(owned.point, True, reason)
+        note = f"{owned.label} is the cheapest from this query on, however many follow"
+        return replace(owned, note=note)
     choice = RentOrBuy(extra, price)
-    buy = seen > choice.rentals
-    what = "prepare the context now" if buy else f"rent for {choice.rentals - seen + 1} queries yet"
-    reason = (
+    left = choice.rentals - seen + 1
+    what = f"rent for {left} queries yet" if left > 0 else "prepare the context now"
+    note = (
         f"query {seen} of this context: {what}. Preparing for {owned.label} costs {price:.4g} "
         f"{frontier.unit}, {rent.label} costs {extra:.4g} more per query, so they break even "
         f"after {choice.break_even:.1f} queries"
     )
-    return OnlineDecision((owned if buy else rent).point, buy, reason)
+    return replace(rent if left > 0 else owned, note=note)
 
 
 class RouterConfig(Config):
@@ -264,14 +252,8 @@ class Router:
             )
             return replace(decision, note=note)
         online = decide_online(self.frontier, asked["target_f1"], seen, prepared=ready)
-        sunk = online.point.key in ready
-        return replace(
-            decision,
-            point=online.point,
-            effective=online.point.effective(forecast.reuse, sunk=sunk),
-            sunk=sunk,
-            note=online.reason,
-        )
+        cost = online.stage2 + online.stage1 / forecast.reuse
+        return replace(online, reuse=forecast.reuse, effective=cost)
 
     def settle(
         self,

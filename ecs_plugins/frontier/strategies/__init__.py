@@ -29,9 +29,9 @@ from ecs_plugins.frontier.strategies.retrieval import (
     Oracle,
     Retrieval,
 )
-from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
+from ecs_plugins.frontier.strategies.shaped import SIGNAL, ShapedPassages, SharedScorer
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import BM25Ranker, DenseRanker, TfidfQueryRanker, TfidfRanker
+from ecs_plugins.ranking import make_ranker
 from ecs_plugins.ranking.embedder import Embedder
 
 T = TypeVar("T")
@@ -66,8 +66,9 @@ class StrategySet:
         self.cache_dir: str | Path | None = cache_dir
         self.questions: Sequence[CalibrationQuestion] = questions
         self._model = model
-        cached = embedder is None or isinstance(embedder, CachedEmbedder)
-        self._embedder = embedder if cached else CachedEmbedder(embedder)
+        self._embedder = embedder
+        if embedder is not None and not isinstance(embedder, CachedEmbedder):
+            self._embedder = CachedEmbedder(embedder)
         self._scoring_model = scorer
         self._scorers: dict[str, SharedScorer] = {}
         self._made: dict[PointKey, Strategy] = {}
@@ -83,15 +84,12 @@ class StrategySet:
         """The embedder, which keeps what it has embedded."""
         return _needed(self._embedder, "an embedder")
 
-    def scorer(self, signal: ConfigValue = None) -> SharedScorer:
-        """What scores passages by a signal; that without a name is the default one."""
-        name = "auto" if signal is None else str(signal)
-        if name not in self._scorers:
+    def scorer(self, signal: str) -> SharedScorer:
+        """What scores passages by a signal."""
+        if signal not in self._scorers:
             model = _needed(self._scoring_model, "a scorer")
-            made = SharedScorer(model, signal=name, embedder=self._embedder)
-            made = self._scorers.setdefault(made.signal, made)
-            self._scorers[name] = made
-        return self._scorers[name]
+            self._scorers[signal] = SharedScorer(model, signal=signal, embedder=self._embedder)
+        return self._scorers[signal]
 
     def get(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
         """The strategy of a name and configuration.
@@ -143,8 +141,8 @@ class Grid(Config):
     shaped: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 4)
     shaped_notes: tuple[Annotated[int, Field(ge=1)], ...] = (4,)
 
-    def configurations(self, signal: str) -> Iterator[tuple[str, dict[str, ConfigValue]]]:
-        """Strategy and configuration, from cheap to dear; ``signal`` is that of ECS."""
+    def configurations(self) -> Iterator[tuple[str, dict[str, ConfigValue]]]:
+        """Strategy and configuration, from cheap to dear."""
         yield "full_context", {}
         for depth in self.sentences:
             for name in ("tfidf", "tfidf_query", "bm25"):
@@ -154,11 +152,11 @@ class Grid(Config):
         for ratio in self.ratios:
             yield "memory_compression", {"ratio": ratio}
         for depth in self.shaped:
-            yield "ecs", {"depth": depth, "signal": signal}
+            yield "ecs", {"depth": depth, "signal": SIGNAL}
         for depth in self.shaped_notes if self.ratios else ():
             yield (
                 "memory_compression+ecs",
-                {"ratio": self.ratios[-1], "depth": depth, "signal": signal},
+                {"ratio": self.ratios[-1], "depth": depth, "signal": SIGNAL},
             )
 
 
@@ -188,11 +186,11 @@ def default_strategies(
         cache_dir=cache_dir,
         questions=questions,
     )
-    signal = "" if scorer is None else own.scorer().signal
     out = [
         own.get(name, config)
-        for name, config in (grid or Grid()).configurations(signal)
-        if (embedder is not None or name != "dense") and (signal or "signal" not in config)
+        for name, config in (grid or Grid()).configurations()
+        if (embedder is not None or name != "dense")
+        and (scorer is not None or "signal" not in config)
     ]
     if any(question.supporting for question in questions):
         out.append(own.get("oracle", {}))
@@ -223,16 +221,16 @@ def _shaped(own: StrategySet, config: Mapping[str, ConfigValue]) -> Strategy:
     after = None
     if "ratio" in config:
         after = own.get("memory_compression", {"ratio": config["ratio"]})
-    return ShapedPassages(own.scorer(config.get("signal")), _depth(config), after=after)
+    return ShapedPassages(own.scorer(str(config["signal"])), _depth(config), after=after)
 
 
 STRATEGIES: dict[str, StrategyMaker] = {
     "full_context": lambda *_: FullContext(),
-    "tfidf": lambda _, config: Retrieval(TfidfRanker(), _depth(config), uses_question=False),
-    "tfidf_query": lambda _, config: Retrieval(TfidfQueryRanker(), _depth(config)),
-    "bm25": lambda _, config: Retrieval(BM25Ranker(), _depth(config)),
+    "tfidf": lambda _, config: Retrieval(make_ranker("tfidf"), _depth(config), uses_question=False),
+    "tfidf_query": lambda _, config: Retrieval(make_ranker("tfidf_query"), _depth(config)),
+    "bm25": lambda _, config: Retrieval(make_ranker("bm25"), _depth(config)),
     "dense": lambda own, config: Retrieval(
-        DenseRanker(own.embedder), _depth(config), by_document=True
+        make_ranker("dense", own.embedder), _depth(config), by_document=True
     ),
     "memory_compression": lambda own, config: MemoryCompression(
         own.model, _ratio(config), cache_dir=own.cache_dir

@@ -19,12 +19,13 @@ from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strateg
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
 from ecs_plugins.shaping.passages import sentence_spans
-from ecs_plugins.shaping.result import ShapedContext
-from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.tokens import TokenLedger
+
+SIGNAL = "query_likelihood+bm25"
+"""The default without an answer, by its name: what was measured with one default is not resumed,
+nor routed, with another."""
 
 
 class SharedScorer:
@@ -35,27 +36,23 @@ class SharedScorer:
 
     Args:
         model: The small local model.
-        signal: What is measured; see `ShapingConfig`.
+        signal: What is measured, by its name in `ecs_plugins.shaping.SIGNALS`.
         ranker: What finds the passages worth scoring, likewise.
         embedder: For the ranker, where that needs one.
         capacity: How many results are kept.
-
-    Attributes:
-        signal: Its name; ``"auto"`` is resolved, because what was measured with one default is
-            not resumed, nor routed, with another.
     """
 
     def __init__(
         self,
         model: LanguageModel,
         *,
-        signal: str = "auto",
+        signal: str = SIGNAL,
         ranker: str | Ranker | None = "hybrid",
         embedder: Embedder | None = None,
         capacity: int = 512,
     ) -> None:
         config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
-        self.signal = resolve_signal(signal, has_answer=False).name
+        self.signal = signal
         self._shaper = ContextShaper(model, config, embedder=embedder)
         self._known: LRUCache[tuple[str, tuple[str, ...]], ShapedContext] = LRUCache(capacity)
         self._lock = threading.Lock()

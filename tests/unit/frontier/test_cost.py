@@ -14,7 +14,6 @@ from ecs_plugins.frontier.cost import (
     exchange_rate,
     reuse_crossover,
     weight_crossover,
-    weight_for_exchange,
 )
 from ecs_plugins.tokens import Role, Stage
 
@@ -68,11 +67,6 @@ def test_exchange_rate_of_the_design_document():
     assert exchange_rate(0.7, gain=0.10) == pytest.approx(0.26, abs=0.005)
     assert exchange_rate(0.0) == 0.0
     assert exchange_rate(1.0) == math.inf
-
-
-@given(st.floats(0, 0.99))
-def test_weight_for_exchange_inverts_exchange_rate(weight):
-    assert weight_for_exchange(exchange_rate(weight)) == pytest.approx(weight, abs=1e-9)
 
 
 @given(f1s, costs, f1s, costs)

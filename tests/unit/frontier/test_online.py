@@ -33,7 +33,7 @@ def test_a_routed_context_stays_within_twice_the_offline_optimum(queries):
     for seen in range(1, queries + 1):
         decision = decide_online(frontier, 0.78, seen, prepared=prepared)
         spent += decision.point.effective(1, sunk=decision.point.key in prepared)
-        prepared |= {decision.point.key} if decision.buy else set()
+        prepared |= {decision.point.key} if decision.point.stage1 else set()
     best = min(queries * rent.stage2, owned.stage1 + queries * owned.stage2)
     assert best <= spent <= 2 * best
 
@@ -41,9 +41,9 @@ def test_a_routed_context_stays_within_twice_the_offline_optimum(queries):
 def test_the_reason_gives_the_numbers():
     frontier = EfficiencyFrontier(hand_points())
     decision = decide_online(frontier, 0.78, 3)
-    assert not decision.buy
-    assert "rent for 7 queries yet" in decision.reason
-    assert "break even after 9.6 queries" in decision.reason
+    assert decision.strategy == "tfidf"
+    assert "rent for 7 queries yet" in decision.note
+    assert "break even after 9.6 queries" in decision.note
     assert decide_online(frontier, 0.78, 10).point.strategy == "memory"
 
 
@@ -52,7 +52,7 @@ def test_what_is_prepared_is_used_at_once():
     key = frontier.get("memory", ratio=0.3).key
     decision = decide_online(frontier, 0.78, 1, prepared=[key])
     assert decision.point.key == key
-    assert "however many follow" in decision.reason
+    assert "however many follow" in decision.note
 
 
 def test_where_nothing_pays_off_there_is_nothing_to_decide():

@@ -233,7 +233,7 @@ def test_impossible_ratios_are_refused(ratio):
         ("bm25", {"depth": "4"}, "whole number"),
         ("bm25", {"breadth": 4}, "lacks a setting: 'depth'"),
         ("bm25", {"depth": 4, "breadth": 4}, r"it would be bm25 {'depth': 4}"),
-        ("ecs", {"depth": 1}, "it would be ecs"),
+        ("ecs", {"depth": 1}, "lacks a setting: 'signal'"),
         ("memory_compression", {"ratio": 2.0}, "between 0 and 1"),
         ("bm52", {"depth": 4}, "known are full_context"),
     ],
