@@ -12,12 +12,12 @@ the F1 are low: with yours, measure on your own questions and keep the artefact.
 import json
 from pathlib import Path
 
-from ecs_plugins.frontier.strategies.plain import FullContext
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 
 from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion
+from ecs_plugins.frontier.strategies.plain import FullContext
 from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf_query
 from ecs_plugins.langchain import FrontierRouter, LocalChatModel
 from ecs_plugins.langchain.context import as_context

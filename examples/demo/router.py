@@ -34,7 +34,6 @@ from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
 from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder, Retrieval, sentences_of
-from ecs_plugins.integrations.running import PreparedContexts
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -188,15 +187,17 @@ def spend(
     decision = router.route(reuse=reuse)
     # New ones, so that stage 1 is paid and not remembered from the measurement.
     own = {(s.name, config_json(s.config)): s for s in strategies(demo.model)}
-    prepared = PreparedContexts()
+    strategy = own[decision.point.key]
+    prepared = strategy.prepare(context)
     answering = LocalAnswerModel(demo.model)
     total = TokenLedger()
+    total.add(prepared.ledger)
     answers = []
     for question in questions[:reuse]:
-        paid = prepared.build(own[decision.point.key], context, question.question)
-        prompt = answer_prompt(paid.text, question.question)
+        built = strategy.build(prepared, question.question)
+        prompt = answer_prompt(built.text, question.question)
         (reply,) = answering.complete([prompt], max_new_tokens=_NEW_TOKENS)
-        total.add(paid.ledger)
+        total.add(built.ledger)
         total.book(Stage.QUERY, Role.ANSWER_INPUT, reply.input_tokens)
         total.book(Stage.QUERY, Role.ANSWER_OUTPUT, reply.output_tokens)
         answers.append((question, reply.text.strip().partition("\n")[0]))
