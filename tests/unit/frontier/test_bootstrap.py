@@ -32,17 +32,6 @@ def test_round_trip_recovers_the_crossovers_of_hidden_parameters():
     assert in_reuse in frontier.bootstrap.reuse_crossover(frontier.row(memory), frontier.row(tfidf))
 
 
-def test_round_trip_is_exact_without_noise():
-    rows, hidden = sample_measurements(questions=20, spread=0.0)
-    true = hidden_triples(hidden)
-    frontier = EfficiencyFrontier.from_measurements(rows)
-    memory = frontier.get("memory", ratio=0.25)
-    for other in (frontier.get("full"), frontier.get("tfidf", depth=4)):
-        crossing = frontier.reuse_crossover(memory, other, weight=0.9)
-        known = reuse_crossover(true["memory"], true[other.strategy], 0.9)
-        assert crossing == pytest.approx(known)
-
-
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     hits = 0
     for seed in range(60):

@@ -38,11 +38,6 @@ def test_route_as_json_is_the_decision(artefact):
     assert json.loads(done.output) == decision.to_dict()
 
 
-def test_route_within_a_budget(artefact):
-    done = run("route", "--frontier", artefact, "--reuse", 1, "--max-tokens", 600)
-    assert done.output.startswith("tfidf(depth=4)")
-
-
 def test_route_needs_exactly_one_objective(artefact):
     assert isinstance(
         run("route", "--frontier", artefact, "--reuse", 4).exception, InvalidInputError

@@ -54,14 +54,6 @@ def test_non_dominated_equals_brute_force_on_10000_random_sets():
         assert len(kept) == len(brute)
 
 
-def test_every_point_of_the_envelope_is_non_dominated():
-    for points in random_sets(500, seed=3):
-        chain, _ = upper_envelope([f for f, _ in points], [-math.log(c) for _, c in points])
-        kept = non_dominated([f for f, _ in points], [c for _, c in points])
-        values = {points[i] for i in kept}
-        assert {points[i] for i in chain} <= values
-
-
 def test_collinear_middle_is_left_out_and_identical_points_are_kept_once():
     chain, starts = upper_envelope([0.0, 0.5, 1.0, 1.0], [0.0, -1.0, -2.0, -2.0])
     assert chain == [0, 2]

@@ -75,13 +75,6 @@ def test_vanilla_tfidf_ignores_the_question_and_is_shared():
     assert one.shared
 
 
-def test_a_depth_beyond_the_context_keeps_everything():
-    strategy = simple("bm25", depth=99)
-    text = strategy.build(strategy.prepare(CONTEXT), "bread").text
-    assert "The oven must be hot." in text
-    assert "It crosses a river." in text
-
-
 class CountingEmbedder(FakeEmbedder):
     def __init__(self):
         super().__init__()
