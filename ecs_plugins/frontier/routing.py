@@ -15,7 +15,6 @@ of this bound; counting it only lowers the ratio.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -198,8 +197,6 @@ class Router:
         self.frontier = frontier
         self.config = config
         self.ledger = ledger
-        self._lock = threading.Lock()
-        self._settled = (0.0, 0.0)
 
     def route(
         self,
@@ -295,20 +292,4 @@ class Router:
         two += prices.per_second * seconds - cached_input * prices.cache_saving
         if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
             self.ledger.mark_prepared(context_id, decision.point.key, one)
-        settled = Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)
-        with self._lock:
-            expected, spent = self._settled
-            self._settled = (expected + decision.stage1 + decision.stage2, spent + one + two)
-        return settled
-
-    @property
-    def totals(self) -> tuple[float, float]:
-        """Expected and actual cost of everything settled so far."""
-        return self._settled
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+        return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)

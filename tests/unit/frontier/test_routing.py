@@ -90,8 +90,6 @@ def test_settling_reports_expected_against_actual_and_sinks_stage_one(frontier, 
     assert following.strategy == "memory"
     assert following.sunk
     assert following.stage1 == 0
-    router.settle(following, spent(0, 400), context_id="a")
-    assert router.totals == (1500 + 409 + 409, 1600 + 450 + 400)
 
 
 def test_settling_uses_the_prices_of_the_frontier(measured_frontier):
@@ -131,7 +129,6 @@ def test_a_router_serves_many_threads(frontier, ledger):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, range(80)))
     assert ledger.count("a") == 80
-    assert router.totals[1] == 8000
 
 
 def test_a_router_can_be_pickled(frontier, ledger):
