@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ecs_plugins.lm.base import (
     ChatLayout,
@@ -44,9 +43,25 @@ class ModelAround:
         """The model's."""
         return self._model.score(requests)
 
-    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
+    def generate(
+        self,
+        prompts: Sequence[Segments],
+        *,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        seed: int = 42,
+        stop: Sequence[str] = (),
+    ) -> list[Generation]:
         """The model's."""
-        return self._model.generate(prompts, **options)
+        return self._model.generate(
+            prompts,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            seed=seed,
+            stop=stop,
+        )
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The model's."""
