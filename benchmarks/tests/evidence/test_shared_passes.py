@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.evidence.catalogue import CATALOGUE, choose
-from benchmarks.evidence.passes import order_by_signals
+from benchmarks.evidence.shared_passes import order_by_signals
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
