@@ -42,14 +42,6 @@ def test_the_offline_optimum_is_the_limit_at_the_target(counts):
         assert result.per_query == pytest.approx(result.total / sum(counts))
 
 
-def test_mixed_reuse_makes_every_fixed_strategy_dearer_than_routing(counts):
-    found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.78, counts))
-    online = found["router, N unknown, deterministic"]
-    assert online.over_optimum <= 2
-    assert online.total < found["always full"].total
-    assert online.total < found["always tfidf(depth=10)"].total
-
-
 def test_the_shortcut_equals_deciding_query_by_query(counts):
     frontier = EfficiencyFrontier(hand_points())
     results = by_name(simulate_deployment(frontier, 0.78, counts[:60]))
@@ -87,11 +79,6 @@ def test_forecasting_equals_routing_with_a_ledger_of_the_same_history(counts, tm
     assert found["router, N forecast"].over_optimum >= 1
 
 
-def test_without_a_history_nothing_is_forecast(counts):
-    found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.78, counts))
-    assert "router, N forecast" not in found
-
-
 def test_a_strategy_that_misses_the_target_is_marked():
     found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.82, [1, 5]))
     assert not found["always tfidf(depth=10)"].reaches_target
@@ -112,23 +99,6 @@ def test_made_up_reuse_is_seeded_and_counts_every_context(kind):
     assert min(counts) >= 1
     if kind in ("constant", "geometric", "bursty"):
         assert 6 < np.mean(counts) < 12
-
-
-def test_mixed_reuse_holds_a_quarter_of_every_kind():
-    mixed = reuse_counts("mixed", 402, mean=8)
-    parts = [
-        n
-        for kind, own in zip(REUSE_KINDS, (101, 101, 100, 100), strict=False)
-        for n in reuse_counts(kind, own, mean=8)
-    ]
-    assert sorted(mixed) == sorted(parts)
-    assert mixed != parts
-    assert len(reuse_counts("mixed", 2)) == 2
-
-
-def test_unknown_reuse_is_refused():
-    with pytest.raises(InvalidInputError, match="kind"):
-        reuse_counts("daily", 5)
 
 
 def test_the_command_compares_policies_on_every_kind_of_reuse(bench, tmp_path):
