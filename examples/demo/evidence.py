@@ -11,6 +11,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.drawing import new_figure
 from benchmarks.intervals import interval
 from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.ranking.build import make_ranker
@@ -185,14 +186,7 @@ def _draw(path: Path, curves: Mapping[str, Sequence[float]], questions: int) -> 
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("the demo's figure", "matplotlib", "plots") from error
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure, axes = new_figure((6, 4))
     for method, values in curves.items():
         width = 2.6 if method == ECS else 1.5
         axes.plot(DEPTHS, values, "o-", color=_COLOURS[method], label=method, linewidth=width)
@@ -202,5 +196,5 @@ def _draw(path: Path, curves: Mapping[str, Sequence[float]], questions: int) -> 
     axes.set_title(f"Evidence found in a long conversation, {questions} questions", fontsize=10)
     axes.legend(frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)
     return path
