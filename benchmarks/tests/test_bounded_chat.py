@@ -15,10 +15,8 @@ from benchmarks.bounded_chat.comparison import (
     ChatProtocol,
     ChatResults,
     ChatRun,
-    compare,
     evidence_recall,
     play,
-    two_level,
 )
 from benchmarks.bounded_chat.report import differences, markdown
 from benchmarks.bounded_chat.stores import (
@@ -205,28 +203,11 @@ def test_what_is_recalled_was_said_and_stands_behind_its_words(chat, name) -> No
             assert item.representative is None or item.representative in item.provenance
 
 
-def test_fifo_recalls_only_the_latest_turns(chat) -> None:
-    results = compare(
-        [chat], {"FIFO": baselines()["FIFO"]}, FakeEmbedder(), ChatProtocol(capacities=(0.25,))
-    )
-    (run,) = results.runs[0.25]["FIFO"]
-    later = chat.split("interleaved")[1]
-    expected = [float(all(at >= 18 for at in question.evidence)) for question in later]
-    assert run.recalls(5, "words") == expected
-
-
 def test_both_tiers_together_hold_the_budget() -> None:
     for budget in (2, 3, 8, 130):
         config = shared(budget, MemoryConfig())
         assert config.hot_capacity + config.cold_capacity == budget
         assert 1 <= config.sleep_every <= config.hot_capacity
-
-
-def test_differences_between_chats_widen_the_interval() -> None:
-    alike = [np.array([0.0, 1.0] * 20)] * 2
-    unlike = [np.zeros(40), np.ones(40)]
-    widths = [np.diff(two_level(groups, seed=0))[0] for groups in (alike, unlike)]
-    assert widths[1] > 2 * widths[0]
 
 
 def results_by_hand() -> ChatResults:

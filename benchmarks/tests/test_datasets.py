@@ -40,11 +40,6 @@ def test_locomo_resolves_several_ids_in_one_string_and_skips_unknown_ones(tmp_pa
     assert second.answers == ("7",)
 
 
-def test_locomo_leaves_out_what_was_never_said_and_what_cannot_be_resolved(tmp_path):
-    questions = read_dataset("locomo", save(tmp_path / "d.json", LOCOMO))
-    assert [q.question for q in questions] == ["Who bought a boat?", "Who sold and bought it?"]
-
-
 @pytest.mark.parametrize(
     ("unit", "count", "evidence"),
     [
@@ -215,11 +210,6 @@ def test_locomo_sessions_are_in_order_and_unanswerable_questions_left_out(tmp_pa
     assert [d.title for d in first.context.documents] == ["1 May", "4 May"]
     assert first.context.documents[1].text == "Ben: I sold the red boat.\n"
     assert (second.answers, second.supporting, third.supporting) == (("7",), (0, 1), ())
-
-
-def test_a_data_set_without_contexts_names_those_that_have_them(tmp_path):
-    with pytest.raises(InvalidInputError, match="hotpotqa, musique, squad, locomo"):
-        read_contexts("nq", tmp_path)
 
 
 @pytest.mark.parametrize("name", CONTEXTS)

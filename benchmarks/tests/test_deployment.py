@@ -1,5 +1,4 @@
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,7 +7,6 @@ from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.artefact import save
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.forecast import fit_reuse
 from ecs_plugins.frontier.online import OnlinePolicy, decide_online
 from ecs_plugins.frontier.points import StrategyPoint
 
@@ -61,28 +59,6 @@ def test_the_shortcut_equals_deciding_query_by_query(counts):
                 total += decision.point.effective(1, sunk=decision.point.key in ready)
                 ready |= {decision.point.key} if decision.point.stage1 else set()
         assert results[f"router, N unknown, {policy}"].total == pytest.approx(total)
-
-
-def test_forecasting_equals_routing_with_a_ledger_of_the_same_history(counts, tmp_path):
-    frontier = EfficiencyFrontier(hand_points())
-    history = [1] * 30 + [40] * 10
-    found = by_name(simulate_deployment(frontier, 0.78, counts[:40], history=history))
-    model = fit_reuse(Counter(history), {})
-    total = 0.0
-    for count in counts[:40]:
-        ready = set()
-        for seen in range(1, count + 1):
-            decision = frontier.cheapest(0.78, model.forecast(seen).reuse, prepared=ready)
-            total += decision.point.effective(1, sunk=decision.point.key in ready)
-            ready |= {decision.point.key}
-    assert found["router, N forecast"].total == pytest.approx(total)
-    assert found["router, N forecast"].over_optimum >= 1
-
-
-def test_a_strategy_that_misses_the_target_is_marked():
-    found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.82, [1, 5]))
-    assert not found["always tfidf(depth=10)"].reaches_target
-    assert found["always full"].over_optimum == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("counts", [[], [3, 0]])

@@ -63,11 +63,6 @@ def test_signals_that_wrap_a_passage_alike_share_one_pass(together):
     assert len(set(asked)) == len(asked)
 
 
-def test_drafts_are_written_once_for_all_signals(together):
-    _, _, model = together
-    assert len(model.prompts) == len(set(model.prompts)) > 0
-
-
 def test_a_method_is_charged_for_what_it_would_take_alone(together):
     signals, found, _ = together
     for name in ("query_likelihood", "answer_shift", "longllmlingua_rule"):

@@ -50,13 +50,6 @@ def test_metrics_of_one_question():
     assert found["scored_per_candidate_token"] == 1.5
 
 
-def test_second_hops_are_measured_where_there_are_some():
-    row = measured("a", {"tfidf": (0, 2, 1, 3)}, evidence=(0, 1), hops=("p", "q"))
-    assert measures(row, "tfidf")["second_hop@2"] == 0.0
-    assert measures(row, "tfidf")["second_hop@5"] == 1.0
-    assert "second_hop@2" not in measures(ROWS[0], "tfidf")
-
-
 def test_means_are_over_all_questions_and_by_category():
     found = result()["methods"]["query_likelihood"]
     assert found["metrics"]["f1"]["mean"] == pytest.approx(2 / 3)
