@@ -23,7 +23,8 @@ from ecs_plugins.errors import (
     ModelNotFoundError,
     StorageError,
 )
-from examples.demo.context import Demo, RememberingEmbedder
+from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder
+from examples.demo.context import Demo
 from examples.demo.data import load_data
 
 DEFAULT_LIMIT = 5
@@ -128,11 +129,11 @@ def _set_up(console: Console, out: Path, limit: int, pool: int, model: str | Non
     return Demo(console, data, language_model, embedder, out, limit, pool, {"model": name})
 
 
-def _embedder() -> RememberingEmbedder | None:
+def _embedder() -> CachedEmbedder | None:
     from ecs_plugins.ranking.embedder import default_embedder
 
     try:
-        return RememberingEmbedder(default_embedder())
+        return CachedEmbedder(default_embedder())
     except ModelNotFoundError:
         return None
 

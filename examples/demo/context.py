@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -51,29 +49,6 @@ class Demo:
     def progress(self, label: str, items: Sequence[T]) -> Iterable[T]:
         """The items, with a bar that says how many are left."""
         return track(items, label, console=self.console, transient=True)
-
-
-class RememberingEmbedder:
-    """An embedder that computes each document once, as a vector store would."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._known: dict[str, NDArray[np.float32]] = {}
-        self.name = embedder.name
-        self.dimension = embedder.dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Shape ``[n, dimension]``."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._embedder.embed_documents(new), strict=True))
-        if not texts:
-            return np.empty((0, self.dimension), dtype=np.float32)
-        return np.stack([self._known[text] for text in texts])
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Shape ``[dimension]``."""
-        return self._embedder.embed_query(text)
 
 
 def table(

@@ -33,16 +33,8 @@ from ecs_plugins.frontier.answering import (
 )
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.points import ConfigValue, config_json
-from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
-from ecs_plugins.frontier.strategies.plain import FullContext
-from ecs_plugins.frontier.strategies.retrieval import (
-    SentenceRetrieval,
-    bm25,
-    dense,
-    sentences_of,
-    tfidf,
-    tfidf_query,
-)
+from ecs_plugins.frontier.strategies import BuiltContext, Prepared, Strategy, StrategySet
+from ecs_plugins.frontier.strategies.retrieval import Retrieval, sentences_of
 from ecs_plugins.ranking import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 from examples.demo.context import Demo, table
@@ -155,13 +147,14 @@ def strategies(demo: Demo) -> list[Strategy]:
     """Everything, by words, and by an index of documents or of sentences."""
     assert demo.embedder is not None
     ranker, count = DenseRanker(demo.embedder), demo.model.count_tokens
-    out: list[Strategy] = [FullContext()]
+    own = StrategySet(embedder=demo.embedder)
+    out = [own.get("full_context", {})]
     for depth in (1, 2, 4, 8, 16, 32):
-        out += [tfidf(depth), tfidf_query(depth), bm25(depth)]
-        by_sentence = SentenceRetrieval(ranker, depth)
-        out.append(Indexed("sentence_index", by_sentence, _sentences, count))
+        out += [own.get(name, {"depth": depth}) for name in ("tfidf", "tfidf_query", "bm25")]
+        out.append(Indexed("sentence_index", Retrieval(ranker, depth), _sentences, count))
     for depth in (1, 2, 4, 6):
-        out.append(Indexed("document_index", dense(depth, demo.embedder), _documents, count))
+        by_document = own.get("dense", {"depth": depth})
+        out.append(Indexed("document_index", by_document, _documents, count))
     return out
 
 
