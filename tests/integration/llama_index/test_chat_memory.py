@@ -10,7 +10,7 @@ from llama_index.core.workflow import Context
 from recording_llm import Recorder, call
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.integrations import open_memories
+from ecs_plugins.integrations import conversation
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -160,7 +160,7 @@ def test_another_process_opens_the_file_by_its_path(tmp_path, monkeypatch):
     assert texts(back.get_all()) == [FACT]
     assert FACT in back.get(QUESTION)[0].content
     assert back.memory is EntropicChatMemory.from_dict(written).memory
-    open_memories._close()
+    conversation._close()
 
 
 def test_a_memory_without_a_file_is_refused():
@@ -172,7 +172,7 @@ def test_a_memory_without_a_file_is_refused():
 
 
 def test_a_namespace_is_mandatory(memory):
-    with pytest.raises((InvalidInputError, ValueError), match="labels"):
+    with pytest.raises(ConfigurationError, match="namespace"):
         EntropicChatMemory.from_defaults(memory)
 
 
