@@ -122,7 +122,7 @@ def _explained_one(kind: type[BaseModel], name: str, message: str, details: Any)
         return unknown(name, kind.model_fields)
     message = message.removeprefix("Value error, ").removeprefix("Input ")
     where = f"{name} " if name and not message.startswith(name) else ""
-    given = f", got {details['input']!r:.80}" if name else ""
+    given = f", got {details['input']!r:.80}" if name and ", got" not in message else ""
     return f"{where}{message}{given}"
 
 

@@ -25,19 +25,17 @@ from cachetools import LRUCache
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import (
     AnswerModel,
+    CallableAnswerModel,
     TokenCounter,
     as_answer_model,
     check_template,
 )
-from ecs_plugins.frontier.artefact import load
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.decision import RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.explain import amount, asked
-from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig, Settlement
+from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy
 from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder
@@ -99,7 +97,7 @@ def open_frontier(source: EfficiencyFrontier | str) -> EfficiencyFrontier:
 @lru_cache(maxsize=32)
 def _read_frontier(path: str, changed: int, size: int) -> EfficiencyFrontier:
     del changed, size
-    return load(path)
+    return EfficiencyFrontier.load(path)
 
 
 def open_ledger(source: ReuseLedger | str | None) -> ReuseLedger | None:
@@ -238,7 +236,7 @@ class RoutedQuery:
             "seconds": seconds,
         }
         try:
-            settled: Settlement = self.router.settle(
+            settled = self.router.settle(
                 self.decision, self.usage, context_id=self.request.context_id, seconds=seconds
             )
         except StorageError as failure:
@@ -319,16 +317,11 @@ def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
 
 def reason(decision: RoutingDecision) -> str:
     """A decision in one sentence with its numbers."""
-    unit = decision.unit
-    cost = f"{amount(decision.effective, unit)} per query at N = {decision.reuse:g}"
-    if decision.sunk:
-        split = f"{amount(decision.stage2, unit)}, already prepared"
-    else:
-        split = (
-            f"{amount(decision.stage2, unit)} + {amount(decision.stage1, unit)} / "
-            f"{decision.reuse:g}"
-        )
-    text = f"{decision.label}: {asked(decision)}; measured F1 {decision.f1:.3f}, {cost} ({split})"
+    cost = f"{amount(decision.effective, decision.unit)} per query at N = {decision.reuse:g}"
+    text = (
+        f"{decision.label}: {decision.asked}; measured F1 {decision.f1:.3f}, {cost} "
+        f"({decision.split})"
+    )
     return f"{text}. {decision.note}" if decision.note else text
 
 
@@ -432,8 +425,9 @@ class ContextBuilder:
         Raises:
             ConfigurationError: There are some.
         """
-        unused: Any = _Unused()
-        known = StrategySet(unused, embedder=unused, scorer=unused)
+        unused: Any = object()  # a strategy is made only to see whether it can be
+        model = CallableAnswerModel(str, name="unused")
+        known = StrategySet(model, embedder=self._embedder, scorer=unused)
         for point in points:
             if point.key not in self._own:
                 known.get(point.strategy, point.config)
@@ -479,16 +473,6 @@ class _OfflineEmbedder:
 
     def embed_query(self, text: str) -> npt.NDArray[np.float32]:
         return default_embedder().embed_query(text)
-
-
-class _Unused:
-    """Stands for a model or an embedder where a strategy is made only to see whether it can be."""
-
-    name = "unused"
-    dimension = 1
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
 
 
 def runnable_points(

@@ -34,12 +34,11 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
-from ecs_plugins.frontier.artefact import from_json, to_json
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.points import config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import OnlinePolicy
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
@@ -77,7 +76,7 @@ T = TypeVar("T")
 def _check_frontier(value: object) -> EfficiencyFrontier | str:
     # A dict is what `langchain_core.load.dumps` made of an object.
     if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):
-        return from_json(value["artefact"], source="the router's frontier")
+        return EfficiencyFrontier.from_json(value["artefact"], source="the router's frontier")
     return check_frontier(value)
 
 
@@ -459,13 +458,10 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """A frontier as the text of its artefact, and the policy as its name."""
-        out: dict[str, Any] = {}
+        """A frontier as the text of its artefact."""
         if isinstance(self.frontier, EfficiencyFrontier):
-            out["frontier"] = {"artefact": to_json(self.frontier)}
-        if self.policy is not None:
-            out["policy"] = str(self.policy)
-        return out
+            return {"frontier": {"artefact": self.frontier.to_json()}}
+        return {}
 
 
 @dataclass

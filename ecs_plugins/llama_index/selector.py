@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.prompts.mixin import PromptDictType
@@ -20,8 +21,8 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import OnlinePolicy
 from ecs_plugins.integrations.routing import (
     RoutedQuery,
     RouteRequest,
@@ -100,17 +101,16 @@ class FrontierSelector(BaseSelector):
         reuse: float | None = None,
         context_id: str | None = None,
         ledger: ReuseLedger | str | None = None,
-        policy: OnlinePolicy | str | None = None,
+        policy: OnlinePolicy | None = None,
     ) -> None:
         self.frontier = check_frontier(frontier)
         self.request = RouteRequest(reuse, context_id, target_f1, budget, weight)
         self.ledger = ledger
-        try:
-            self.policy = None if policy is None else OnlinePolicy(policy)
-        except ValueError as error:
+        self.policy = policy
+        if policy not in (None, *get_args(OnlinePolicy)):
             raise ConfigurationError(
-                f"policy must be one of {', '.join(OnlinePolicy)}, got {policy!r}"
-            ) from error
+                f"policy must be one of {', '.join(get_args(OnlinePolicy))}, got {policy!r}"
+            )
 
     def route(
         self,
