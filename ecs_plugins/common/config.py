@@ -69,9 +69,14 @@ class StrictFields(BaseModel):
         ConfigurationError: A field is unknown or its value cannot be used; it is named.
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     def __init__(self, *args: Any, **fields: Any) -> None:
+        for name in fields:
+            # Not by the model's configuration, which the framework's class may replace.
+            if name not in type(self).model_fields:
+                known = type(self).model_fields
+                raise ConfigurationError(f"{type(self).__name__}: {unknown(name, known)}")
         try:
             super().__init__(*args, **fields)
         except ValidationError as error:

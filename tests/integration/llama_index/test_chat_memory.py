@@ -9,7 +9,7 @@ from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.workflow import Context
 from recording_llm import Recorder, call
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations import conversation
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
