@@ -8,6 +8,7 @@ of the module that the face's stub names.
 from __future__ import annotations
 
 import ast
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -215,22 +216,28 @@ class House:
         }
 
     def drawing(self) -> str:
-        """Which folder imports which, as a Mermaid flowchart; thicker arrows are more imports."""
-        arrows: Counter[tuple[str, str]] = Counter()
+        """Which folder imports which, as a Mermaid flowchart.
+
+        What everybody may import is left out, and so is an arrow that a longer way says already.
+        """
+        graph: dict[str, set[str]] = {}
         for each in self.inner:
             source, target = _folder(each.source), _folder(each.target)
             if source and target and source != target and target != "common":
-                arrows[source, target] += 1
-        sizes = {
-            folder: self.lines(folder) for folder in {name for pair in arrows for name in pair}
-        }
-        rows = ["flowchart TD"]
-        rows += [
-            f'    {folder}["{folder}<br/>{files} files"]'
-            for folder, (_, files) in sorted(sizes.items())
+                graph.setdefault(source, set()).add(target)
+        rows = [
+            f"    {source} --> {target}"
+            for source in sorted(graph)
+            for target in sorted(graph[source])
+            if not any(_reaches(graph, other, target) for other in graph[source] - {target})
         ]
-        rows += [f"    {source} --> {target}" for source, target in sorted(arrows)]
-        return "\n".join(rows) + "\n"
+        return "\n".join(["flowchart TD", *rows]) + "\n"
+
+
+def _reaches(graph: dict[str, set[str]], source: str, target: str) -> bool:
+    return source == target or any(
+        _reaches(graph, other, target) for other in graph.get(source, ())
+    )
 
 
 def _strongly_connected(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -262,8 +269,11 @@ def _strongly_connected(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def main() -> None:
-    """Print the budgets, the sizes, and whatever breaks a rule."""
+    """Print the budgets, the sizes, and whatever breaks a rule; ``--draw`` the drawing alone."""
     house, console = House(), Console()
+    if "--draw" in sys.argv:
+        print(house.drawing(), end="")  # noqa: T201
+        return
     budgets = Table("", "today", "at most", title="The house")
     for name, value in house.figures().items():
         over = value > BUDGETS[name]
