@@ -1,6 +1,6 @@
 """LangChain: a router that sends each question the context its reuse and target call for.
 
-    pip install "ecs-plugins[langchain,offline]"
+    pip install "ecs-plugins[langchain,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/rag_router.py
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_huggingface import ChatHuggingFace
+from langchain_local_chat import chat_parts
 
-from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
-from ecs_plugins.frontier.data import CalibrationQuestion
-from ecs_plugins.frontier.strategies.plain import FullContext
-from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf_query
-from ecs_plugins.langchain import FrontierRouter, LocalChatModel
+from ecs_plugins.frontier import CalibrationQuestion, as_answer_model, calibrate
+from ecs_plugins.frontier.strategies import StrategySet
+from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
-from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm import LocalLM
 
 DATA = Path(__file__).parent / "data"
 DOCUMENTS = ("d01", "d03", "d06", "d13")
@@ -63,12 +63,18 @@ def main() -> None:
     """Measure once, then route by target, by budget, and by N."""
     documents, questions = load()
     model = LocalLM.bundled()
+    chat = ChatHuggingFace(**chat_parts(model, max_tokens=16))
+    strategies = StrategySet()
     print(f"Measuring on {len(questions)} questions about {len(documents)} documents")
     frontier = calibrate(
         questions,
-        [FullContext(), bm25(2), bm25(4), tfidf_query(8)],
-        model,
-        config=CalibrationConfig(max_new_tokens=16),
+        [
+            strategies.get("full_context", {}),
+            strategies.get("bm25", {"depth": 2}),
+            strategies.get("bm25", {"depth": 4}),
+            strategies.get("tfidf_query", {"depth": 8}),
+        ],
+        as_answer_model(chat, count_tokens=model.count_tokens, workers=1),
     )
     for point in sorted(frontier.points, key=lambda p: p.stage2):
         print(f"  {point.label:22} F1 {point.f1:.3f}  {point.stage2:5.0f} tokens per query")
@@ -76,7 +82,8 @@ def main() -> None:
     best = max(point.f1 for point in frontier.routable)
     router = FrontierRouter.from_frontier(
         frontier,
-        llm=LocalChatModel(model=model, max_tokens=16, open_reply=True),
+        llm=chat,
+        count_tokens=model.count_tokens,
         documents=documents,
         target_f1=best,
         fallback="full_context",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ecs_plugins.integrations.running import PreparedContexts
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +43,6 @@ from ecs_plugins.frontier.strategies.retrieval import (
     tfidf,
     tfidf_query,
 )
-from ecs_plugins.integrations.running import PreparedContexts
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
