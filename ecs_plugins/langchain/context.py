@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.callbacks import (
-    AsyncCallbackManagerForChainRun,
     CallbackManagerForChainRun,
-    adispatch_custom_event,
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
@@ -20,13 +18,12 @@ from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializa
 from pydantic import Field
 from typing_extensions import TypedDict, override
 
-from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import AnswerModel, TokenCounter, as_answer_model
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
-from ecs_plugins.integrations.routing import ContextBuilder, PaidContext
+from ecs_plugins.integrations.routing import ContextBuilder
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
@@ -100,42 +97,22 @@ class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str,
         """
         return self._call_with_config(self._build, input, config, **kwargs)
 
-    @override
-    async def ainvoke(
-        self, input: ContextInput, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
-        """`invoke` off the event loop."""
-        return await self._acall_with_config(self._abuild, input, config, **kwargs)
-
     def _build(
         self, input: ContextInput, run_manager: CallbackManagerForChainRun
     ) -> dict[str, Any]:
-        paid = self._paid(input)
-        child: RunnableConfig = {"callbacks": run_manager.get_child()}
-        dispatch_custom_event(CONTEXT_EVENT, self._event(paid), config=child)
-        return {**input, "context": paid.text}
-
-    async def _abuild(
-        self, input: ContextInput, run_manager: AsyncCallbackManagerForChainRun
-    ) -> dict[str, Any]:
-        paid = await run_sync(self._paid, input)
-        child: RunnableConfig = {"callbacks": run_manager.get_child()}
-        await adispatch_custom_event(CONTEXT_EVENT, self._event(paid), config=child)
-        return {**input, "context": paid.text}
-
-    def _paid(self, input: ContextInput) -> PaidContext:
-        assert self.builder is not None
         question, context = _unpack(input)
-        return self.builder.build(self.strategy, self.config, context, question)
-
-    def _event(self, paid: PaidContext) -> dict[str, Any]:
-        return {
+        assert self.builder is not None
+        paid = self.builder.build(self.strategy, self.config, context, question)
+        event = {
             "strategy": self.strategy,
             "config": dict(self.config),
             "tokens": paid.tokens.to_dict(),
             "prepare_seconds": paid.prepare_seconds,
             "characters": len(paid.text),
         }
+        child: RunnableConfig = {"callbacks": run_manager.get_child()}
+        dispatch_custom_event(CONTEXT_EVENT, event, config=child)
+        return {**input, "context": paid.text}
 
 
 def traced_model(llm: Any, count_tokens: TokenCounter | None) -> AnswerModel:

@@ -31,6 +31,7 @@ from langgraph.store.base import (
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langgraph.conversations import StoredConversations
 from ecs_plugins.langgraph.filters import checked, matches
@@ -80,6 +81,7 @@ class EntropicStore(BaseStore):
 
     supports_ttl = True
 
+    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,
@@ -230,6 +232,13 @@ def _check(op: Op) -> None:
     """Refuse what cannot be run before anything is."""
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
         raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
+    if isinstance(op, ListNamespacesOp):
+        named: list[object] = [condition.path for condition in op.match_conditions or ()]
+    else:
+        named = [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
+    for namespace in named:
+        if isinstance(namespace, str):  # whose characters would pass for labels
+            raise InvalidInputError(f"a namespace is a tuple of labels; write ({namespace!r},)")
     validate_op_namespace(op)
     if isinstance(op, PutOp):
         checked_namespace(op.namespace)
