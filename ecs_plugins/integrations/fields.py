@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.common.config import StrictFields
+from ecs_plugins.common.config import StrictFields, unknown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
@@ -176,13 +176,11 @@ class ShapingFields(StrictFields):
     def _check_together(self) -> Self:
         self.shaping_config()
         self._ranker_of(self.config.ranker)
-        signals = {**{name: make() for name, make in SIGNALS.items()}, **self.signals()}
+        known = {name: make() for name, make in SIGNALS.items()} | self.signals()
         for name, parts in self.templates.items():
-            if name not in signals:
-                raise ConfigurationError(
-                    f"templates has a signal {name!r}; use one of {', '.join(sorted(signals))}"
-                )
-            with_template(signals[name], parts)
+            if name not in known:
+                raise ConfigurationError(f"templates: {unknown(name, known)}")
+            with_template(known[name], parts)
         return self
 
     def shaping_config(self) -> ShapingConfig:
@@ -238,12 +236,11 @@ class ShapingFields(StrictFields):
         """
         if not isinstance(ranker, str):
             return ranker
-        kept = self.__dict__.get("_ranker")
-        if kept is None or kept[:2] != (ranker, self.embedder):
-            embedder = None if self.embedder is None else as_embedder(self.embedder)
-            kept = self.__dict__["_ranker"] = (ranker, self.embedder, LazyRanker(ranker, embedder))
-        made: LazyRanker = kept[2]
-        return made
+        embedder = _check_embedder(self.embedder)
+        kept: LazyRanker | None = self.__dict__.get("_ranker")
+        if kept is None or kept.name != ranker or kept.embedder is not embedder:
+            kept = self.__dict__["_ranker"] = LazyRanker(ranker, embedder)
+        return kept
 
     async def ashape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
         """`shape_passages` off the event loop: loading, ``answer`` and scoring included."""
@@ -280,10 +277,9 @@ def with_template(signal: Signal, parts: Mapping[str, str]) -> Signal:
     if template is None:
         raise ConfigurationError(f"the signal {signal.name!r} has no PromptTemplate to replace")
     known = [field.name for field in fields(template)]
-    if unknown := sorted(set(parts) - set(known)):
-        raise ConfigurationError(
-            f"a prompt has no part {', '.join(unknown)}; its parts are {', '.join(known)}"
-        )
+    for name in parts:
+        if name not in known:
+            raise ConfigurationError(f"the prompt of {signal.name!r}: {unknown(name, known)}")
     return replace(signal, template=replace(template, **parts))  # type: ignore[type-var]
 
 
@@ -296,16 +292,15 @@ def verdict_metadata(
     comes from: ``original_rank``, its place in what the retriever returned (1 is the first),
     and ``retriever_score``.
     """
-    metadata = verdict.to_dict()
-    for name in ("text", "index", "kept"):
-        del metadata[name]
-    metadata["original_rank"] = verdict.index + 1
-    metadata["retriever_score"] = retriever_score
-    metadata["signal"] = shaped.signal
-    metadata["model"] = shaped.model
-    if shaped.error is not None:
-        metadata["error"] = shaped.error
-    return metadata
+    held = ("text", "index", "kept")
+    return {
+        **{name: value for name, value in verdict.to_dict().items() if name not in held},
+        "original_rank": verdict.index + 1,
+        "retriever_score": retriever_score,
+        "signal": shaped.signal,
+        "model": shaped.model,
+        **({} if shaped.error is None else {"error": shaped.error}),
+    }
 
 
 def as_score(value: object) -> float | None:

@@ -185,12 +185,6 @@ def test_the_namespace_may_come_from_the_config_or_a_function(memory):
     assert memory.namespaces() == [("memories", "7"), ("memories", "seven")]
 
 
-@pytest.mark.parametrize("namespace", ["u1", (), ("user-{user_id}",), ("",), (1,)])
-def test_a_bad_template_is_refused_at_construction(memory, namespace):
-    with pytest.raises(ConfigurationError):
-        EntropicMemoryMiddleware(memory, namespace=namespace)
-
-
 def test_what_is_put_into_the_prompt_stays_within_the_budget(memory):
     for n in range(6):
         memory.add(f"bees number{n} " + f"word{n} " * 30, namespace=("memories", "u1"))
@@ -337,11 +331,6 @@ def test_a_set_up_at_fault_is_raised_even_after_the_answer(memory, monkeypatch):
     monkeypatch.setattr(EntropicMemory, "add", missing)
     with pytest.raises(ModelNotFoundError):
         ask(agent(ScriptedModel(), memory), FACT)
-
-
-def test_an_unknown_on_error_is_refused(memory):
-    with pytest.raises(ConfigurationError, match="warn or raise"):
-        EntropicMemoryMiddleware(memory, namespace=NAMESPACE, on_error="ignore")
 
 
 def test_it_works_beside_a_middleware_that_rewrites_the_state(memory):
