@@ -54,7 +54,9 @@ class SearchThenAnswer(ChatHuggingFace):
             return ChatResult(
                 generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))]
             )
-        return super()._generate(messages, *args, **kwargs)
+        # The bundled model knows no tool messages: it reads the result and the question as one.
+        asked = HumanMessage(f"{messages[-1].text}\n\n{messages[0].text}")
+        return super()._generate([asked], *args, **kwargs)
 
 
 def main() -> None:

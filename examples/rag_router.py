@@ -1,6 +1,6 @@
 """LangChain: a router that sends each question the context its reuse and target call for.
 
-    pip install "ecs-plugins[langchain,offline]" langchain-huggingface
+    pip install "ecs-plugins[langchain,offline]"
     ecs-plugins model install
     python examples/rag_router.py
 
@@ -14,10 +14,14 @@ from pathlib import Path
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
-from langchain_huggingface import ChatHuggingFace
-from langchain_local_chat import chat_parts
+from langchain_core.language_models import SimpleChatModel
 
-from ecs_plugins.frontier import CalibrationQuestion, as_answer_model, calibrate
+from ecs_plugins.frontier import (
+    CalibrationConfig,
+    CalibrationQuestion,
+    as_answer_model,
+    calibrate,
+)
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
@@ -25,6 +29,20 @@ from ecs_plugins.lm import LocalLM
 
 DATA = Path(__file__).parent / "data"
 DOCUMENTS = ("d01", "d03", "d06", "d13")
+
+
+class Answering(SimpleChatModel):
+    """The local model as LangChain's, with the layout and the length of the calibration."""
+
+    model: LocalLM
+
+    @property
+    def _llm_type(self) -> str:
+        return "local"
+
+    def _call(self, messages: list, *_: object, **__: object) -> str:
+        (reply,) = as_answer_model(self.model).complete([messages[-1].text], max_new_tokens=16)
+        return reply.text
 
 
 class PrintCost(BaseCallbackHandler):
@@ -63,7 +81,6 @@ def main() -> None:
     """Measure once, then route by target, by budget, and by N."""
     documents, questions = load()
     model = LocalLM.bundled()
-    chat = ChatHuggingFace(**chat_parts(model, max_tokens=16))
     strategies = StrategySet()
     print(f"Measuring on {len(questions)} questions about {len(documents)} documents")
     frontier = calibrate(
@@ -74,7 +91,8 @@ def main() -> None:
             strategies.get("bm25", {"depth": 4}),
             strategies.get("tfidf_query", {"depth": 8}),
         ],
-        as_answer_model(chat, count_tokens=model.count_tokens, workers=1),
+        model,
+        config=CalibrationConfig(max_new_tokens=16),
     )
     for point in sorted(frontier.points, key=lambda p: p.stage2):
         print(f"  {point.label:22} F1 {point.f1:.3f}  {point.stage2:5.0f} tokens per query")
@@ -82,7 +100,8 @@ def main() -> None:
     best = max(point.f1 for point in frontier.routable)
     router = FrontierRouter.from_frontier(
         frontier,
-        llm=chat,
+        llm=Answering(model=model),
+        same_model=False,  # it is the one that was measured, under another name
         count_tokens=model.count_tokens,
         documents=documents,
         target_f1=best,

@@ -74,7 +74,7 @@ def test_an_llm_on_the_loaded_weights_answers_from_what_they_kept(run, bundled_l
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("local_chat")
+@pytest.mark.usefixtures("bundled_lm")
 def test_the_router_spends_what_it_says(run):
     out = run("rag_router")
     assert out.count("forecast") >= 3

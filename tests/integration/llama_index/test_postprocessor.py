@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from llama_index.core import MockEmbedding, VectorStoreIndex
-from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.callbacks.base_handler import BaseCallbackHandler
 from llama_index.core.instrumentation import get_dispatcher
@@ -14,7 +13,6 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.llms import MockLLM
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.retrievers import RouterRetriever
 from llama_index.core.schema import (
     MetadataMode,
     NodeRelationship,
@@ -22,7 +20,6 @@ from llama_index.core.schema import (
     RelatedNodeInfo,
     TextNode,
 )
-from llama_index.core.tools import RetrieverTool
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.llama_index import ECSPostprocessor
@@ -79,21 +76,14 @@ def test_ecs_metadata_is_hidden_from_language_and_embedding_models(nodes):
         assert kept.get_content(mode) == nodes[1].get_content(mode)
 
 
-def test_what_is_scored_is_what_the_answering_model_reads(nodes):
+@pytest.mark.parametrize("mode", [MetadataMode.LLM, MetadataMode.NONE])
+def test_what_is_scored_is_what_the_answering_model_reads_unless_told_otherwise(nodes, mode):
     model = FakeLanguageModel()
-    postprocessor(model=model).postprocess_nodes(nodes, query_str=QUERY)
+    fields = {} if mode is MetadataMode.LLM else {"metadata_mode": "none"}
+    postprocessor(model=model, **fields).postprocess_nodes(nodes, query_str=QUERY)
     scored = "".join(s.text for r in model.requests for c in r.candidates for s in c)
-    assert nodes[0].get_content(MetadataMode.LLM) in scored
-    assert "source: file-0" in scored
-
-
-def test_metadata_can_be_left_out_of_what_is_scored(nodes):
-    model = FakeLanguageModel()
-    shaper = postprocessor(model=model, metadata_mode="none")
-    shaper.postprocess_nodes(nodes, query_str=QUERY)
-    scored = "".join(s.text for r in model.requests for c in r.candidates for s in c)
-    assert TEXTS[0] in scored
-    assert "source: file-0" not in scored
+    assert nodes[0].get_content(mode) in scored
+    assert ("source: file-0" in scored) == (mode is MetadataMode.LLM)
 
 
 # -- bad input and failures ----------------------------------------------------------------
@@ -102,9 +92,6 @@ def test_metadata_can_be_left_out_of_what_is_scored(nodes):
 def test_a_missing_query_is_a_clear_error(nodes):
     with pytest.raises(InvalidInputError, match="query_str or query_bundle"):
         postprocessor().postprocess_nodes(nodes)
-
-
-# -- async ---------------------------------------------------------------------------------
 
 
 # -- prompts -------------------------------------------------------------------------------
@@ -191,18 +178,18 @@ def events():
     root.event_handlers = before
 
 
-def assert_rerank_events(events, nodes):
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_rerank_events_are_dispatched(nodes, events, asynchronous):
+    if asynchronous:
+        await postprocessor().apostprocess_nodes(nodes, query_str=QUERY)
+    else:
+        postprocessor().postprocess_nodes(nodes, query_str=QUERY)
     start, end = events
     assert isinstance(start, ReRankStartEvent)
     assert (start.query, start.top_n, start.model_name) == (QUERY, 2, "fake")
     assert ids(start.nodes) == ids(nodes)
     assert isinstance(end, ReRankEndEvent)
     assert ids(end.nodes) == ["node-1", "node-3"]
-
-
-def test_rerank_events_are_dispatched(nodes, events):
-    postprocessor().postprocess_nodes(nodes, query_str=QUERY)
-    assert_rerank_events(events, nodes)
 
 
 def test_the_start_event_tells_how_many_are_kept_when_nobody_said(nodes, events):
@@ -212,11 +199,6 @@ def test_the_start_event_tells_how_many_are_kept_when_nobody_said(nodes, events)
     )
     starts = [event for event in events if isinstance(event, ReRankStartEvent)]
     assert [event.top_n for event in starts] == [5, len(nodes)]
-
-
-async def test_rerank_events_are_dispatched_in_async(nodes, events):
-    await postprocessor().apostprocess_nodes(nodes, query_str=QUERY)
-    assert_rerank_events(events, nodes)
 
 
 class LegacyRecorder(BaseCallbackHandler):
@@ -299,26 +281,7 @@ def assert_answered_from_kept_nodes(response):
     assert "utility" not in prompt
 
 
-async def test_retriever_query_engine_async():
+async def test_a_query_engine_answers_from_the_kept_nodes():
     engine = query_engine(index().as_retriever(similarity_top_k=4))
+    assert_answered_from_kept_nodes(engine.query(QUERY))
     assert_answered_from_kept_nodes(await engine.aquery(QUERY))
-
-
-class FirstChoice(BaseSelector):
-    def _select(self, choices, query):
-        return SelectorResult(selections=[SingleSelection(index=0, reason="the only one")])
-
-    async def _aselect(self, choices, query):
-        return self._select(choices, query)
-
-    def _get_prompts(self):
-        return {}
-
-    def _update_prompts(self, prompts):
-        pass
-
-
-def test_behind_a_router_retriever():
-    tool = RetrieverTool.from_defaults(index().as_retriever(similarity_top_k=4), description="all")
-    router = RouterRetriever(FirstChoice(), [tool], llm=MockLLM())
-    assert_answered_from_kept_nodes(query_engine(router).query(QUERY))
