@@ -27,15 +27,15 @@ TEXTS = (
 def chat_parts(model: LocalLM, max_tokens: int) -> dict:
     """What a `ChatHuggingFace` is made of."""
     weights, tokenizer = model.pair()
-    llm = HuggingFacePipeline(
-        pipeline=pipeline("text-generation", model=weights, tokenizer=tokenizer),
-        model_id=model.name,
-        pipeline_kwargs={
-            "max_new_tokens": max_tokens,
-            "do_sample": False,
-            "return_full_text": False,
-        },
+    writer = pipeline(
+        "text-generation",
+        model=weights,
+        tokenizer=tokenizer,
+        max_new_tokens=max_tokens,
+        do_sample=False,
+        return_full_text=False,
     )
+    llm = HuggingFacePipeline(pipeline=writer, model_id=model.name)
     return {"llm": llm, "tokenizer": tokenizer, "model_id": model.name}
 
 

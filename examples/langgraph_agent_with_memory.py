@@ -57,7 +57,7 @@ def ask(agent: object, user: str, thread: str, text: str) -> None:
     print(f"{user} ({thread}): {text}")
     result = agent.invoke(
         {"messages": [HumanMessage(text)]},
-        {"configurable": {"thread_id": thread}, "callbacks": [ShowPrompt()]},
+        {"configurable": {"thread_id": f"{user}-{thread}"}, "callbacks": [ShowPrompt()]},
         context=Context(user),
     )
     print(f"  it answers: {result['messages'][-1].text}\n")

@@ -220,7 +220,7 @@ def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
     key = _real_path(path)
     with _lock:
         found = _known.get(key)
-        if found is None or found._core._closed:
+        if found is None or found.closed:
             found = EntropicMemory.open(key)
             _known[key] = found
             _opened.append(found)

@@ -24,19 +24,19 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.build import LazyRanker
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
     LlamaIndexEmbedding,
     as_embedder,
 )
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.fusion import RankFused
-from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.ranking.registry import LazyRanker
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import SIGNALS, resolve_signal
+from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.fused import RankFused
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
@@ -102,10 +102,6 @@ def _check_embedder(
     return None if value is None else as_embedder(value)
 
 
-def _plain_config(config: ShapingConfig) -> dict[str, object]:
-    return {name: _plain(f"config.{name}", value) for name, value in config}
-
-
 def _plain(name: str, value: object) -> object:
     if value is None or isinstance(value, str | int | float):
         return value
@@ -134,7 +130,7 @@ class ShapingFields(StrictFields):
         default=None,
         description="A LanguageModel, a model name or directory, or None: the bundled model.",
     )
-    config: Annotated[ShapingConfig, PlainSerializer(_plain_config)] = Field(
+    config: ShapingConfig = Field(
         default_factory=ShapingConfig,
         description="How passages are ranked, scored and accepted.",
     )

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ecs_plugins.integrations.running import PreparedContexts
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +29,7 @@ from ecs_plugins.frontier.calibration import calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import ConfigValue, config_json
+from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
 from ecs_plugins.frontier.strategies.plain import FullContext
@@ -43,6 +42,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
     tfidf,
     tfidf_query,
 )
+from ecs_plugins.integrations.routing import ContextBuilder
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -193,16 +193,15 @@ def spend(
     router = Router(frontier, RouterConfig(budget=BUDGET))
     decision = router.route(reuse=reuse)
     # New ones, so that stage 1 is paid and not remembered from the measurement.
-    own = {(s.name, config_json(s.config)): s for s in strategies(demo.model)}
-    prepared = PreparedContexts()
+    builder = ContextBuilder(own=strategies(demo.model))
     answering = LocalAnswerModel(demo.model)
     total = TokenLedger()
     answers = []
     for question in questions[:reuse]:
-        paid = prepared.build(own[decision.point.key], context, question.question)
+        paid = builder.build(decision.strategy, decision.config, context, question.question)
         prompt = answer_prompt(paid.text, question.question)
         (reply,) = answering.complete([prompt], max_new_tokens=_NEW_TOKENS)
-        total.add(paid.ledger)
+        total.add(paid.tokens)
         total.book(Stage.QUERY, Role.ANSWER_INPUT, reply.input_tokens)
         total.book(Stage.QUERY, Role.ANSWER_OUTPUT, reply.output_tokens)
         answers.append((question, reply.text.strip().partition("\n")[0]))

@@ -61,6 +61,7 @@ def test_a_chat_model_on_the_loaded_weights_answers_from_what_they_kept(run):
     out = run("langchain_local_chat")
     assert "kept: Agnes Bright" in out
     assert "Agnes" in out.partition("answer:")[2]
+    assert "<|im_start|>" not in out
 
 
 @pytest.mark.model
@@ -71,6 +72,7 @@ def test_an_llm_on_the_loaded_weights_answers_from_what_they_kept(run, bundled_l
     out = run("llama_index_local_llm")
     assert "kept: Agnes Bright" in out
     assert "Agnes" in out.partition("answer:")[2]
+    assert "<|im_start|>" not in out
 
 
 @pytest.mark.model

@@ -194,13 +194,13 @@ def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory, say, te
 async def test_async_methods_run_off_the_event_loop(kind, memory, monkeypatch):
     threads = set()
     for name in ("read", "write"):
-        real = getattr(memory._core.database, name)
+        real = getattr(memory._store.database, name)
 
         def watched(real=real):
             threads.add(threading.get_ident())
             return real()
 
-        monkeypatch.setattr(memory._core.database, name, watched)
+        monkeypatch.setattr(memory._store.database, name, watched)
     log = kind.open(memory)
     await kind.aput(log, kind.messages(("user", FACT)))
     assert [kind.text(message) for message in await kind.aread(log)] == [FACT]

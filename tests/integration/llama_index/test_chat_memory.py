@@ -192,7 +192,7 @@ async def test_a_question_counts_once_however_often_the_agent_looks(memory):
     recorder = Recorder(call("read", path="a"), "In Tarrow.")
     await agent(recorder).run(QUESTION, memory=chat(memory))
     memory.sleep(USER)
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         assert connection.execute("SELECT count(*) FROM queries").fetchone() == (1,)
 
 

@@ -4,6 +4,7 @@ import pickle
 import threading
 
 import pytest
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.callbacks.base_handler import BaseCallbackHandler
@@ -24,7 +25,7 @@ from llama_index.core.schema import (
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.shaping import QueryLikelihood, ShapingConfig
+from ecs_plugins.shaping import ShapingConfig
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
