@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +47,8 @@ METADATA_KEY = "frontier"
 """The metadata key under which a response carries its decision and its settlement."""
 
 OBJECTIVES = ("target_f1", "budget", "weight")
+
+_PREPARED = 256  # contexts whose stage 1 is kept
 
 T = TypeVar("T")
 
@@ -349,13 +351,14 @@ class _Preparation:
     prepared: Prepared | None = None
 
 
+@dataclass(eq=False)
 class ContextBuilder:
     """Builds the contexts of measured strategies, and pays for stage 1 once per context.
 
     Models are made when a query needs them. Concurrent queries about a new context wait for the
     first of them. Copies share what is prepared; a pickle begins without.
 
-    Args:
+    Attributes:
         llm: Writes compressions.
         own: Strategies of the user's.
         scorer: The local model of ECS; None for the bundled one.
@@ -365,33 +368,20 @@ class ContextBuilder:
         answering: Makes an `AnswerModel` of ``llm`` and ``count_tokens``.
     """
 
-    _CAPACITY = 256
+    llm: Any = None
+    own: Sequence[Strategy] = ()
+    scorer: Any = None
+    embedder: Any = None
+    cache_dir: str | None = None
+    count_tokens: TokenCounter | None = None
+    answering: Callable[[Any, TokenCounter | None], AnswerModel] | None = None
 
-    def __init__(
-        self,
-        llm: object = None,
-        own: Iterable[Strategy] = (),
-        *,
-        scorer: Any = None,
-        embedder: Any = None,
-        cache_dir: str | None = None,
-        count_tokens: TokenCounter | None = None,
-        answering: Callable[[Any, TokenCounter | None], AnswerModel] | None = None,
-    ) -> None:
-        self._arguments: dict[str, Any] = {
-            "llm": llm,
-            "own": list(own),
-            "scorer": scorer,
-            "embedder": embedder,
-            "cache_dir": cache_dir,
-            "count_tokens": count_tokens,
-            "answering": answering,
-        }
-        self._own = {(each.name, config_json(each.config)): each for each in self._arguments["own"]}
-        found = _OfflineEmbedder() if embedder is None else as_embedder(embedder)
+    def __post_init__(self) -> None:
+        self._own = {(each.name, config_json(each.config)): each for each in self.own}
+        found = _OfflineEmbedder() if self.embedder is None else as_embedder(self.embedder)
         self._embedder = CachedEmbedder(found)
         self._sets: dict[bool, StrategySet] = {}
-        self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(self._CAPACITY)
+        self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
         self._lock = threading.Lock()
 
     def build(
@@ -434,29 +424,25 @@ class ContextBuilder:
 
     def _measured(self, shaped: bool) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
-        given = self._arguments
         with self._lock:
             if shaped not in self._sets:
+                if self.answering is None:
+                    model = as_answer_model(self.llm, count_tokens=self.count_tokens)
+                else:
+                    model = self.answering(self.llm, self.count_tokens)
                 self._sets[shaped] = StrategySet(
-                    (given["answering"] or _answering)(given["llm"], given["count_tokens"]),
+                    model,
                     embedder=self._embedder,
-                    scorer=as_model(given["scorer"]) if shaped else None,
-                    cache_dir=given["cache_dir"],
+                    scorer=as_model(self.scorer) if shaped else None,
+                    cache_dir=self.cache_dir,
                 )
             return self._sets[shaped]
 
     def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:
         return self
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self._arguments
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        ContextBuilder.__init__(self, **state)
-
-
-def _answering(llm: object, count_tokens: TokenCounter | None) -> AnswerModel:
-    return as_answer_model(llm, count_tokens=count_tokens)
+    def __reduce__(self) -> tuple[type[ContextBuilder], tuple[Any, ...]]:
+        return ContextBuilder, tuple(getattr(self, each.name) for each in fields(self))
 
 
 class _OfflineEmbedder:

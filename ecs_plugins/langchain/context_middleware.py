@@ -14,10 +14,10 @@ from langchain_core.documents import Document
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
-    BaseMessage,
     HumanMessage,
     SystemMessage,
     ToolMessage,
+    get_buffer_string,
 )
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
@@ -28,7 +28,7 @@ from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import last_index, turns
 from ecs_plugins.integrations.fields import as_model
-from ecs_plugins.langchain.compressor import CompressionInput, ECSDocumentCompressor
+from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, join_units, split_passages
 
 NOTHING = "Nothing in this result helps to answer the question."
@@ -130,18 +130,15 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     # Results of tools
 
     def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
-        name = request.tool_call["name"]
-        named = self._named is not None and name in self._named
+        named = self._named is not None and request.tool_call["name"] in self._named
         if not isinstance(result, ToolMessage) or result.status == "error":
             return result
-        if self._named is not None and not named:
-            return result
         query = self._question(request)
-        documents = _documents(result.artifact)
-        if not query:
+        if not query or (self._named is not None and not named):
             return result
+        documents = _documents(result.artifact)
         if documents:
-            kept = self._compress(documents, query)
+            kept = self._compressor.invoke({"documents": documents, "query": query})
             text = "\n\n".join(document.page_content for document in kept)
             return result.model_copy(update={"content": text or NOTHING, "artifact": kept})
         if named and isinstance(result.content, str) and result.content.strip():
@@ -182,7 +179,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         ]
         if not judged or not query.strip():
             return request
-        texts = [_transcript(part) for part in parts]
+        texts = [get_buffer_string(part, "user", "assistant") for part in parts]
         lengths = as_model(self._compressor.model).count_tokens(texts)
         if sum(lengths) <= self._history_tokens:
             return request
@@ -197,11 +194,6 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 view += part
         return request.override(messages=view)
 
-    # Both
-
-    def _compress(self, documents: Sequence[Document], query: str) -> list[Document]:
-        return self._compressor.invoke(CompressionInput(documents=documents, query=query))
-
     def _kept_indices(
         self, texts: Sequence[str], query: str, max_tokens: int | None = None
     ) -> list[int]:
@@ -215,7 +207,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             for index, text in enumerate(texts)
             if text.strip()
         ]
-        kept = compressor.invoke(CompressionInput(documents=documents, query=query))
+        kept = compressor.invoke({"documents": documents, "query": query})
         return [int(document.metadata[_INDEX]) for document in kept]
 
 
@@ -228,18 +220,3 @@ def _documents(artifact: object) -> list[Document]:
 
 def _is_user(message: object) -> bool:
     return isinstance(message, HumanMessage)
-
-
-def _transcript(messages: Sequence[BaseMessage]) -> str:
-    """What was said in some messages, for a model that judges whether it still matters."""
-    return "\n".join(line for message in messages if (line := _line(message)))
-
-
-def _line(message: BaseMessage) -> str:
-    text = str(message.text).strip()
-    if isinstance(message, ToolMessage):
-        return f"{message.name or 'tool'}: {text}"
-    if isinstance(message, AIMessage):
-        calls = "; ".join(f"{call['name']}({call['args']})" for call in message.tool_calls)
-        return f"assistant: {' '.join(part for part in (text, calls) if part)}"
-    return f"{'user' if _is_user(message) else message.type}: {text}"

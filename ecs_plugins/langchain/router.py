@@ -219,7 +219,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
             "cache_dir": cache_dir,
             "count_tokens": counter,
         }
-        builder = ContextBuilder(writer, own.values(), answering=traced_model, **settings)
+        builder = ContextBuilder(writer, [*own.values()], answering=traced_model, **settings)
         builder.check(points)
         answer = _answer_template(prompt) | llm
         chains: dict[str, Runnable[Any, Any]] = {}

@@ -195,7 +195,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         )
         builder = ContextBuilder(
             compressor or llm,
-            strategies,
+            [*strategies],
             scorer=scorer,
             embedder=embedder,
             cache_dir=cache_dir,
