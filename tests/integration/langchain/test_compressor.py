@@ -1,3 +1,8 @@
+"""The compressor inside LangChain: events, JSON, retrievers, chains.
+
+What it shares with LlamaIndex's is in tests/integration/test_shaping.py.
+"""
+
 import json
 
 import pytest
@@ -62,62 +67,21 @@ class AsyncRecorder(AsyncCallbackHandler):
         self.events.append((name, data))
 
 
-# -- what comes out ------------------------------------------------------------------------
-
-
-def test_the_verdict_says_that_a_document_helps_only_where_a_threshold_was_reached(documents):
-    recorder = Recorder()
-    kept = compressor(threshold=0.0).compress_documents(documents, QUERY, callbacks=[recorder])
-    assert {d.metadata["ecs"]["verdict"] for d in kept} == {"helps"}
-    ranked = compressor().compress_documents(documents, QUERY, callbacks=[recorder])
-    assert {d.metadata["ecs"]["verdict"] for d in ranked} == {"selected"}
-    told = [{p["verdict"] for p in event[1]["passages"] if p["kept"]} for event in recorder.events]
-    assert told == [{"helps"}, {"selected"}]
-
-
-# -- configuration -------------------------------------------------------------------------
-
-
-# -- bad input and failures ----------------------------------------------------------------
-
-
-def test_something_that_is_no_document_is_refused():
-    with pytest.raises(InvalidInputError, match="Document"):
-        compressor().compress_documents(["text"], QUERY)
-
-
-def test_a_runnable_input_of_another_shape_is_refused(documents):
-    with pytest.raises(InvalidInputError, match='"documents"'):
-        compressor().invoke(documents)
-
-
-# -- async ---------------------------------------------------------------------------------
-
-
-# -- tracing -------------------------------------------------------------------------------
-
-
 def test_the_event_tells_of_every_document_also_of_the_dropped(documents):
     recorder = Recorder()
-    compressor().compress_documents(documents, QUERY, callbacks=[recorder])
-    verdicts = recorder.events[0][1]["passages"]
-    assert [verdict["index"] for verdict in verdicts] == [0, 1, 2, 3]
-    assert [verdict["kept"] for verdict in verdicts] == [False, True, False, True]
+    for fields in ({"threshold": 0.0}, {}):
+        compressor(**fields).compress_documents(documents, QUERY, callbacks=[recorder])
+    helped, ranked = (event[1]["passages"] for event in recorder.events)
+    assert [verdict["index"] for verdict in ranked] == [0, 1, 2, 3]
+    assert [verdict["kept"] for verdict in ranked] == [False, True, False, True]
+    assert {verdict["verdict"] for verdict in helped if verdict["kept"]} == {"helps"}
+    assert {verdict["verdict"] for verdict in ranked if verdict["kept"]} == {"selected"}
 
 
 async def test_async_callbacks_receive_the_verdicts(documents):
     recorder = AsyncRecorder()
     await compressor().acompress_documents(documents, QUERY, callbacks=[recorder])
     assert [name for name, _ in recorder.events] == ["ecs_shaping"]
-
-
-def test_inside_a_retriever_the_compressor_is_a_child_run(documents):
-    recorder = Recorder()
-    retrieval_chain(documents).invoke(QUERY, config={"callbacks": [recorder]})
-    (event,) = recorder.events
-    name, parent = recorder.runs[event[2]]
-    assert name == "ECSDocumentCompressor"
-    assert recorder.runs[parent] == ("retriever", None)
 
 
 def test_a_surrounding_run_is_found_without_callbacks(documents):
@@ -127,11 +91,15 @@ def test_a_surrounding_run_is_found_without_callbacks(documents):
     assert len(recorder.events) == 1
 
 
-# -- copies on disk and in memory ----------------------------------------------------------
+def test_something_that_is_no_document_is_refused(documents):
+    with pytest.raises(InvalidInputError, match="Document"):
+        compressor().compress_documents(["text"], QUERY)
+    with pytest.raises(InvalidInputError, match='"documents"'):
+        compressor().invoke(documents)
 
 
 @pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
-def test_it_survives_langchains_json(documents):
+def test_it_survives_langchains_json():
     given = ECSDocumentCompressor(
         model="some/model", config=ShapingConfig(pool_size=7, acceptance="greedy"), threshold=0.5
     )
@@ -151,69 +119,53 @@ def test_json_of_a_live_object_is_refused_at_loading_and_not_silently_replaced(f
 # -- in real chains ------------------------------------------------------------------------
 
 
-def retrieval_chain(documents, base=None) -> ContextualCompressionRetriever:
-    store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
-    store.add_documents(documents)
-    return ContextualCompressionRetriever(
-        base_compressor=base or compressor(),
-        base_retriever=store.as_retriever(search_kwargs={"k": 4}),
-    )
-
-
-async def test_contextual_compression_retriever_async(documents):
-    assert set(ids(await retrieval_chain(documents).ainvoke(QUERY))) == {"doc-1", "doc-3"}
-
-
 class DropShort(BaseDocumentTransformer):
     def transform_documents(self, documents, **kwargs):
         return [document for document in documents if len(document.page_content) > 40]
 
 
-def test_document_compressor_pipeline(documents):
-    pipeline = DocumentCompressorPipeline(transformers=[DropShort(), compressor(top_k=1)])
+@pytest.mark.parametrize("piped", [False, True])
+async def test_behind_a_retriever_it_compresses_in_a_run_below_the_retrievers(documents, piped):
+    base, kept = compressor(), {"doc-1", "doc-3"}
+    if piped:
+        base = DocumentCompressorPipeline(transformers=[DropShort(), compressor(top_k=1)])
+        kept = {"doc-3"}
+    store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
+    store.add_documents(documents)
+    chain = ContextualCompressionRetriever(
+        base_compressor=base, base_retriever=store.as_retriever(search_kwargs={"k": 4})
+    )
     recorder = Recorder()
-    kept = pipeline.compress_documents(documents, QUERY, callbacks=[recorder])
-    assert ids(kept) == ["doc-3"]
-    assert len(recorder.events) == 1
+    assert set(ids(chain.invoke(QUERY, config={"callbacks": [recorder]}))) == kept
+    (event,) = recorder.events
+    name, parent = recorder.runs[event[2]]
+    assert name == "ECSDocumentCompressor"
+    assert recorder.runs[parent] == ("retriever", None)
+    assert set(ids(await chain.ainvoke(QUERY))) == kept
 
 
-async def test_document_compressor_pipeline_async_inside_a_retriever(documents):
-    pipeline = DocumentCompressorPipeline(transformers=[DropShort(), compressor(top_k=1)])
-    assert ids(await retrieval_chain(documents, pipeline).ainvoke(QUERY)) == ["doc-3"]
-
-
-def test_as_runnable_takes_documents_and_query(documents):
-    kept = compressor().as_runnable().invoke({"documents": documents, "query": QUERY})
-    assert ids(kept) == ["doc-1", "doc-3"]
-
-
-def test_as_runnable_behind_a_retriever_takes_the_query(documents):
-    chain = compressor().as_runnable(RunnableLambda(lambda query: documents))
-    assert ids(chain.invoke(QUERY)) == ["doc-1", "doc-3"]
-
-
-async def test_abatch_gives_what_single_calls_give(documents):
-    inputs = [{"documents": documents, "query": q} for q in (QUERY, "When does the ferry leave?")]
+async def test_as_a_runnable_it_takes_documents_and_query_or_follows_a_retriever(documents):
     shaper = compressor()
-    assert await shaper.as_runnable().abatch(inputs) == [shaper.invoke(one) for one in inputs]
+    inputs = [{"documents": documents, "query": q} for q in (QUERY, "When does the ferry leave?")]
+    single = [shaper.invoke(one) for one in inputs]
+    assert ids(single[0]) == ["doc-1", "doc-3"]
+    assert shaper.as_runnable().batch(inputs) == single
+    assert await shaper.as_runnable().abatch(inputs) == single
+    behind = shaper.as_runnable(RunnableLambda(lambda query: documents))
+    assert behind.invoke(QUERY) == single[0]
 
 
-def rag_chain(documents):
-    return (
+async def test_it_streams_inside_a_chain_and_its_verdicts_are_among_the_events(documents):
+    chain = (
         {"documents": RunnableLambda(lambda query: documents), "query": RunnablePassthrough()}
         | compressor()
         | RunnableLambda(lambda kept: " ".join(document.id for document in kept))
     )
-
-
-async def test_it_streams_async_inside_a_chain(documents):
-    chunks = [chunk async for chunk in rag_chain(documents).astream(QUERY)]
-    assert "".join(chunks) == "doc-1 doc-3"
-
-
-async def test_the_verdicts_appear_among_streamed_events(documents):
-    events = [e async for e in rag_chain(documents).astream_events(QUERY, version="v2")]
-    assert [e["name"] for e in events if e["event"] == "on_custom_event"] == ["ecs_shaping"]
+    assert "".join(chain.stream(QUERY)) == "doc-1 doc-3"
+    assert "".join([chunk async for chunk in chain.astream(QUERY)]) == "doc-1 doc-3"
+    events = [event async for event in chain.astream_events(QUERY, version="v2")]
+    custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
+    assert custom == ["ecs_shaping"]
 
 
 def test_fields_can_be_configured_per_call(documents):

@@ -32,11 +32,11 @@ def memory(tmp_path):
         yield opened
 
 
-def agent(model, memory, *, tools=(), **options):
+def agent(model, memory, *, tools=(), checkpointer=None, **options):
     middleware = [EntropicMemoryMiddleware(memory, namespace=NAMESPACE, **options)]
     return create_agent(
         model, list(tools), system_prompt="You are terse.", middleware=middleware,
-        context_schema=Context,
+        context_schema=Context, checkpointer=checkpointer,
     )  # fmt: skip
 
 
@@ -237,10 +237,7 @@ def test_roles_that_are_not_to_be_remembered_are_not(memory):
 
 def test_a_thread_is_remembered_once_and_what_it_shows_is_not_recalled(memory):
     model = ScriptedModel()
-    built = create_agent(
-        model, [], middleware=[EntropicMemoryMiddleware(memory, namespace=NAMESPACE)],
-        context_schema=Context, checkpointer=InMemorySaver(),
-    )  # fmt: skip
+    built = agent(model, memory, checkpointer=InMemorySaver())
     for text in (FACT, QUESTION, "Tell me more about my sister Quilla and the bees."):
         ask(built, text, config={"configurable": {"thread_id": "t1"}})
     assert logged(memory).count(FACT) == 1
@@ -295,10 +292,7 @@ async def test_an_answered_run_survives_an_embedder_that_fails_and_is_remembered
 ):
     embedder = Breaking()
     with EntropicMemory.open(tmp_path / "m.db", embedder=embedder) as memory:
-        built = create_agent(
-            ScriptedModel(), [], context_schema=Context, checkpointer=InMemorySaver(),
-            middleware=[EntropicMemoryMiddleware(memory, namespace=NAMESPACE)],
-        )  # fmt: skip
+        built = agent(ScriptedModel(), memory, checkpointer=InMemorySaver())
         thread = {"configurable": {"thread_id": "t"}}
         await run_agent(built, "Good morning to you.", asynchronous, thread)
         embedder.broken = True
