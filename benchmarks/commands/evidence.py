@@ -166,7 +166,7 @@ def report(
 ) -> None:
     """See `REPORT_HELP`, which the command line shows."""
     from benchmarks.evidence.report import find_results, load, markdown
-    from ecs_plugins.frontier.artefact import write_atomically
+    from ecs_plugins.common.files import write_atomically
 
     text = markdown([load(path) for path in find_results(results)])
     if out is None:
@@ -248,7 +248,7 @@ def _progress() -> Iterator[Progress]:
 def _write(result: dict[str, Any], out: Path, bench: str) -> None:
     from benchmarks.evidence.figures import draw
     from benchmarks.evidence.report import markdown
-    from ecs_plugins.frontier.artefact import write_atomically
+    from ecs_plugins.common.files import write_atomically
 
     text = markdown([result])
     typer.echo(text)

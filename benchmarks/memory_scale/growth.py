@@ -126,7 +126,7 @@ class _Run:
         return EntropicMemory.open(
             self._path,
             embedder=self._embedder,
-            config=MemoryConfig(on_add="append", hot_capacity=capacity),
+            config=MemoryConfig(rule="paper", hot_capacity=capacity),
             store=StoreConfig(sleep="manual", index=self._index),
         )
 
@@ -172,7 +172,7 @@ class _Run:
 
     def _latency(self, memory: EntropicMemory) -> Figures:
         def ask(number: int) -> None:
-            memory.recall(f"q{number}", k=3, threshold=-1.0, record=False)
+            memory.recall(f"q{number}", k=3, threshold=-1.0, tiers="both", record=False)
 
         return _percentiles("recall", _timed(ask, len(self._queries)))
 
@@ -184,7 +184,7 @@ class _Run:
             hits = 0
             for number in range(len(self._queries)):
                 wanted = _first(order[number], alive, k)
-                found = memory.recall(f"q{number}", k=k, threshold=-1.0, record=False)
+                found = memory.recall(f"q{number}", k=k, threshold=-1.0, tiers="both", record=False)
                 hits += len(wanted & {item.text for item in found})
             figures[f"recall_at_{k}{suffix}"] = hits / (k * len(self._queries))
         return figures
@@ -192,7 +192,7 @@ class _Run:
     def _reopened(self, figures: Figures) -> EntropicMemory:
         started = time.perf_counter()
         memory = self._open()
-        memory.recall("q0", k=3, threshold=-1.0, record=False)
+        memory.recall("q0", k=3, threshold=-1.0, tiers="both", record=False)
         figures["open_to_first_recall_s"] = time.perf_counter() - started
         return memory
 

@@ -162,10 +162,10 @@ def _set_up(console: Console, out: Path, limit: int, model: str | None) -> Demo:
 
 
 def _embedder() -> Embedder | None:
+    from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder
     from ecs_plugins.ranking.embedder import default_embedder
-    from examples.demo.context import RememberingEmbedder
 
     try:
-        return RememberingEmbedder(default_embedder())
+        return CachedEmbedder(default_embedder())
     except ModelNotFoundError:
         return None
