@@ -1,4 +1,3 @@
-import asyncio
 import threading
 from dataclasses import dataclass
 
@@ -389,18 +388,6 @@ def test_streamed_runs_recall_and_remember(memory):
     assert "".join(chunk.text for chunk, _ in pieces if isinstance(chunk, AIMessage)) == "Noted it."
     assert FACT in model.prompt
     assert QUESTION in logged(memory)
-
-
-async def test_users_who_ask_at_once_see_their_own_facts(memory):
-    async def talk(user: int) -> list[str]:
-        model = ScriptedModel()
-        built = agent(model, memory)
-        for text in (f"My locker code is code{user}.", "What is my locker code?"):
-            await built.ainvoke({"messages": [HumanMessage(text)]}, context=Context(f"u{user}"))
-        return [f"code{other}" for other in range(8) if f"code{other}." in model.prompt]
-
-    found = await asyncio.gather(*(talk(user) for user in range(8)))
-    assert found == [[f"code{user}"] for user in range(8)]
 
 
 def test_content_blocks_keep_what_they_are(memory):

@@ -11,7 +11,7 @@ from recording_llm import Recorder, call
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations import conversation
 from ecs_plugins.llama_index import EntropicChatMemory
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("u1",)
@@ -212,16 +212,3 @@ def test_a_chat_engine_uses_it(memory):
     engine.chat(FACT)
     engine.reset()
     assert memory.messages(USER) == []
-
-
-def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
-    config = MemoryConfig(cold_capacity=500)
-    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
-        chat(memory, "old").put(say(FACT))
-        log = chat(memory)
-        log.put_messages([say(f"turn{n} topic{n} thing{n}") for n in range(300)])
-    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
-        log = chat(memory, token_limit=60)
-        log.put(say(QUESTION))
-        assert FACT in log.get()[-1].content
-        assert len(log.get()) < 30
