@@ -129,16 +129,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def before_agent(
         self, state: EntropicMemoryState, runtime: Runtime[Any]
     ) -> dict[str, Any] | None:
-        """Refuse a run that does not say whose memory it uses."""
+        """Refuse a run that does not say whose memory it uses; it takes no input or output."""
         self._namespace_of(runtime)
         return None
-
-    @override
-    async def abefore_agent(
-        self, state: EntropicMemoryState, runtime: Runtime[Any]
-    ) -> dict[str, Any] | None:
-        """Refuse a run that does not say whose memory it uses."""
-        return await run_sync(self.before_agent, state, runtime)
 
     @override
     def wrap_model_call(
