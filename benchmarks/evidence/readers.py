@@ -33,7 +33,7 @@ from typing import Any
 from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.hub_data import published
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.text import sentence_spans
 
 Record = Mapping[str, Any]
 NQ_PASSAGES = 20

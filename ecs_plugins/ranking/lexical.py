@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ecs_plugins.ranking.text import terms
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import TfidfVectorizer
 
 
 def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_matrix | None:
@@ -30,14 +31,15 @@ def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_
     Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
     every text still counts a little and a single text has a vector.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     if not any(terms(text) for text in texts):
         return None
-    vectorizer = TfidfVectorizer(
-        tokenizer=terms, token_pattern=None, lowercase=False, ngram_range=ngrams
-    )
-    return vectorizer.fit_transform(texts)
+    return _vectorizer(ngram_range=ngrams).fit_transform(texts)
+
+
+def _vectorizer(**settings: Any) -> TfidfVectorizer:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(tokenizer=terms, token_pattern=None, lowercase=False, **settings)
 
 
 class TfidfQueryRanker:
@@ -54,13 +56,9 @@ class TfidfQueryRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [0, 1]; all zero where no passage shares a term with the query."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         if not any(terms(passage) for passage in passages):
             return Ranking.from_scores([0.0] * len(passages))
-        vectorizer = TfidfVectorizer(
-            tokenizer=terms, token_pattern=None, lowercase=False, ngram_range=self._ngrams
-        )
+        vectorizer = _vectorizer(ngram_range=self._ngrams)
         rows = vectorizer.fit_transform(passages)
         cosines = rows @ vectorizer.transform([query]).T
         # Sums over the same terms in another order differ in the last bits; a tie must tie.
@@ -78,15 +76,10 @@ class TfidfRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are non-negative; a passage without terms has 0."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         del query
         if not any(terms(passage) for passage in passages):
             return Ranking.from_scores([0.0] * len(passages))
-        vectorizer = TfidfVectorizer(
-            tokenizer=terms, token_pattern=None, lowercase=False, norm=None
-        )
-        rows = vectorizer.fit_transform(passages)
+        rows = _vectorizer(norm=None).fit_transform(passages)
         totals = np.asarray(rows.sum(axis=1)).ravel()
         distinct = rows.getnnz(axis=1)
         return Ranking.from_scores((totals / distinct.clip(min=1)).round(12))

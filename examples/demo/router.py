@@ -44,7 +44,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
 )
 from ecs_plugins.integrations.running import PreparedContexts
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 from examples.demo.context import Demo
 from examples.demo.data import Question, choose

@@ -18,9 +18,11 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
-from ecs_plugins.ranking import BM25Ranker, DenseRanker, Ranker, TfidfQueryRanker, TfidfRanker
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
+from ecs_plugins.ranking.text import sentence_spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context
@@ -17,11 +16,10 @@ from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.text import sentence_spans
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import resolve_signal
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -47,7 +45,7 @@ class PassageScorer:
         capacity: int = 512,
     ) -> None:
         base = config or ShapingConfig()
-        self.config = replace(base, top_k=None, max_tokens=None, on_error="raise")
+        self.config = base.replace(top_k=None, max_tokens=None, on_error="raise")
         self.model_name = model.name
         self._shaper = ContextShaper(model, self.config, embedder=embedder)
         self._capacity = capacity

@@ -23,7 +23,7 @@ from ecs_plugins.ranking import (
     TfidfRanker,
     make_ranker,
 )
-from ecs_plugins.ranking.build import LazyRanker
+from ecs_plugins.ranking.registry import LazyRanker
 from ecs_plugins.ranking.text import terms
 
 PASSAGES = [

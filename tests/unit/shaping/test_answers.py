@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from ecs_plugins.shaping.answers import DraftAnswer, Drafted
 
 from ecs_plugins.errors import ConfigurationError, ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
@@ -12,7 +13,6 @@ from ecs_plugins.shaping import (
     ScoringTask,
     ShapingConfig,
 )
-from ecs_plugins.shaping.answers import DraftAnswer, Drafted
 from ecs_plugins.tokens import TokenLedger
 
 QUESTION = "Where does Anna live?"

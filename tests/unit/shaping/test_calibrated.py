@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from ecs_plugins.shaping.combination import LogisticModel, PassageModel, probability_of
 from test_diagnostics import EXAMPLES, Bad, by_overlap, example, good
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
@@ -15,7 +16,6 @@ from ecs_plugins.shaping import (
     ShapingConfig,
     Signal,
 )
-from ecs_plugins.shaping.combination import LogisticModel, PassageModel, probability_of
 from ecs_plugins.tokens import TokenLedger
 
 FREE = ("query_likelihood", "distribution_shift")

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from ecs_plugins.shaping.coverage import complementary_order
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,6 @@ from ecs_plugins.shaping import (
     ScoringTask,
     UnitUtility,
 )
-from ecs_plugins.shaping.coverage import complementary_order
 
 
 def plainly(relevance, by_token, weight, depth):

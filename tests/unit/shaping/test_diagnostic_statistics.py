@@ -2,10 +2,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.diagnostics.statistics import (
     Distribution,
     auc,
@@ -14,6 +10,10 @@ from ecs_plugins.shaping.diagnostics.statistics import (
     held_out_threshold,
     question_auc,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import InvalidInputError
 
 
 def labels(*values):

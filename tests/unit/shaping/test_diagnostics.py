@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+from ecs_plugins.shaping.diagnostics.observe import observe
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
@@ -16,7 +17,6 @@ from ecs_plugins.shaping import (
     read_examples,
     red_herrings,
 )
-from ecs_plugins.shaping.diagnostics.observe import observe
 
 QUESTIONS = 22
 

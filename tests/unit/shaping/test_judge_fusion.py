@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from ecs_plugins.shaping.judge import Judge
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import ChatLayout
@@ -13,8 +14,7 @@ from ecs_plugins.shaping import (
     ScoringTask,
     ShapingConfig,
 )
-from ecs_plugins.shaping.fusion import RankFused, z_scores
-from ecs_plugins.shaping.judge import Judge
+from ecs_plugins.shaping.signals.fused import RankFused, z_scores
 
 PLAIN = ChatLayout("", "\n", chat=False)
 TASK = ScoringTask("Where is it?", ("It is in Rome.", "It rained."), answers=("Rome", "Roma"))

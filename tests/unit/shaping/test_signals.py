@@ -17,7 +17,7 @@ from ecs_plugins.shaping import (
     Signal,
     UnitUtility,
 )
-from ecs_plugins.shaping.signals import resolve_signal
+from ecs_plugins.shaping.config import resolve_signal
 
 CHAT = ChatLayout(head="<|user|>", tail="<|assistant|>", chat=True)
 TASK = ScoringTask("  Where is it? ", ("It is in Rome.", "It rained."), answers=("Rome",))

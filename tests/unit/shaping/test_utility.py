@@ -1,16 +1,16 @@
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.utility import (
     Verdict,
     marginal_logprob,
     pragmatic_utility,
     verdict_of,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import InvalidInputError
 
 LOGPROBS = st.floats(-500, 0)
 
