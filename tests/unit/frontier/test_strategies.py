@@ -16,8 +16,7 @@ from ecs_plugins.frontier.strategies.retrieval import (
 from ecs_plugins.frontier.strategies.shaped import PassageScorer, ShapedPassages
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.config import resolve_signal
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.tokens import Role, Stage
 
 CONTEXT = Context(
