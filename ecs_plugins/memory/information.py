@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 
-from ecs_plugins.ranking.text import UNSPACED
+from ecs_plugins.ranking.lexical import UNSPACED
 
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 _PLAIN_WORD = re.compile(r"\w+")  # the same for a text without such scripts, in half the time

@@ -1,26 +1,15 @@
-"""How text becomes terms and sentences, and which of its words a near copy must not change.
+"""Where the sentences of a text end, and which of its words a near copy must not change.
 
 "The meeting is on the 14th in Rome" and "... on the 15th in Oslo" are all but equal for a cosine,
 and the difference is what matters: `names_and_numbers` finds it, where near copies are thrown away
 (redundant passages) or become one memory.
-
-Terms are runs of letters and digits after NFKC normalisation and case folding. Scripts that
-are written without spaces have no such words, so a run of them becomes its character bigrams
-(the practice of Lucene's CJK analyser). There is no stop-word list and no stemming: both are
-tied to one language, and inverse document frequency already discounts what is everywhere.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 
-# Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
-UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-UNSPACED += "\U00020000-\U0003ffff"
-_RUN = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+(?:['’][^\W{UNSPACED}]+)?")
-_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 WORD = re.compile(r"\w+")
 
 _ABBREVIATION_LIST = """
@@ -37,23 +26,6 @@ _END = re.compile(
     re.VERBOSE,
 )
 _LAST_WORD = re.compile(r"([^\W\d_](?:[\w.]*[\w])?)$")
-
-
-def terms(text: str) -> list[str]:
-    """The terms of a text, in order.
-
-    >>> terms("Anna's train, 9:30")
-    ["anna's", 'train', '9', '30']
-    >>> terms("東京都へ")
-    ['東京', '京都', '都へ']
-    """
-    out: list[str] = []
-    for run in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
-        if len(run) > 1 and _IS_UNSPACED.match(run):
-            out.extend(run[i : i + 2] for i in range(len(run) - 1))
-        else:
-            out.append(run)
-    return out
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:

@@ -9,6 +9,7 @@ is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping.signals.answer_shift import AnswerShift
@@ -23,9 +24,9 @@ SIGNALS: dict[str, Callable[[], Signal]] = {
     "answer_shift": AnswerShift,
     "query_likelihood": QueryLikelihood,
     "joint_shift": JointShift,
-    "query_likelihood+bm25": lambda: RankFused(QueryLikelihood(), BM25Ranker()),
-    "joint_shift+bm25": lambda: RankFused(JointShift(), BM25Ranker()),
-    "drafted_joint_shift": lambda: Drafted(JointShift()),
+    "query_likelihood+bm25": partial(RankFused, QueryLikelihood(), BM25Ranker()),
+    "joint_shift+bm25": partial(RankFused, JointShift(), BM25Ranker()),
+    "drafted_joint_shift": partial(Drafted, JointShift()),
     "distribution_shift": DistributionShift,
     "trajectory_shift": TrajectoryShift,
     "judge": Judge,

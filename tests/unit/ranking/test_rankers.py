@@ -21,9 +21,8 @@ from ecs_plugins.ranking import (
     make_ranker,
 )
 from ecs_plugins.ranking.dense import DenseRanker
-from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
+from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker, terms
 from ecs_plugins.ranking.registry import LazyRanker
-from ecs_plugins.ranking.text import terms
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 PASSAGES = [

@@ -10,6 +10,7 @@ from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping import (
     SIGNALS,
     ContextShaper,
+    PromptSignal,
     ShapingConfig,
     Signal,
     UnitUtility,
