@@ -3,9 +3,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from benchmarks.infinite_room.entropic import EntropicPolicy
+from benchmarks.infinite_room.entropic import EntropicPolicy, Variant
+from benchmarks.infinite_room.labels import Labels
 from benchmarks.infinite_room.policies import CACHES, Moment
 from benchmarks.infinite_room.simulation import bounded, policies, simulate
 from benchmarks.infinite_room.suite import Cell, run_suite
@@ -16,7 +16,6 @@ from benchmarks.infinite_room.worlds import (
     WORLDS,
     stream,
 )
-from ecs_plugins.cli import app
 from ecs_plugins.memory import MemoryConfig, replay
 
 STEPS = 1500
@@ -164,7 +163,7 @@ def test_a_run_repeats_by_seed():
 @pytest.mark.parametrize("config", [bounded(MemoryConfig()), MemoryConfig.paper()])
 def test_decisions_replay_from_their_record_and_capacity_holds(config):
     source = stream(WORLDS["pool50"].shortened(700), seed=1)
-    policy = EntropicPolicy(config, seed=1, keep_decisions=True)
+    policy = EntropicPolicy(Variant(config), seed=1, keep_decisions=True)
     for step in range(700):
         similarities = policy.vectors @ source.vectors[step]
         recalled = np.flatnonzero(similarities >= 0.7)[:3].tolist()
@@ -175,6 +174,46 @@ def test_decisions_replay_from_their_record_and_capacity_holds(config):
         assert len(cold) <= config.cold_capacity
     assert {decision.kind for decision in policy.decisions} >= {"insert", "replace"}
     assert all(replay(decision) == decision for decision in policy.decisions)
+
+
+def labelled(sequence, contradiction="learned", before=()):
+    """The label that a memory has after a sequence, in a stream that has taught ``before``."""
+    labels = Labels(contradiction)
+    for number, earlier in enumerate([*before, sequence]):
+        labels.founded(str(number), earlier[0])
+        for label in earlier[1:]:
+            labels.repeated(str(number), label)
+    return labels.of(str(number))
+
+
+DRIFTED, LIED = [1, 1, 1, 2, 2, 2], [1, 1, 1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "contradiction", "before", "answer"),
+    [
+        ([1, 1, 1, 2], "learned", [DRIFTED] * 10, 2),
+        ([1, 1, 1, 2], "learned", [LIED] * 10, 1),
+        ([1, 1, 1, 2, 2, 2], "learned", [LIED] * 10, 2),
+        ([1, 1, 1, 2], "newest", (), 2),
+        ([1, 2, 2, 2], "never", (), 1),
+    ],
+)
+def test_whether_a_contradiction_is_drift_or_noise_is_learned(
+    sequence, contradiction, before, answer
+):
+    assert labelled(sequence, contradiction, before) == answer
+
+
+def test_a_memory_made_of_others_says_what_is_better_supported():
+    labels = Labels()
+    for name, label, repeats in (("old", 1, 3), ("new", 2, 0)):
+        labels.founded(name, label)
+        for _ in range(repeats):
+            assert labels.repeated(name, label)
+    labels.repeated("new", 1)
+    labels.merged("both", ["old", "new"])
+    assert labels.of("both") == 1
 
 
 def test_the_interval_is_students():
@@ -192,13 +231,9 @@ def test_processes_do_not_change_the_results():
     assert alone.runs == together.runs
 
 
-def test_the_command_writes_runs_and_tables(tmp_path, monkeypatch):
-    from ecs_plugins.cli import bench
-
-    monkeypatch.setattr(bench, "QUICK_STEPS", 120)
-    arguments = ["bench", "infinite-room", "--quick", "--worlds", "a30,a50", "--out", str(tmp_path)]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.output
+def test_the_command_writes_runs_and_tables(bench, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.commands.infinite_room.QUICK_STEPS", 120)
+    bench("infinite-room", "--quick", "--worlds", "a30,a50", "--out", tmp_path)
     record = json.loads((tmp_path / "runs.json").read_text())
     assert record["seeds"] == [20, 21]
     assert len(record["runs"]["a30"]["FIFO"]) == 2
@@ -207,9 +242,5 @@ def test_the_command_writes_runs_and_tables(tmp_path, monkeypatch):
     assert (tmp_path / "figure2.png").stat().st_size > 0
 
 
-def test_an_unknown_world_is_refused(tmp_path):
-    result = CliRunner().invoke(
-        app, ["bench", "infinite-room", "--worlds", "mars", "--out", str(tmp_path)]
-    )
-    assert result.exit_code != 0
-    assert "mars" in str(result.exception)
+def test_an_unknown_world_is_refused(bench, tmp_path):
+    assert "mars" in bench("infinite-room", "--worlds", "mars", "--out", tmp_path, status=1)

@@ -17,9 +17,9 @@ from .store.messages import NewMessage as NewMessage
 from .store.store_config import StoreConfig as StoreConfig
 from .store.verification import Verification as Verification
 from .types import ColdMemory as ColdMemory
-from .types import Decision as Decision
 from .types import Evidence as Evidence
 from .types import FreeEnergy as FreeEnergy
 from .types import HotItem as HotItem
+from .types import SleepDecision as SleepDecision
 from .types import SleepPlan as SleepPlan
 from .types import UtilityFunction as UtilityFunction

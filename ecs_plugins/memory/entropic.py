@@ -63,8 +63,7 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
             path: The file, or ``":memory:"``.
             embedder: Anything that `as_embedder` takes; None is the default embedder.
             model: Writes summaries, for ``MemoryConfig(proposal="summary")``.
-            config: What is kept; it may differ from the one the file was used with before. What
-                is None in it becomes what fits sentences (`MemoryConfig.for_texts`).
+            config: What is kept; it may differ from the one the file was used with before.
             store: How it is stored and run.
             utility: Replaces the configured utility, e.g. ``answer_utility(model)``.
             reembed: If the file was written with another embedder, embed everything anew.
@@ -74,7 +73,7 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
             ConfigurationError: Another embedder, or summaries without a model.
             StorageError: The file cannot be opened, is no memory file, or is of a newer version.
         """
-        config, store = (config or MemoryConfig()).for_texts(), store or StoreConfig()
+        config, store = config or MemoryConfig(), store or StoreConfig()
         if config.proposal == "summary" and model is None:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
         embedder = default_embedder() if embedder is None else as_embedder(embedder)

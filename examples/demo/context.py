@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -22,8 +21,6 @@ from rich.progress import (
 from examples.demo.data import ExampleData
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from ecs_plugins.lm.base import LanguageModel
     from ecs_plugins.ranking.embedder import Embedder
 
@@ -65,33 +62,6 @@ class Demo:
         with Progress(*columns, console=self.console, transient=True) as bar:
             bar.add_task(label, total=total)
             yield bar
-
-
-class RememberingEmbedder:
-    """An embedder that computes each document once, as a vector store would."""
-
-    def __init__(self, embedder: Embedder) -> None:
-        self._embedder = embedder
-        self._known: dict[str, NDArray[np.float32]] = {}
-        self.name = embedder.name
-
-    @property
-    def dimension(self) -> int:
-        """Of the embedder within."""
-        return self._embedder.dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Shape ``[n, dimension]``."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        if new:
-            self._known.update(zip(new, self._embedder.embed_documents(new), strict=True))
-        if not texts:
-            return np.empty((0, self.dimension), dtype=np.float32)
-        return np.stack([self._known[text] for text in texts])
-
-    def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Shape ``[dimension]``."""
-        return self._embedder.embed_query(text)
 
 
 def shorten(text: str, width: int) -> str:

@@ -31,18 +31,9 @@ from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import ConfigValue, config_json
 from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
-from ecs_plugins.frontier.strategies.plain import FullContext
-from ecs_plugins.frontier.strategies.retrieval import (
-    RememberingEmbedder,
-    SentenceRetrieval,
-    bm25,
-    dense,
-    sentences_of,
-    tfidf,
-    tfidf_query,
-)
-from ecs_plugins.integrations.running import PreparedContexts
+from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder, Retrieval, sentences_of
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -75,7 +66,7 @@ class Indexed:
         name: str,
         inner: Strategy,
         texts: Callable[[Context], list[str]],
-        embedder: RememberingEmbedder,
+        embedder: CachedEmbedder,
         count_tokens: Callable[[Sequence[str]], list[int]],
     ) -> None:
         self.name = name
@@ -169,15 +160,17 @@ def strategies(model: LanguageModel) -> list[Strategy]:
     """Everything, by words, and by an index of documents or of sentences."""
     from ecs_plugins.ranking.embedder import default_embedder
 
-    embedder = RememberingEmbedder(default_embedder())
+    embedder = CachedEmbedder(default_embedder())
+    known = StrategySet(embedder=embedder)
     count = model.count_tokens
-    out: list[Strategy] = [FullContext()]
+    out = [known.get("full_context", {})]
     for depth in (1, 2, 4, 8, 16, 32):
-        out += [tfidf(depth), tfidf_query(depth), bm25(depth)]
-        by_sentence = SentenceRetrieval(DenseRanker(embedder), depth)
+        out += [known.get(name, {"depth": depth}) for name in ("tfidf", "tfidf_query", "bm25")]
+        by_sentence = Retrieval(DenseRanker(embedder), depth)
         out.append(Indexed("sentence_index", by_sentence, _sentences, embedder, count))
     for depth in (1, 2, 4, 6):
-        out.append(Indexed("document_index", dense(depth, embedder), _documents, embedder, count))
+        by_document = known.get("dense", {"depth": depth})
+        out.append(Indexed("document_index", by_document, _documents, embedder, count))
     return out
 
 
@@ -194,15 +187,17 @@ def spend(
     decision = router.route(reuse=reuse)
     # New ones, so that stage 1 is paid and not remembered from the measurement.
     own = {(s.name, config_json(s.config)): s for s in strategies(demo.model)}
-    prepared = PreparedContexts()
+    strategy = own[decision.point.key]
+    prepared = strategy.prepare(context)
     answering = LocalAnswerModel(demo.model)
     total = TokenLedger()
+    total.add(prepared.ledger)
     answers = []
     for question in questions[:reuse]:
-        paid = prepared.build(own[decision.point.key], context, question.question)
-        prompt = answer_prompt(paid.text, question.question)
+        built = strategy.build(prepared, question.question)
+        prompt = answer_prompt(built.text, question.question)
         (reply,) = answering.complete([prompt], max_new_tokens=_NEW_TOKENS)
-        total.add(paid.ledger)
+        total.add(built.ledger)
         total.book(Stage.QUERY, Role.ANSWER_INPUT, reply.input_tokens)
         total.book(Stage.QUERY, Role.ANSWER_OUTPUT, reply.output_tokens)
         answers.append((question, reply.text.strip().partition("\n")[0]))

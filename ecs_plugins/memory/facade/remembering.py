@@ -35,7 +35,6 @@ class Remembering(Opened):
         namespace: Sequence[str] = DEFAULT_NAMESPACE,
         role: str = "user",
         metadata: Mapping[str, object] | None = None,
-        label: str | None = None,
         writer: str | None = None,
         at: float | None = None,
         ttl: float | None = None,
@@ -45,13 +44,12 @@ class Remembering(Opened):
 
         Args:
             messages: A text, a `NewMessage`, or a mapping with ``content`` (or ``text``) and
-                optionally ``role``, ``metadata``, ``label``, ``writer``, ``at``, ``ttl``; or a
+                optionally ``role``, ``metadata``, ``writer``, ``at``, ``ttl``; or a
                 sequence of these. Committed together, or in stretches between the sleep phases
                 that fall due among them.
             namespace: Where.
             role: Who said it, for messages that do not say.
             metadata: JSON values to filter by, for messages that have none.
-            label: What it says or led to, if known (`NewMessage.label`).
             writer: The agent that writes, where several share a namespace.
             at: Seconds since 1970; None is now.
             ttl: Seconds until the message, and what rests on it, is erased.
@@ -66,9 +64,7 @@ class Remembering(Opened):
             StorageError: It could not be written; the stretch at hand was not.
         """
         namespace = checked(namespace)
-        drafts = drafted(
-            messages, role=role, metadata=metadata, label=label, writer=writer, at=at, ttl=ttl
-        )
+        drafts = drafted(messages, role=role, metadata=metadata, writer=writer, at=at, ttl=ttl)
         if not drafts:
             return []
         vectors = self._core.embed([draft.text for draft in drafts])
@@ -127,7 +123,7 @@ class Remembering(Opened):
             threshold: Least cosine; None is ``MemoryConfig.threshold``, by default 0.5: a
                 question seldom comes nearer than 0.6 to the message that answers it.
             filter: Metadata that an item must have (`filters`).
-            tiers: ``both``, ``hot`` or ``cold``; None is ``MemoryConfig.search``.
+            tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
                 the next best take their places.
             record: Count it as a query and its results as hits, which is what utility is
@@ -148,7 +144,7 @@ class Remembering(Opened):
         request = Request(
             vector=self._core.embed_query(query),
             k=k,
-            threshold=self.config.recalled_from if threshold is None else threshold,
+            threshold=self.config.threshold if threshold is None else threshold,
             tiers=_tiers(tiers or self.config.search),
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
@@ -176,7 +172,7 @@ class Remembering(Opened):
         query: str,
         answer: str,
         recalled_ids: Sequence[str] = (),
-        outcome: str | bool | None = None,
+        outcome: bool | None = None,
         *,
         namespace: Sequence[str] = DEFAULT_NAMESPACE,
     ) -> None:
@@ -188,8 +184,7 @@ class Remembering(Opened):
             query: The question.
             answer: The answer really given; ``answer_utility`` learns from it.
             recalled_ids: Ids of the recollections that were used.
-            outcome: True or False for success or failure, or a label: what the recollections
-                should have said.
+            outcome: Whether using the recollections was a success; None says nothing.
             namespace: Where.
 
         Raises:
@@ -209,9 +204,9 @@ class Remembering(Opened):
                     connection, space, step=space.step, at=time.time(), vector=vector,
                     items=used, text=query, answer=answer,
                 )  # fmt: skip
-            prune_queries(connection, space, self.config.utility_window)
+            prune_queries(connection, space)
             if outcome is not None:
-                write_outcome(connection, space, used, outcome, self.config)
+                write_outcome(connection, space, used, outcome)
 
     aadd = bridged(add)
     arecall = bridged(recall)

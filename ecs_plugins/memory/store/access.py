@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ecs_plugins.memory.admission import record_hit, record_outcome
-from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.store import cold_memories, hot_items
 from ecs_plugins.memory.store.rows import dump
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.vectors import pack
 from ecs_plugins.memory.types import ColdMemory, HotItem, Vector
+from ecs_plugins.memory.utility import QUERY_WINDOW
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 
@@ -90,7 +90,7 @@ class PendingAccesses:
 
 
 def write_accesses(
-    connection: sqlite3.Connection, space: Space, accesses: Sequence[Access], config: MemoryConfig
+    connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
 ) -> None:
     """Write recalls: a query event each, a hit for every item that is still in its tier."""
     for access in accesses:
@@ -101,14 +101,12 @@ def write_accesses(
         for row, item in _live(connection, space, access.items):
             step = max(access.step, item.evidence.updated)
             if isinstance(item, HotItem):
-                hit = record_hit(item, step=step, config=config)
+                hit = record_hit(item, step=step)
                 hot_items.update_hot(connection, space.id, row, hit)
             else:
-                cold_memories.update_cold(
-                    connection, row, record_hit(item, step=step, config=config)
-                )
+                cold_memories.update_cold(connection, row, record_hit(item, step=step))
     if accesses:
-        prune_queries(connection, space, config.utility_window)
+        prune_queries(connection, space)
 
 
 def insert_query(
@@ -167,12 +165,12 @@ def complete_query(
     return False
 
 
-def prune_queries(connection: sqlite3.Connection, space: Space, window: int) -> None:
+def prune_queries(connection: sqlite3.Connection, space: Space) -> None:
     """Delete query events beyond the window that utilities look at."""
     connection.execute(
         "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
         "SELECT id FROM queries WHERE namespace = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
-        (space.id, window),
+        (space.id, QUERY_WINDOW),
     )
 
 
@@ -180,21 +178,15 @@ def write_outcome(
     connection: sqlite3.Connection,
     space: Space,
     items: Sequence[str],
-    outcome: str | bool,
-    config: MemoryConfig,
+    outcome: bool,
 ) -> None:
     """Book an observed outcome with the items that were used."""
     for row, item in _live(connection, space, items):
-        before, step = space.statistics, space.step
         if isinstance(item, HotItem):
-            hot, space.statistics = record_outcome(
-                item, outcome, step=step, config=config, statistics=before
-            )
+            hot = record_outcome(item, outcome, step=space.step)
             hot_items.update_hot(connection, space.id, row, hot)
         else:
-            cold, space.statistics = record_outcome(
-                item, outcome, step=step, config=config, statistics=before
-            )
+            cold = record_outcome(item, outcome, step=space.step)
             cold_memories.update_cold(connection, row, cold)
 
 

@@ -71,7 +71,7 @@ class Admitting:
         space.step += 1
         # Looked up before the messages are in the log, where they would find themselves.
         near = None
-        if self._config.on_add == "merge" and not pinned:
+        if not (self._config.literal or pinned):
             said = screened(vectors)
             near = self._nearest("hot", said), self._nearest("cold", said)
         row = log.insert(self._connection, space, messages, ids, vectors, self._now)
@@ -101,7 +101,7 @@ class Admitting:
         memory = ColdMemory(
             id=log.new_ids(1)[0],
             vector=observation.vector,
-            evidence=first_evidence(observation.step, observation.label),
+            evidence=first_evidence(observation.step),
             text=observation.text,
             pinned=True,
         )
@@ -131,7 +131,7 @@ class Admitting:
         index = None
         if self._space.tier(tier).count:
             index = self._indexes.current(self._connection, self._space, tier)
-        return Nearest(index, messages, self._config.merged_from)
+        return Nearest(index, messages, self._config.merge_threshold)
 
     def _admit(
         self,
@@ -146,11 +146,9 @@ class Admitting:
         admission = admit(
             batch.observation(at),
             config=self._config,
-            statistics=self._space.statistics,
             nearest_hot=said and (said[0].item, said[1]),
             nearest_cold=believed and (believed[0].memory, believed[1]),
         )
-        self._space.statistics = admission.statistics
         item = admission.item
         if admission.kind == "append":
             hot.found(at, unlike=item.evidence.unlike)

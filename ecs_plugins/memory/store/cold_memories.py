@@ -45,15 +45,15 @@ class ColdRow:
 
 _COLD = (
     "SELECT row, id, version, namespace, live, born, died, text, metadata, created, changed,"
-    " expires, pinned, energy, entropy, free_energy, cluster_entropy, utility, evidence,"
-    " vector, text_crc, vector_crc FROM memories"
+    " expires, pinned, energy, entropy, free_energy, cluster_entropy, evidence, vector,"
+    " text_crc, vector_crc FROM memories"
 )
 
 
 def _cold(row: tuple[object, ...], dimension: int) -> ColdRow:
     (
         number, name, version, space, live, born, died, text, metadata, created, changed,
-        expires, pinned, energy, entropy, total, cluster_entropy, utility, evidence, vector,
+        expires, pinned, energy, entropy, total, cluster_entropy, evidence, vector,
         text_crc, vector_crc,
     ) = row  # fmt: skip
     if crc(str(text)) != text_crc:
@@ -72,7 +72,6 @@ def _cold(row: tuple[object, ...], dimension: int) -> ColdRow:
         text=str(text),
         pinned=bool(pinned),
         entropy=cluster_entropy,  # type: ignore[arg-type]
-        utility=utility,  # type: ignore[arg-type]
     )
     return ColdRow(
         number,  # type: ignore[arg-type]
@@ -146,7 +145,7 @@ def _stored(new: ColdRow) -> tuple[object, ...]:
         int(memory.pinned),
         *stored_judgement(new),
         memory.entropy,
-        memory.utility,
+        0.0,  # of version 0.1: the utility when it was inserted
         dump_evidence(memory.evidence),
         vector,
         crc(memory.text),

@@ -209,7 +209,7 @@ class Core:
                         connection, namespace, now=time.time(), epoch=self.epoch
                     )
                 if space is not None and accesses:
-                    write_accesses(connection, space, accesses, self.config)
+                    write_accesses(connection, space, accesses)
                 yield connection, space
                 if space is not None:
                     space.save(connection)

@@ -10,14 +10,14 @@ from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision
 from ecs_plugins.memory.store.rows import dump, next_row
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import Decision
+from ecs_plugins.memory.types import SleepDecision
 
 
 def record_decisions(
     connection: sqlite3.Connection,
     space: Space,
     sleep: int,
-    decisions: Sequence[Decision],
+    decisions: Sequence[SleepDecision],
     *,
     erased: bool = False,
 ) -> None:
@@ -37,7 +37,7 @@ def record_decisions(
     )
 
 
-def _items(decision: Decision) -> set[str]:
+def _items(decision: SleepDecision) -> set[str]:
     return {decision.candidate_id, decision.target_id or "", *decision.members} - {"", ERASED}
 
 
@@ -65,7 +65,11 @@ def decisions(
     values.append(limit)
     return [
         RecordedDecision(
-            number, at, undone is not None, bool(erased), Decision.from_json(json.loads(record))
+            number,
+            at,
+            undone is not None,
+            bool(erased),
+            SleepDecision.from_json(json.loads(record)),
         )
         for number, at, undone, erased, record in connection.execute(sql, values)
     ]

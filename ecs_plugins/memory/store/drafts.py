@@ -11,7 +11,7 @@ from ecs_plugins.memory.store.messages import NewMessage
 Draft: TypeAlias = str | NewMessage | Mapping[str, object]
 
 _TEXT = ("content", "text")
-_KEYS = ("role", "metadata", "label", "writer", "at", "ttl")
+_KEYS = ("role", "metadata", "writer", "at", "ttl")
 _KNOWN = frozenset((*_TEXT, *_KEYS))
 
 
@@ -20,7 +20,6 @@ def drafted(
     *,
     role: str | None = None,
     metadata: Mapping[str, object] | None = None,
-    label: str | None = None,
     writer: str | None = None,
     at: float | None = None,
     ttl: float | None = None,
@@ -32,13 +31,11 @@ def drafted(
     """
     given = [messages] if isinstance(messages, str | NewMessage | Mapping) else list(messages)
     role = "user" if role is None else role
-    defaults = (role, {} if metadata is None else metadata, label, writer, at, ttl)
+    defaults = (role, {} if metadata is None else metadata, writer, at, ttl)
     return [_draft(message, defaults) for message in given]
 
 
-_Said: TypeAlias = tuple[
-    str, Mapping[str, object], str | None, str | None, float | None, float | None
-]
+_Said: TypeAlias = tuple[str, Mapping[str, object], str | None, float | None, float | None]
 
 
 def _draft(message: Draft, defaults: _Said) -> NewMessage:
@@ -55,13 +52,12 @@ def _draft(message: Draft, defaults: _Said) -> NewMessage:
         )
     if None in message.values():  # which says nothing
         message = {key: value for key, value in message.items() if value is not None}
-    role, metadata, label, writer, at, ttl = defaults
+    role, metadata, writer, at, ttl = defaults
     said = message.get
     return NewMessage(
         said("content", said("text")),  # type: ignore[arg-type]
         said("role", role),  # type: ignore[arg-type]
         said("metadata", metadata),  # type: ignore[arg-type]
-        said("label", label),  # type: ignore[arg-type]
         said("writer", writer),  # type: ignore[arg-type]
         said("at", at),  # type: ignore[arg-type]
         said("ttl", ttl),  # type: ignore[arg-type]

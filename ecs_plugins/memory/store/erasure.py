@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ecs_plugins.memory.admission import admit
+from ecs_plugins.memory.admission import founded, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
@@ -23,7 +23,7 @@ from ecs_plugins.memory.store import cold_memories, hot_items, rows
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.rows import dump
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import HotItem, Observation, StreamStatistics
+from ecs_plugins.memory.types import HotItem, Observation
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 
@@ -64,18 +64,10 @@ class Erased:
 
 def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
     """One item made of these observations alone, in their order."""
-    forced = config.replace(on_add="merge", merge_threshold=-1.0, merge_guard="none")
-    item: HotItem | None = None
-    for observation in observations:
-        admission = admit(
-            observation,
-            config=forced,
-            statistics=StreamStatistics(),
-            nearest_hot=None if item is None else (item, 1.0),
-        )
-        assert isinstance(admission.item, HotItem)
-        item = admission.item
-    assert item is not None
+    first, *others = observations
+    item = founded(first)
+    for observation in others:
+        item = repeated(item, observation, config)
     return item
 
 

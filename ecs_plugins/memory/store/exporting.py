@@ -93,7 +93,6 @@ def exported(
             "since_sleep": space.since_sleep,
             "novel": space.novel,
             "cycle": space.cycle,
-            "statistics": space.statistics.to_json(),
         }
         yield from _messages(connection, space, dimension, now)
         yield from _items(connection, space, dimension, now)
@@ -110,19 +109,18 @@ def _messages(
     connection: sqlite3.Connection, space: Space, dimension: int, now: float
 ) -> Iterator[Line]:
     for row in connection.execute(
-        "SELECT id, step, role, writer, label, text, metadata, created, expires, vector,"
+        "SELECT id, step, role, writer, text, metadata, created, expires, vector,"
         " vector_crc FROM messages WHERE namespace = ? AND (expires IS NULL OR expires > ?)"
         " ORDER BY seq",
         (space.id, now),
     ):
-        name, step, role, writer, label, text, metadata, created, expires, vector, check = row
+        name, step, role, writer, text, metadata, created, expires, vector, check = row
         yield {
             "kind": "message",
             "id": name,
             "step": step,
             "role": role,
             "writer": writer,
-            "label": label,
             "text": text,
             "metadata": json.loads(metadata),
             "created": created,
@@ -166,7 +164,6 @@ def _memories(
                 "metadata": dict(row.metadata),
                 "pinned": memory.pinned,
                 "entropy": memory.entropy,
-                "utility": memory.utility,
                 "judged": None
                 if row.judged is None
                 else [row.judged.energy, row.judged.entropy, row.judged.total],

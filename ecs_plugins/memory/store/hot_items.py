@@ -109,7 +109,7 @@ def _hot(row: tuple[object, ...], dimension: int, members: _Members | None = Non
         id=str(name),
         vector=value,
         evidence=(
-            first_evidence(first, None)  # type: ignore[arg-type]
+            first_evidence(first)  # type: ignore[arg-type]
             if evidence is None
             else evidence_of(str(evidence))
         ),
@@ -244,7 +244,7 @@ def hot_from_now(connection: sqlite3.Connection, space: int) -> None:
 
 
 _STEP = -987654321  # stands for the step in the evidence of an item that is one message
-_FOUNDED = dump_evidence(first_evidence(_STEP, None))
+_FOUNDED = dump_evidence(first_evidence(_STEP))
 
 
 def write_out(connection: sqlite3.Connection, space: int, rows: Sequence[int]) -> None:

@@ -30,11 +30,10 @@ from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.vectors import crc, pack
 from ecs_plugins.memory.types import (
     ColdMemory,
-    Decision,
     Evidence,
     FreeEnergy,
     HotItem,
-    StreamStatistics,
+    SleepDecision,
     Vector,
 )
 
@@ -188,7 +187,6 @@ class Import:
         space.since_sleep = int(line["since_sleep"])
         space.novel = int(line["novel"])
         space.cycle = int(line["cycle"])
-        space.statistics = StreamStatistics.from_json(line["statistics"])
         return space
 
     @staticmethod
@@ -212,11 +210,11 @@ class Import:
     def _message(self, connection: sqlite3.Connection, space: Space, line: Line) -> None:
         data = pack(self._vectors[line["id"]])
         connection.execute(
-            "INSERT INTO messages (id, namespace, step, role, writer, label, text, metadata,"
+            "INSERT INTO messages (id, namespace, step, role, writer, text, metadata,"
             " created, expires, vector, text_crc, vector_crc)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             (
-                line["id"], space.id, line["step"], line["role"], line["writer"], line["label"],
+                line["id"], space.id, line["step"], line["role"], line["writer"],
                 line["text"], dump(line["metadata"]), line["created"], line["expires"], data,
                 crc(line["text"]), crc(data),
             ),
@@ -253,7 +251,6 @@ class Import:
             text=line["text"],
             pinned=bool(line["pinned"]),
             entropy=line["entropy"],
-            utility=line["utility"],
         )
         cold_memories.insert_cold(
             connection,
@@ -280,6 +277,6 @@ class Import:
                 connection,
                 space,
                 cursor.lastrowid,
-                [Decision.from_json(entry["record"])],
+                [SleepDecision.from_json(entry["record"])],
                 erased=bool(entry["erased"]),
             )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.energy import free_energy
+from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.records import (
     Explanation,
     Memory,
@@ -21,7 +21,6 @@ from ecs_plugins.memory.store.decisions import decisions
 from ecs_plugins.memory.store.sleeping import recent_queries
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, Tier, UtilityFunction
-from ecs_plugins.memory.utility import entropies, utilities
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
@@ -52,7 +51,6 @@ def _memory(row: ColdRow, namespace: tuple[str, ...], provenance: Sequence[str])
         support=row.memory.evidence.support,
         provenance=tuple(provenance),
         pinned=row.memory.pinned,
-        label=row.memory.evidence.label,
         created=row.created,
         changed=row.changed,
         expires=row.expires,
@@ -83,19 +81,14 @@ def energies(
 ) -> list[tuple[ColdMemory, FreeEnergy]]:
     """The cold tier with its free energies as of now, the safest memory first."""
     memories = [row.memory for row in cold_memories.cold_tier(connection, space.id, dimension)]
-    values = utilities(
+    terms = free_energies(
         memories,
         config=config,
         step=space.step,
-        queries=recent_queries(connection, space.id, config.utility_window),
+        queries=recent_queries(connection, space.id),
         utility=utility,
     )
-    disorder = entropies(memories, config=config, step=space.step, statistics=space.statistics)
-    scored = [
-        (memory, free_energy(float(value), entropy, config.entropy_weight))
-        for memory, value, entropy in zip(memories, values, disorder, strict=True)
-    ]
-    return sorted(scored, key=lambda pair: pair[1].total)
+    return sorted(zip(memories, terms, strict=True), key=lambda pair: pair[1].total)
 
 
 def explain(

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from ecs_plugins.memory.information import information
 from ecs_plugins.memory.store.cold_memories import (
     ColdRow,
     cold_rows,
@@ -47,23 +46,20 @@ class ColdTier:
 
     Attributes:
         rows: The memories, with vectors.
-        told: The `information` of each one's text.
     """
 
     rows: Sequence[ColdRow]
-    told: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     row: ColdRow
-    told: float
     size: int
 
     @classmethod
     def of(cls, row: ColdRow) -> _Entry:
         size = row.memory.vector.nbytes + sys.getsizeof(row.memory.text) + _OBJECTS
-        return cls(row, information(row.memory.text), size)
+        return cls(row, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +106,7 @@ class KnownMemories:
         ]
         size = sum(entry.size for entry in found)
         self._keep(space.id, _Known(space.epoch, dict(zip(small, found, strict=True)), size))
-        return ColdTier([entry.row for entry in found], [entry.told for entry in found])
+        return ColdTier([entry.row for entry in found])
 
     def note(self, space: Space, rows: Iterable[ColdRow]) -> None:
         """Know the rows that a transaction has written and committed.

@@ -28,8 +28,6 @@ class NewMessage:
         text: What was said; not blank.
         role: Who said it: ``user``, ``assistant``, ``tool``, or what the application uses.
         metadata: JSON values to filter by; what merged messages agree on stays with the memory.
-        label: What it says or led to, if known: two messages of one memory with different
-            labels contradict each other.
         writer: The agent that wrote it, where several share a namespace.
         at: Seconds since 1970; None is now.
         ttl: Seconds to live; None is for ever.
@@ -38,7 +36,6 @@ class NewMessage:
     text: str
     role: str = "user"
     metadata: Mapping[str, object] = field(default_factory=dict)
-    label: str | None = None
     writer: str | None = None
     at: float | None = None
     ttl: float | None = None
@@ -56,8 +53,8 @@ class NewMessage:
         if self.ttl is not None and not self.ttl > 0:
             raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
         # Most strings are ASCII, which they know.
-        if self.label is not None or self.writer is not None or not text.isascii():
-            _check_unicode(text, self.label, self.writer)
+        if self.writer is not None or not text.isascii():
+            _check_unicode(text, self.writer)
         if not self.role.isascii():
             _check_unicode(self.role)
         metadata = self.metadata
@@ -125,7 +122,6 @@ class Message:
         step: Its running number there.
         role: Who said it.
         writer: The agent that wrote it.
-        label: What it says or led to.
         text: What was said.
         metadata: As given.
         created: Seconds since 1970.
@@ -137,7 +133,6 @@ class Message:
     step: int
     role: str
     writer: str | None
-    label: str | None
     text: str
     metadata: Mapping[str, object]
     created: float
@@ -152,8 +147,8 @@ def new_ids(count: int) -> list[str]:
 
 
 _INSERT = (
-    "INSERT INTO messages (id, namespace, step, role, writer, label, text, metadata,"
-    " created, expires, vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    "INSERT INTO messages (id, namespace, step, role, writer, text, metadata, created,"
+    " expires, vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
@@ -178,7 +173,6 @@ def insert(
             step,
             message.role,
             message.writer,
-            message.label,
             message.text,
             message.stored_metadata,
             now if message.at is None else message.at,
@@ -206,13 +200,13 @@ def expiry(message: NewMessage, now: float) -> float | None:
 
 
 _COLUMNS = (
-    "m.id, n.key, m.step, m.role, m.writer, m.label, m.text, m.metadata, m.created, m.expires,"
+    "m.id, n.key, m.step, m.role, m.writer, m.text, m.metadata, m.created, m.expires,"
     " m.text_crc FROM messages m JOIN namespaces n ON n.id = m.namespace"
 )
 
 
 def _message(row: tuple[object, ...]) -> Message:
-    name, key, step, role, writer, label, text, metadata, created, expires, checksum = row
+    name, key, step, role, writer, text, metadata, created, expires, checksum = row
     if crc(str(text)) != checksum:
         raise damaged(f"message {name}", "text", "restore a backup, or delete the message")
     return Message(
@@ -221,7 +215,6 @@ def _message(row: tuple[object, ...]) -> Message:
         step,  # type: ignore[arg-type]
         str(role),
         writer,  # type: ignore[arg-type]
-        label,  # type: ignore[arg-type]
         str(text),
         json.loads(str(metadata)),
         created,  # type: ignore[arg-type]
@@ -257,7 +250,7 @@ def observations(
 ) -> list[tuple[Observation, Mapping[str, object], float | None]]:
     """Messages as observations, oldest first, each with its metadata and its expiry."""
     found = connection.execute(
-        "SELECT id, vector, vector_crc, step, text, label, metadata, expires FROM messages"
+        "SELECT id, vector, vector_crc, step, text, metadata, expires FROM messages"
         " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY seq",
         (dump(list(ids)),),
     )
@@ -268,10 +261,9 @@ def observations(
                 vector=unpack(vector, checksum, dimension, f"message {name}"),
                 step=step,
                 text=text,
-                label=label,
             ),
             json.loads(metadata),
             expires,
         )
-        for name, vector, checksum, step, text, label, metadata, expires in found
+        for name, vector, checksum, step, text, metadata, expires in found
     ]

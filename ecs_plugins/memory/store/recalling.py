@@ -157,7 +157,6 @@ def _recollection(
         support=evidence.support,
         provenance=provenance,
         pinned=pinned,
-        label=evidence.label,
         free_energy=judged,
         why=why,
     )

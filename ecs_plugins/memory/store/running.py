@@ -78,8 +78,6 @@ class Running:
         return Summariser(
             core.model,
             embed=lambda text: core.embed([text])[0],
-            max_tokens=core.config.summary_tokens,
-            temperature=core.config.summary_temperature,
             seed=core.config.seed,
             deadline=core.store.summary_deadline,
             fallback=core.store.on_summary_error == "extractive",

@@ -32,12 +32,13 @@ from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.summaries import Summariser
 from ecs_plugins.memory.types import (
     ColdMemory,
-    Decision,
     FreeEnergy,
     QueryEvent,
+    SleepDecision,
     SleepPlan,
     UtilityFunction,
 )
+from ecs_plugins.memory.utility import QUERY_WINDOW
 
 _OPTIMISTIC_ATTEMPTS = 3
 
@@ -119,7 +120,7 @@ class Sleeping:
             space,
             hot_items.hot_tier(connection, space.id, self._dimension, members=True),
             self._known.tier(connection, space, self._dimension),
-            recent_queries(connection, space.id, self._config.utility_window),
+            recent_queries(connection, space.id),
         )
 
     def _decide(self, view: _View, summariser: Summariser | None) -> SleepPlan:
@@ -130,11 +131,8 @@ class Sleeping:
             step=view.space.step,
             seed=seed_of(self._config, view.space.namespace, view.space.cycle),
             queries=view.queries,
-            statistics=view.space.statistics,
             utility=self._utility,
             summarise=summariser,
-            cycle=view.space.cycle,
-            told=view.cold.told,
         )
 
     def _apply(
@@ -214,7 +212,7 @@ class _Applying:
         for decision in plan.decisions:
             self._take(decision)
 
-    def _take(self, decision: Decision) -> None:
+    def _take(self, decision: SleepDecision) -> None:
         if decision.kind in ("insert", "replace"):
             self._joined.setdefault(decision.candidate_id, []).extend(decision.members)
         elif decision.kind == "reinforce" and decision.target_id is not None:
@@ -299,12 +297,12 @@ class _Applying:
         )
 
 
-def recent_queries(connection: sqlite3.Connection, space: int, window: int) -> list[QueryEvent]:
+def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEvent]:
     """The recent queries of a namespace, oldest first."""
     rows = connection.execute(
         "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
         " ORDER BY id DESC LIMIT ?",
-        (space, window),
+        (space, QUERY_WINDOW),
     ).fetchall()
     return [
         QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)

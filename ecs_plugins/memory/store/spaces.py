@@ -1,14 +1,12 @@
-"""The rows of the namespaces: their counters, generations and statistics."""
+"""The rows of the namespaces: their counters and generations."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from ecs_plugins.memory.namespaces import Namespace, below, decode, encode, key_of
-from ecs_plugins.memory.types import StreamStatistics, Tier
+from ecs_plugins.memory.types import Tier
 
 
 @dataclass(slots=True)
@@ -41,7 +39,6 @@ class Space:
     erasures: int
     hot: TierState
     cold: TierState
-    statistics: StreamStatistics
     _appended: set[Tier] = field(default_factory=set)
     _rewritten: set[Tier] = field(default_factory=set)
 
@@ -60,7 +57,7 @@ class Space:
         self._rewritten.add(tier)
 
     def save(self, connection: sqlite3.Connection) -> None:
-        """Write counters, statistics and new generations."""
+        """Write counters and new generations."""
         for tier in self._appended | self._rewritten:
             state = self.tier(tier)
             state.generation += 1
@@ -72,7 +69,7 @@ class Space:
         connection.execute(
             "UPDATE namespaces SET step=?, since_sleep=?, novel=?, cycle=?, revision=?, erasures=?,"
             " hot_count=?, hot_generation=?, hot_rewritten=?,"
-            " cold_count=?, cold_generation=?, cold_rewritten=?, statistics=? WHERE id=?",
+            " cold_count=?, cold_generation=?, cold_rewritten=? WHERE id=?",
             (
                 self.step,
                 self.since_sleep,
@@ -86,7 +83,6 @@ class Space:
                 self.cold.count,
                 self.cold.generation,
                 self.cold.rewritten,
-                _dumped(self.statistics),
                 self.id,
             ),
         )
@@ -94,23 +90,12 @@ class Space:
 
 _COLUMNS = (
     "id, key, epoch, step, since_sleep, novel, cycle, revision, erasures, hot_count,"
-    " hot_generation, hot_rewritten, cold_count, cold_generation, cold_rewritten, statistics"
+    " hot_generation, hot_rewritten, cold_count, cold_generation, cold_rewritten"
 )
 
 
-# Most transactions leave the statistics as they were.
-@lru_cache(maxsize=4096)
-def _statistics(text: str) -> StreamStatistics:
-    return StreamStatistics.from_json(json.loads(text))
-
-
-@lru_cache(maxsize=4096)
-def _dumped(statistics: StreamStatistics) -> str:
-    return json.dumps(statistics.to_json())
-
-
 def _space(row: tuple[object, ...], namespace: Namespace | None = None) -> Space:
-    (number, key, epoch, step, since, novel, cycle, revision, erasures, *tiers, statistics) = row
+    (number, key, epoch, step, since, novel, cycle, revision, erasures, *tiers) = row
     hot, cold = tiers[:3], tiers[3:]
     return Space(
         number,  # type: ignore[arg-type]
@@ -124,7 +109,6 @@ def _space(row: tuple[object, ...], namespace: Namespace | None = None) -> Space
         erasures,  # type: ignore[arg-type]
         TierState(*hot),  # type: ignore[arg-type]
         TierState(*cold),  # type: ignore[arg-type]
-        _statistics(str(statistics)),
     )
 
 

@@ -129,7 +129,7 @@ def _return_to_hot(
         item = HotItem(
             observation.id,
             observation.vector,
-            first_evidence(observation.step, observation.label),
+            first_evidence(observation.step),
             (observation.id,),
             observation.text,
         )

@@ -48,7 +48,7 @@ class Batch:
         """Message number ``at``."""
         message = self.messages[at]
         step = self.step + at
-        return Observation(self.ids[at], self.vectors[at], step, message.text, message.label)
+        return Observation(self.ids[at], self.vectors[at], step, message.text)
 
     def expires(self, at: int) -> float | None:
         """When message number ``at`` expires."""
@@ -60,7 +60,7 @@ class Batch:
         item = HotItem(
             id=name,
             vector=self.vectors[at],
-            evidence=first_evidence(self.step + at, message.label),
+            evidence=first_evidence(self.step + at),
             members=(name,),
             text=message.text,
         )
@@ -77,13 +77,10 @@ def found_all(connection: sqlite3.Connection, space: Space, batch: Batch) -> Non
 def _found(
     connection: sqlite3.Connection, space: Space, batch: Batch, messages: Collection[int]
 ) -> None:
-    """Write the items of single messages, which those without a label are by being in the log."""
-    labelled = [at for at in messages if batch.messages[at].label is not None]
-    for at in labelled:
-        _insert(connection, space, batch.founded(at))
-    if labelled or len(messages) < len(batch.ids):
-        plain = set(messages).difference(labelled)
-        others = [batch.row + at for at in range(len(batch.ids)) if at not in plain]
+    """Write the items of single messages, which they are by being in the log."""
+    if len(messages) < len(batch.ids):
+        alone = set(messages)
+        others = [batch.row + at for at in range(len(batch.ids)) if at not in alone]
         hot_items.mark_not_hot(connection, space.id, others)
 
 

@@ -440,7 +440,7 @@ def test_tokens_are_counted_by_the_models_own_tokenizer_or_estimated_high():
     assert token_counter(Plain())("x" * 30) == 10
 
 
-@pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (None, 2)])
+@pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (0.9, 2)])
 def test_a_question_does_not_hide_the_fact_that_answers_it(merge_threshold, memories):
     # They are near neighbours: at 0.7 the memory takes the one for a repetition of the other.
     fact, question = "My locker code is 4711.", "What is my locker code?"

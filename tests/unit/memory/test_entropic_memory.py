@@ -43,15 +43,15 @@ def test_messages_come_in_every_form(open_memory):
         [
             "plain",
             {"role": "assistant", "content": "as a mapping", "metadata": {"a": 1}},
-            NewMessage("as a value", writer="agent 7", label="yes"),
+            NewMessage("as a value", writer="agent 7"),
         ],
         role="tool",
     )
-    said = [(m.text, m.role, m.writer, m.label) for m in memory.messages()]
+    said = [(m.text, m.role, m.writer) for m in memory.messages()]
     assert said == [
-        ("plain", "tool", None, None),
-        ("as a mapping", "assistant", None, None),
-        ("as a value", "user", "agent 7", "yes"),
+        ("plain", "tool", None),
+        ("as a mapping", "assistant", None),
+        ("as a value", "user", "agent 7"),
     ]
     assert [m.step for m in memory.messages()] == [1, 2, 3]
 
@@ -249,7 +249,7 @@ def test_the_log_retention_keeps_memories(open_memory):
 
 
 def test_a_filter_selects_by_metadata(open_memory):
-    memory = open_memory(config=MemoryConfig(on_add="append"))
+    memory = open_memory(config=MemoryConfig(merge_threshold=1.0))
     for year in range(10):
         memory.add(f"a report of that year {year}", metadata={"year": year, "kind": "report"})
     found = memory.recall(

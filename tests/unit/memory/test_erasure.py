@@ -171,7 +171,7 @@ def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memo
 
 def test_erasing_removes_index_snapshots_and_writes_no_tombstone_of_it(db, open_memory):
     store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
-    config = MemoryConfig(on_add="append", hot_capacity=500)
+    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
     memory = open_memory(store=store, config=config)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
     name = memory.add(SECRET)[0]
@@ -219,7 +219,7 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     db, open_memory, monkeypatch
 ):
     store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
-    config = MemoryConfig(on_add="append", hot_capacity=500)
+    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
     memory = open_memory(store=store, config=config)
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
     name = memory.add(SECRET)[0]

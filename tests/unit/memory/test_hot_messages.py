@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.memory import MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.open_indexes import OpenIndexes
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -41,13 +41,12 @@ def test_a_message_is_a_hot_item_without_a_row(memory):
     assert [item.text for item in memory.recall("gulls eat chips")] == ["gulls eat chips"]
 
 
-def test_a_repeat_a_label_and_a_pin_are_no_items_by_themselves(memory):
+def test_a_repeat_and_a_pin_are_no_items_by_themselves(memory):
     memory.add(["gulls eat chips", "gulls eat chips"])
-    memory.add(NewMessage("crabs walk", label="sideways"))
     memory.add("a pinned fact about puffins", pinned=True)
     memory.add("puffins dive for sand eels")
-    assert by_themselves(memory) == [5]
-    assert written(memory) == [1, 3]
+    assert by_themselves(memory) == [4]
+    assert written(memory) == [1]
     assert memory.verify().ok
 
 

@@ -18,7 +18,7 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
 GRAPH = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
-APPEND = MemoryConfig(on_add="append", hot_capacity=500)
+APPEND = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
 SUMMARY = MemoryConfig(proposal="summary")
 
 

@@ -23,7 +23,7 @@ def events(memory, namespace=("default",)):
 @pytest.fixture
 def memory(open_memory):
     filled = open_memory(
-        store=StoreConfig(sleep="manual"), config=MemoryConfig(threshold=0.1, on_add="append")
+        store=StoreConfig(sleep="manual"), config=MemoryConfig(threshold=0.1, merge_threshold=1.0)
     )
     filled.add(["the boat is blue", "a cat sleeps", "the blue boat is in the harbour"])
     return filled

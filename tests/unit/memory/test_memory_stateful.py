@@ -42,7 +42,7 @@ class MemoryMachine(RuleBasedStateMachine):
             hot_capacity=capacity,
             cold_capacity=3,
             sleep_every=every,
-            on_add="merge" if merge else "append",
+            rule="default" if merge else "paper",
         )
         self.open()
 

@@ -66,7 +66,9 @@ def test_the_row_numbers_of_an_older_file_are_never_used_again(db, open_memory, 
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'messages'")
     connection.commit()
     connection.close()
-    memory = open_memory(store=StoreConfig(sleep="manual"), config=MemoryConfig(on_add="append"))
+    memory = open_memory(
+        store=StoreConfig(sleep="manual"), config=MemoryConfig(merge_threshold=1.0)
+    )
     memory.add(["a new fact", "another one"])
     with memory._core.database.read() as connection:
         rows = "SELECT row FROM hot_items UNION SELECT message FROM hot_messages ORDER BY 1"

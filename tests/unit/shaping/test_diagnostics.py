@@ -11,6 +11,7 @@ from ecs_plugins.shaping.diagnostics import Fitness
 from ecs_plugins.shaping.observations import observe
 from ecs_plugins.shaping.signals import QueryLikelihood
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0"
 QUESTIONS = 22
 
 
@@ -221,7 +222,7 @@ def test_a_file_is_written_whole_and_read_back(tmp_path):
 
 
 def test_what_0_1_0_wrote_opens():
-    found = ModelDiagnostics.load(Path(__file__).with_name("diagnostics_0_1_0.json"))
+    found = ModelDiagnostics.load(FIXTURES / "diagnostics.json")
     assert found.package_version == "0.1.0"
     assert found.signal("query_likelihood").threshold.value > 0.0
     assert found.config("query_likelihood").threshold == found.signals[0].threshold.value

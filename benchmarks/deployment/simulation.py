@@ -1,0 +1,199 @@
+"""A deployment with mixed reuse: what routing would have cost, beside always the same strategy.
+
+Arithmetic on measured means, no model is run: each context is asked a given number of times,
+and every policy pays stage 1 when it prepares and stage 2 for every query. The offline optimum
+knows each count beforehand and is the limit of what any router can reach at this target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.points import PointKey
+from ecs_plugins.frontier.reuse import ReuseModel, fit_reuse
+from ecs_plugins.frontier.routing import RentOrBuy
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCost:
+    """What one policy would have cost.
+
+    Attributes:
+        name: For example ``"always full_context"`` or ``"router, deterministic"``.
+        total: Over all queries.
+        per_query: Mean.
+        over_optimum: ``total`` over that of the offline optimum.
+        reaches_target: Whether its F1 reaches the target; a policy that does not may be cheaper
+            than the optimum.
+    """
+
+    name: str
+    total: float
+    per_query: float
+    over_optimum: float
+    reaches_target: bool
+
+
+REUSE_KINDS = ("constant", "geometric", "zipf", "bursty", "mixed")
+"""How `reuse_counts` can be distributed."""
+
+
+def reuse_counts(kind: str, contexts: int, *, mean: float = 10.0, seed: int = 42) -> list[int]:
+    """Queries of each of ``contexts`` contexts, made up.
+
+    ``constant``: all alike. ``geometric``: each query is the last with the same probability.
+    ``zipf``: most contexts once, few very often (exponent 1.6, at most 5,000; the mean is what
+    that gives). ``bursty``: nine in ten once or twice, the others about ten times the mean.
+    ``mixed``: a quarter of the contexts of each of these, in random order.
+
+    Raises:
+        InvalidInputError: An unknown kind, or a mean or number of contexts below 1.
+    """
+    if kind not in REUSE_KINDS or contexts < 1 or mean < 1:
+        raise InvalidInputError(
+            f"kind must be one of {', '.join(REUSE_KINDS)}, contexts and mean at least 1"
+        )
+    rng = np.random.default_rng(seed)
+    if kind == "mixed":
+        shares = [len(range(index, contexts, 4)) for index in range(4)]
+        parts = zip(REUSE_KINDS, shares, strict=False)
+        mixed = [n for k, own in parts if own for n in reuse_counts(k, own, mean=mean, seed=seed)]
+        return [mixed[index] for index in rng.permutation(contexts)]
+    if kind == "constant":
+        drawn = np.full(contexts, round(mean))
+    elif kind == "geometric":
+        drawn = rng.geometric(1 / mean, contexts)
+    elif kind == "zipf":
+        drawn = np.minimum(rng.zipf(1.6, contexts), 5000)
+    else:
+        often = rng.integers(math.ceil(5 * mean), math.ceil(15 * mean) + 1, contexts)
+        drawn = np.where(rng.random(contexts) < 0.9, rng.integers(1, 3, contexts), often)
+    return [int(count) for count in drawn]
+
+
+def simulate_deployment(
+    frontier: EfficiencyFrontier,
+    target_f1: float,
+    counts: Sequence[int],
+    *,
+    history: Sequence[int] = (),
+    seed: int = 42,
+) -> tuple[PolicyCost, ...]:
+    """Cost of every policy on contexts that are asked ``counts`` times.
+
+    Fixed policies use the cheapest configuration of their strategy that reaches the target at
+    the mean count, or the best one if none reaches it.
+
+    Args:
+        frontier: What was measured.
+        target_f1: What routers must reach.
+        counts: Queries of each context, >= 1.
+        history: Queries of contexts before, for the routers that forecast.
+        seed: Of the randomised policy.
+
+    Returns:
+        The offline optimum, the routers, then always each strategy by rising cost.
+
+    Raises:
+        InvalidInputError: No context, or a count < 1.
+        UnreachableTargetError: Nothing reaches the target.
+    """
+    if not counts or min(counts) < 1 or (history and min(history) < 1):
+        raise InvalidInputError("a deployment needs at least one context, each asked at least once")
+    queries = sum(counts)
+    mean = queries / len(counts)
+    tally = Counter(counts)
+    optimum = sum(
+        times * count * frontier.decide(reuse=count, target_f1=target_f1).effective
+        for count, times in tally.items()
+    )
+    known = frontier.decide(reuse=mean, target_f1=target_f1).point
+    totals = {
+        "offline optimum": optimum,
+        "router that knows the mean N": len(counts) * known.stage1 + queries * known.stage2,
+    }
+    if history:
+        model = fit_reuse(Counter(history), {})
+        paid = _paid(frontier, target_f1, model, max(counts))
+        totals["router, N forecast"] = sum(times * paid[n] for n, times in tally.items())
+    totals["router, N unknown, deterministic"] = sum(
+        times * _online(frontier, target_f1, count) for count, times in tally.items()
+    )
+    totals["router, N unknown, randomised"] = sum(
+        _online(frontier, target_f1, count, _draw(f"context {index}", seed))
+        for index, count in enumerate(counts)
+    )
+    rows = [(name, total, True) for name, total in totals.items()]
+    fixed = []
+    for strategy in dict.fromkeys(point.strategy for point in frontier.routable):
+        own = [point for point in frontier.routable if point.strategy == strategy]
+        able = [point for point in own if point.f1 >= target_f1]
+        point = min(able, key=lambda p: p.effective(mean)) if able else max(own, key=lambda p: p.f1)
+        total = len(counts) * point.stage1 + queries * point.stage2
+        fixed.append((f"always {point.label}", total, bool(able)))
+    rows += sorted(fixed, key=lambda row: row[1])
+    return tuple(
+        PolicyCost(name, total, total / queries, total / optimum, reaches)
+        for name, total, reaches in rows
+    )
+
+
+def _paid(
+    frontier: EfficiencyFrontier, target_f1: float, model: ReuseModel, longest: int
+) -> list[float]:
+    """What one context has cost after n queries, n = 0 to ``longest``, by forecast.
+
+    As a `Router` without a policy decides: the cheapest for this query and those expected. It
+    knows nothing of the end, so the same sums hold for every context.
+    """
+    paid = [0.0]
+    ready: set[PointKey] = set()
+    for seen in range(1, longest + 1):
+        reuse = model.forecast(seen).reuse
+        choice = frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready)
+        paid.append(paid[-1] + choice.stage1 + choice.stage2)
+        if choice.point.stage1:
+            ready.add(choice.point.key)
+    return paid
+
+
+def _online(
+    frontier: EfficiencyFrontier, target_f1: float, count: int, draw: float | None = None
+) -> float:
+    """Cost of one context when N is unknown, as a `Router` with a policy decides.
+
+    Args:
+        frontier: What was measured.
+        target_f1: What must be reached.
+        count: Queries of the context.
+        draw: Uniform in [0, 1) for a random threshold, which costs at most e / (e - 1) = 1.582
+            times the optimum in expectation (Karlin et al. 1990); None for the deterministic one.
+    """
+    rent, owned = (frontier.decide(reuse=n, target_f1=target_f1) for n in (1, math.inf))
+    extra, price = rent.stage2 - owned.stage2, owned.stage1 - rent.stage1
+    if extra <= 0 or price <= 0:
+        return owned.stage1 + count * owned.stage2
+    choice = RentOrBuy(extra, price)
+    rentals = choice.rentals
+    if draw is not None:
+        # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
+        rentals = math.floor(math.log1p(draw * (math.e - 1)) * choice.break_even)
+    rented = min(count, rentals)
+    cost = rent.stage1 + rented * rent.stage2
+    if count > rented:
+        cost += owned.stage1 + (count - rented) * owned.stage2
+    return cost
+
+
+def _draw(context: str, seed: int) -> float:
+    """Uniform in [0, 1), fixed per context."""
+    digest = hashlib.sha256(f"{seed}:{context}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / 2**56
