@@ -22,10 +22,14 @@ from benchmarks.evidence.peers import (
 )
 from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
-from ecs_plugins.ranking import BM25Ranker, DenseRanker, HybridRanker, Ranker, TfidfQueryRanker
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.protocol import Signal
-from ecs_plugins.shaping.signals import SIGNALS, QueryLikelihood
+from ecs_plugins.ranking.fusion import HybridRanker
+from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
+from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 
 Kind = Literal["ours", "peer", "bound"]
 """Ours, somebody else's, or chance and ceiling."""
@@ -86,9 +90,9 @@ class Entry:
 
 def _of_signal(name: str) -> Entry:
     make = SIGNALS[name]
-    judge = name.startswith("judge_")
+    judge = name == "judge"
     made = make()
-    about = f"pointwise Yes/No: {name.removeprefix('judge_')}" if judge else made.cost
+    about = "pointwise Yes/No" if judge else made.cost
     kind: Kind = "peer" if judge else "ours"
     return Entry(kind, about, made.needs_answer, signal=lambda _: make(), as_is=judge)
 

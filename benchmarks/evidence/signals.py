@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult, Segment
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.shaping.protocol import ScoringTask, UnitUtility
+from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
 from ecs_plugins.tokens import TokenLedger
 
 UPR_TEMPLATE = PromptTemplate(

@@ -14,7 +14,7 @@ from rich.text import Text
 from benchmarks.drawing import new_figure
 from benchmarks.intervals import interval
 from ecs_plugins.errors import MissingExtraError
-from ecs_plugins.ranking.build import make_ranker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from examples.demo.context import Demo, table
 from examples.demo.data import Question, choose

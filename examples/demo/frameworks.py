@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from ecs_plugins.errors import EcsPluginsError, MissingExtraError
-from ecs_plugins.ranking.build import make_ranker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from examples.demo.context import Demo, table
 from examples.demo.data import Turn

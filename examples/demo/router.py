@@ -35,7 +35,7 @@ from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.points import ConfigValue, config_json
 from ecs_plugins.frontier.strategies import BuiltContext, Prepared, Strategy, StrategySet
 from ecs_plugins.frontier.strategies.retrieval import Retrieval, sentences_of
-from ecs_plugins.ranking import DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 from examples.demo.context import Demo, table
 from examples.demo.data import Question, choose

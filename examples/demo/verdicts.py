@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from rich.text import Text
 
-from ecs_plugins.ranking.build import make_ranker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.result import PassageVerdict
 from examples.demo.context import Demo, table

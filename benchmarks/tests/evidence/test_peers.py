@@ -11,7 +11,7 @@ from benchmarks.evidence.signals import LongLLMLinguaRule
 from ecs_plugins.errors import MissingExtraError, ModelError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.protocol import ScoringTask
+from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.tokens import TokenLedger
 
 from .helpers import UNITS, finder, question, tools

@@ -4,7 +4,6 @@ import pickle
 import threading
 
 import pytest
-from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.callbacks.base_handler import BaseCallbackHandler
@@ -26,6 +25,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
