@@ -7,32 +7,27 @@ from collections.abc import Sequence
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.energy import free_energy
-from ecs_plugins.memory.records import (
-    Explanation,
-    Memory,
-    NamespaceStats,
-    RecordedDecision,
-)
-from ecs_plugins.memory.store import cold_memories, hot_items, spaces
+from ecs_plugins.memory.consolidation import free_energies
+from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.records import Explanation, Memory, NamespaceStats, RecordedDecision
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.cold_memories import ColdRow
-from ecs_plugins.memory.store.decisions import decisions
-from ecs_plugins.memory.store.sleeping import recent_queries
+from ecs_plugins.memory.store import spaces, tiers
+from ecs_plugins.memory.store.accesses import recent_queries
+from ecs_plugins.memory.store.sleeps import decisions
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import ColdMemory, FreeEnergy, Tier, UtilityFunction
-from ecs_plugins.memory.utility import entropies, utilities
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import FreeEnergy, Tier, UtilityFunction
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     """Every stored version of a memory, oldest first."""
-    rows = cold_memories.versions(connection, name)
+    rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
     if not rows:
         return []
     namespace = spaces.by_id(connection, rows[0].space).namespace
     joined = connection.execute(
         "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
-        " WHERE p.memory = ? ORDER BY p.version, m.seq",
+        " WHERE p.item = ? ORDER BY p.version, m.seq",
         (name,),
     ).fetchall()
     return [
@@ -41,18 +36,17 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     ]
 
 
-def _memory(row: ColdRow, namespace: tuple[str, ...], provenance: Sequence[str]) -> Memory:
+def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Memory:
     return Memory(
         id=row.memory.id,
         version=row.version,
         live=row.live,
         namespace=namespace,
         text=row.memory.text,
-        metadata=dict(row.metadata),
+        metadata=row.metadata,
         support=row.memory.evidence.support,
         provenance=tuple(provenance),
         pinned=row.memory.pinned,
-        label=row.memory.evidence.label,
         created=row.created,
         changed=row.changed,
         expires=row.expires,
@@ -66,11 +60,11 @@ def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memor
     """The cold tier, oldest row first, without what has expired."""
     rows = [
         row
-        for row in cold_memories.cold_tier(connection, space.id)
+        for row in tiers.tier_rows(connection, space.id, "cold")
         if row.expires is None or row.expires > now
     ]
-    behind = cold_memories.provenance_of(connection, [row.memory.id for row in rows])
-    return [_memory(row, space.namespace, behind.get(row.memory.id, ())) for row in rows]
+    behind = tiers.provenance(connection, [row.item.id for row in rows])
+    return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
 
 
 def energies(
@@ -80,22 +74,18 @@ def energies(
     config: MemoryConfig,
     dimension: int,
     utility: UtilityFunction | None,
-) -> list[tuple[ColdMemory, FreeEnergy]]:
-    """The cold tier with its free energies as of now, the safest memory first."""
-    memories = [row.memory for row in cold_memories.cold_tier(connection, space.id, dimension)]
-    values = utilities(
+) -> list[tuple[str, FreeEnergy]]:
+    """The ids of the cold tier with their free energies as of now, the safest memory first."""
+    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    terms = free_energies(
         memories,
         config=config,
         step=space.step,
-        queries=recent_queries(connection, space.id, config.utility_window),
+        queries=recent_queries(connection, space.id),
         utility=utility,
     )
-    disorder = entropies(memories, config=config, step=space.step, statistics=space.statistics)
-    scored = [
-        (memory, free_energy(float(value), entropy, config.entropy_weight))
-        for memory, value, entropy in zip(memories, values, disorder, strict=True)
-    ]
-    return sorted(scored, key=lambda pair: pair[1].total)
+    found = zip((memory.id for memory in memories), terms, strict=True)
+    return sorted(found, key=lambda pair: pair[1].total)
 
 
 def explain(
@@ -111,33 +101,27 @@ def explain(
     Raises:
         InvalidInputError: Nothing of this id is stored.
     """
-    versions = history(connection, name)
     message = log.get(connection, name)
-    if versions:
-        space = spaces.find(connection, versions[0].namespace)
-    elif message is not None:
-        space = spaces.find(connection, message.namespace)
-    else:
+    rows = tiers.versions(connection, name)
+    if not rows and message is None:
         raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
+    space = spaces.by_id(connection, rows[0].space) if rows else None
+    if space is None and message is not None:
+        space = spaces.find(connection, message.namespace)
     assert space is not None
-    hot = hot_items.live_rows(connection, space.id, [name])
+    versions = history(connection, name)
     ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
-    place = next((at for at, (memory, _) in enumerate(ranked) if memory.id == name), None)
-    behind = _behind(connection, name, versions, bool(hot))
-    live = [version for version in versions if version.live]
-    tier: Tier | None = "cold" if live else "hot" if hot else None
-    if live:
-        text = live[-1].text
-    elif hot:
-        text = hot_items.hot_rows(connection, space.id, hot)[hot[0]].item.text
-    else:
-        text = versions[-1].text if versions else message.text if message else ""
+    place = next((at for at, (memory, _) in enumerate(ranked) if memory == name), None)
+    live = [row for row in rows if row.live]
+    tier: Tier | None = live[-1].tier if live else None
+    behind = _behind(connection, name)
     recorded = decisions(connection, space.id, item=name)
     terms = None if place is None else ranked[place][1]
     rank = None if place is None else place + 1
+    text = message.text if message else ""
     return Explanation(
         id=name,
-        text=text,
+        text=(live or rows)[-1].item.text if rows else text,
         tier=tier,
         free_energy=terms,
         rank=rank,
@@ -148,15 +132,9 @@ def explain(
     )
 
 
-def _behind(
-    connection: sqlite3.Connection, name: str, versions: Sequence[Memory], is_hot: bool
-) -> tuple[tuple[str, str | None], ...]:
-    if versions:
-        ids: Sequence[str] = versions[-1].provenance
-    elif is_hot:
-        ids = hot_items.members_of_items(connection, [name]).get(name, (name,))
-    else:
-        ids = (name,)
+def _behind(connection: sqlite3.Connection, name: str) -> tuple[tuple[str, str | None], ...]:
+    """The messages behind an item, or the message itself: ids, and texts that are still there."""
+    ids = tiers.provenance(connection, [name]).get(name, (name,))
     found = {member: log.get(connection, member) for member in ids}
     return tuple((member, None if said is None else said.text) for member, said in found.items())
 
@@ -196,14 +174,14 @@ def _lines(
 
 
 def namespace_stats(
-    connection: sqlite3.Connection, prefix: tuple[str, ...] | None
+    connection: sqlite3.Connection, prefix: Namespace | None
 ) -> list[NamespaceStats]:
     """How full each namespace is."""
     found = []
     for space in spaces.listed(connection, prefix):
         messages, pinned, sleeps = connection.execute(
             "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
-            " (SELECT count(*) FROM memories WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
+            " (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
             " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
             (space.id,),
         ).fetchone()
@@ -211,8 +189,8 @@ def namespace_stats(
             NamespaceStats(
                 namespace=space.namespace,
                 messages=messages,
-                hot=space.hot.count,
-                cold=space.cold.count,
+                hot=space.count["hot"],
+                cold=space.count["cold"],
                 pinned=pinned,
                 sleeps=sleeps,
                 since_sleep=space.since_sleep,
