@@ -126,7 +126,7 @@ class _Run:
         return EntropicMemory.open(
             self._path,
             embedder=self._embedder,
-            config=MemoryConfig(on_add="append", hot_capacity=capacity),
+            config=MemoryConfig(rule="paper", hot_capacity=capacity),
             store=StoreConfig(sleep="manual", index=self._index),
         )
 
@@ -140,7 +140,7 @@ class _Run:
         self._progress("building the index")
         figures["build_s"] = _seconds(memory.compact)
         figures |= self._quality(memory)
-        figures["index_bytes"] = float(memory.stats().indexes["bytes"])
+        figures["index_bytes"] = float(memory.admin.stats().indexes["bytes"])
         memory.close()
         memory = self._reopened(figures)
         self._progress("raw FAISS HNSW")
@@ -151,7 +151,7 @@ class _Run:
             )
         self._progress("half of it deleted")
         figures |= self._half_deleted(memory)
-        figures["file_bytes"] = float(memory.stats().bytes)
+        figures["file_bytes"] = float(memory.admin.stats().bytes)
         memory.close()
         if len(self._documents) <= STORE_LIMIT:
             self._progress("LangGraph's InMemoryStore")
@@ -172,7 +172,7 @@ class _Run:
 
     def _latency(self, memory: EntropicMemory) -> Figures:
         def ask(number: int) -> None:
-            memory.recall(f"q{number}", k=3, threshold=-1.0, record=False)
+            memory.recall(f"q{number}", k=3, threshold=-1.0, tiers="both", record=False)
 
         return _percentiles("recall", _timed(ask, len(self._queries)))
 
@@ -184,7 +184,7 @@ class _Run:
             hits = 0
             for number in range(len(self._queries)):
                 wanted = _first(order[number], alive, k)
-                found = memory.recall(f"q{number}", k=k, threshold=-1.0, record=False)
+                found = memory.recall(f"q{number}", k=k, threshold=-1.0, tiers="both", record=False)
                 hits += len(wanted & {item.text for item in found})
             figures[f"recall_at_{k}{suffix}"] = hits / (k * len(self._queries))
         return figures
@@ -192,7 +192,7 @@ class _Run:
     def _reopened(self, figures: Figures) -> EntropicMemory:
         started = time.perf_counter()
         memory = self._open()
-        memory.recall("q0", k=3, threshold=-1.0, record=False)
+        memory.recall("q0", k=3, threshold=-1.0, tiers="both", record=False)
         figures["open_to_first_recall_s"] = time.perf_counter() - started
         return memory
 
@@ -224,11 +224,11 @@ class _Run:
         """The memory's own graph, loaded by FAISS alone: no other graph is searched."""
         import faiss
 
-        with memory._core.database.read() as connection:
+        with memory._store.database.read() as connection:
             from ecs_plugins.memory.store import spaces
 
             space = spaces.listed(connection)[0]
-            index: VectorIndex = memory._core.indexes.current(connection, space, "hot")
+            index: VectorIndex = memory._store.indexes.current(connection, space, "hot")
         content = index.graph_bytes()
         return None if content is None else faiss.deserialize_index(content[0])
 
@@ -238,7 +238,7 @@ class _Run:
         seconds = _seconds(lambda: memory.forget(("default",), filter={"half": 0}))
         figures = _prefixed("half_deleted", self._latency(memory))
         figures |= self._quality(memory, "_half_deleted")
-        figures["tombstones"] = float(memory.stats().indexes["tombstones"])
+        figures["tombstones"] = float(memory.admin.stats().indexes["tombstones"])
         figures["forget_half_s"] = seconds
         return figures
 

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from benchmarks.infinite_room.labels import Contradiction, Labels
 from benchmarks.infinite_room.policies import Moment
 from benchmarks.infinite_room.worlds import DIMENSION
-from ecs_plugins.memory.admission import admit, overflow, record_hit, sleep_due
+from ecs_plugins.memory.admission import (
+    admit,
+    overflow,
+    record_hit,
+    record_outcome,
+    sleep_due,
+)
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import apply_plan, consolidate
 from ecs_plugins.memory.types import (
-    Admission,
     ColdMemory,
-    Decision,
-    Floats,
     HotItem,
     Matrix,
     Observation,
     QueryEvent,
-    StreamStatistics,
+    SleepDecision,
 )
+from ecs_plugins.memory.utility import QUERY_WINDOW
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 
@@ -62,26 +68,50 @@ class Tier(Generic[Item]):
             self.vectors = self.vectors[kept]
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How Entropic Memory is played.
+
+    Attributes:
+        config: The settings; only the cold store is searched.
+        contradiction: What a memory answers after it was contradicted (`Labels`).
+        merges: Whether an observation is merged on arrival into the item that it repeats.
+    """
+
+    config: MemoryConfig
+    contradiction: Contradiction = "learned"
+    merges: bool = True
+
+    def replace(self, **changes: Any) -> Variant:
+        """Return a copy with other settings."""
+        return replace(self, config=self.config.replace(**changes))
+
+
 class EntropicPolicy:
     """A policy that calls what the database facade calls, without the database.
 
+    What a memory answers is in its text under the paper's rule, which never merges two
+    observations into one memory; else `Labels` knows. An observation that repeats an item tells
+    whether that was right, as an agent tells with ``EntropicMemory.observe(outcome=...)``.
+
     Args:
-        config: The settings; only the cold store is searched.
+        variant: How it is played.
         seed: Base seed of the sleep phases.
         keep_decisions: Keep every decision in ``decisions``.
     """
 
-    def __init__(self, config: MemoryConfig, seed: int, keep_decisions: bool = False) -> None:
-        self._config = config
+    def __init__(self, variant: Variant, seed: int, keep_decisions: bool = False) -> None:
+        self._config = variant.config
+        self._merges = variant.merges and not variant.config.literal
+        self._labels = Labels(variant.contradiction)
         self._seed = seed
         self._hot: Tier[HotItem] = Tier()
         self._cold: Tier[ColdMemory] = Tier()
-        self._statistics = StreamStatistics()
         self._queries: list[QueryEvent] = []
         self._cycle = 0
         self._since_sleep = 0
         self._keep = keep_decisions
-        self.decisions: list[Decision] = []
+        self.decisions: list[SleepDecision] = []
 
     @property
     def vectors(self) -> Matrix:
@@ -95,51 +125,53 @@ class EntropicPolicy:
 
     def label(self, position: int) -> int:
         """Return the label that a cold memory predicts."""
-        label = self._cold.items[position].evidence.label
-        return -1 if label is None else int(label)
+        memory = self._cold.items[position]
+        return int(memory.text) if self._config.literal else self._labels.of(memory.id)
 
     def observe(self, moment: Moment) -> None:
         """Record hits, admit the observation, sleep when it is time."""
         config, step = self._config, moment.step
-        if config.utility in ("query_mean", "query_max"):
+        if config.utility == "query_mean":
             self._queries.append(QueryEvent(step, moment.vector))
-            del self._queries[: -config.utility_window]
+            del self._queries[:-QUERY_WINDOW]
         for position in moment.recalled:
-            memory = self._cold.items[position]
-            self._cold.put(position, record_hit(memory, step=step, config=config))
-        observation = Observation(str(step), moment.vector, step, label=str(moment.label))
-        self._admit(observation, moment.similarities)
+            self._cold.put(position, record_hit(self._cold.items[position], step=step))
+        self._admit(moment)
         self._hot.remove(overflow(self._hot.items, config))
         self._since_sleep += 1
         if sleep_due(self._since_sleep, config):
             self._sleep(step)
 
-    def _admit(self, observation: Observation, similarities: Floats) -> None:
+    def _admit(self, moment: Moment) -> None:
         nearest_hot = nearest_cold = None
         hot_position = cold_position = -1
-        if self._config.on_add == "merge":
-            if len(similarities):
-                cold_position = int(similarities.argmax())
-                similarity = float(similarities[cold_position])
+        if self._merges:
+            if len(moment.similarities):
+                cold_position = int(moment.similarities.argmax())
+                similarity = float(moment.similarities[cold_position])
                 nearest_cold = self._cold.items[cold_position], similarity
             if self._hot.items:
-                hot = self._hot.vectors @ observation.vector
+                hot = self._hot.vectors @ moment.vector
                 hot_position = int(hot.argmax())
                 nearest_hot = self._hot.items[hot_position], float(hot[hot_position])
-        admission: Admission = admit(
-            observation,
+        text = str(moment.label) if self._config.literal else ""
+        admission = admit(
+            Observation(str(moment.step), moment.vector, moment.step, text),
             config=self._config,
-            statistics=self._statistics,
             nearest_hot=nearest_hot,
             nearest_cold=nearest_cold,
         )
-        self._statistics = admission.statistics
-        if isinstance(admission.item, ColdMemory):
-            self._cold.put(cold_position, admission.item)
-        elif admission.kind == "append":
-            self._hot.append(admission.item)
+        item = admission.item
+        if admission.kind == "append":
+            assert isinstance(item, HotItem)
+            self._labels.founded(item.id, moment.label)
+            self._hot.append(item)
+            return
+        right = self._labels.repeated(item.id, moment.label)
+        if isinstance(item, ColdMemory):
+            self._cold.put(cold_position, record_outcome(item, right, step=moment.step))
         else:
-            self._hot.put(hot_position, admission.item)
+            self._hot.put(hot_position, record_outcome(item, right, step=moment.step))
 
     def _sleep(self, step: int) -> None:
         plan = consolidate(
@@ -149,13 +181,29 @@ class EntropicPolicy:
             step=step,
             seed=self._seed * 1_000_003 + self._cycle,
             queries=self._queries,
-            statistics=self._statistics,
-            cycle=self._cycle,
         )
+        if not self._config.literal:
+            self._label(plan.decisions)
         hot, cold = apply_plan(plan, self._hot.items, self._cold.items)
         self._hot.reset(hot)
         self._cold.reset(cold)
+        if not self._config.literal:
+            self._labels.keep([*(item.id for item in hot), *(item.id for item in cold)])
         self._cycle += 1
         self._since_sleep = 0
         if self._keep:
             self.decisions.extend(plan.decisions)
+
+    def _label(self, decisions: Sequence[SleepDecision]) -> None:
+        """Give each memory the label of the hot items behind it."""
+        created = {item.id: item.evidence.created for item in self._hot.items}
+        for decision in decisions:
+            behind = sorted(
+                (name for name in decision.members if name in created),
+                key=lambda name: created[name],
+            )
+            if decision.kind in ("insert", "replace"):
+                self._labels.merged(decision.candidate_id, behind)
+            elif decision.kind == "reinforce" and decision.target_id is not None:
+                self._labels.merged(decision.candidate_id, behind)
+                self._labels.merged(decision.target_id, (decision.target_id, decision.candidate_id))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from benchmarks.infinite_room.entropic import EntropicPolicy
+from benchmarks.infinite_room.entropic import EntropicPolicy, Variant
 from benchmarks.infinite_room.policies import (
     CACHES,
     CachePolicy,
@@ -67,57 +67,68 @@ def policies() -> dict[str, PolicyFactory]:
     for name, cache in CACHES.items():
         table[name] = _cache_factory(cache, False)
         table[f"{name} + dedup"] = _cache_factory(cache, True)
-    for name, config in (entropic_configs() | readings() | ablations()).items():
-        table[name] = entropic_factory(config)
+    for name, variant in (entropic_configs() | readings() | ablations()).items():
+        table[name] = entropic_factory(variant)
     return table
 
 
-def entropic_configs() -> dict[str, MemoryConfig]:
-    """Return the configurations of Entropic Memory that run in every world, by name."""
+def entropic_configs() -> dict[str, Variant]:
+    """Return the variants of Entropic Memory that run in every world, by name."""
     return {
-        "Entropic, paper()": MemoryConfig.paper(),
-        "Entropic, default": bounded(MemoryConfig()),
+        "Entropic, paper()": Variant(MemoryConfig.paper()),
+        "Entropic, default": Variant(bounded(MemoryConfig())),
     }
 
 
-def readings() -> dict[str, MemoryConfig]:
+def readings() -> dict[str, Variant]:
     """Return the paper's other readings, by name."""
-    paper = MemoryConfig.paper
+    changes: dict[str, dict[str, Any]] = {
+        "hot 20": {"hot_capacity": 20},
+        "centroid": {"proposal": "centroid"},
+        "hot 20, centroid": {"hot_capacity": 20, "proposal": "centroid"},
+        "no entropy": {"entropy_weight": 0.0},
+        "softmax entropy": {"entropy": "embedding"},
+    }
     return {
-        "Entropic, paper(hot 20)": paper(hot_capacity=20),
-        "Entropic, paper(centroid)": paper(proposal="centroid"),
-        "Entropic, paper(hot 20, centroid)": paper(hot_capacity=20, proposal="centroid"),
-        "Entropic, paper(no entropy)": paper(entropy_weight=0.0),
-        "Entropic, paper(softmax entropy)": paper(entropy="softmax"),
+        f"Entropic, paper({name})": Variant(MemoryConfig.paper(**change))
+        for name, change in changes.items()
     }
 
 
-def ablations() -> dict[str, MemoryConfig]:
+def ablations() -> dict[str, Variant]:
     """Return the default configuration with one part taken out or exchanged, by name."""
-    default = bounded(MemoryConfig())
-    changes: dict[str, dict[str, object]] = {
-        "no entropy (lambda = 0)": {"entropy_weight": 0.0},
-        "entropy of outcome counts": {"entropy": "outcomes"},
-        "entropy of the embeddings (cluster variance)": {"entropy": "cluster_variance"},
-        "utility: cosine to recent queries": {"utility": "query_mean"},
-        "T = 0": {"temperature": 0.0},
-        "T = 1, not scaled": {"temperature": 1.0, "schedule": "constant"},
-        "contradiction: newest wins": {"contradiction": "newest"},
-        "contradiction: never overwrite": {"contradiction": "never"},
-        "no merging on arrival": {"on_add": "append", "hot_eviction": "fifo"},
-        "sleep every 100": {"sleep_every": 100},
+    default = Variant(bounded(MemoryConfig()))
+    table = {
+        "no entropy (lambda = 0)": default.replace(entropy_weight=0.0),
+        "entropy of the embeddings (cluster variance)": default.replace(entropy="cluster_variance"),
+        "utility: cosine to recent queries": default.replace(utility="query_mean"),
+        "T = 0": default.replace(temperature=0.0),
+        "T = 1": default.replace(temperature=1.0),
+        "contradiction: newest wins": replace(default, contradiction="newest"),
+        "contradiction: never overwrite": replace(default, contradiction="never"),
+        "no merging on arrival": replace(default, merges=False),
+        "sleep every 100": default.replace(sleep_every=100),
     }
-    return {f"Entropic, {name}": default.replace(**change) for name, change in changes.items()}
+    return {f"Entropic, {name}": variant for name, variant in table.items()}
 
 
 def bounded(config: MemoryConfig) -> MemoryConfig:
-    """Return the configuration with the paper's sizes: 20 hot, 20 cold, cold searched."""
-    return config.replace(hot_capacity=20, cold_capacity=CAPACITY, search="cold")
+    """Return the settings for this world: 20 items hot, 20 cold, thresholds for its vectors.
+
+    An observation has no text that could show what it is worth, so it takes two to be proposed.
+    """
+    return config.replace(
+        hot_capacity=20,
+        cold_capacity=CAPACITY,
+        threshold=THRESHOLD,
+        merge_threshold=THRESHOLD,
+        min_support=2,
+    )
 
 
-def entropic_factory(config: MemoryConfig) -> PolicyFactory:
-    """Return a factory for a configuration."""
-    return lambda _source, seed: EntropicPolicy(config, seed)
+def entropic_factory(variant: Variant) -> PolicyFactory:
+    """Return a factory for a variant."""
+    return lambda _source, seed: EntropicPolicy(variant, seed)
 
 
 def _cache_factory(cache: type[CachePolicy], deduplicate: bool) -> PolicyFactory:

@@ -81,8 +81,13 @@ class Results:
             "seeds": list(self.seeds),
             "worlds": {key: asdict(world) for key, world in self.worlds.items()},
             "configs": {
-                name: {"version": config.version, **config.to_json()}
-                for name, config in (entropic_configs() | readings() | ablations()).items()
+                name: {
+                    "version": variant.config.version,
+                    **variant.config.to_json(),
+                    "contradiction": variant.contradiction,
+                    "merges": variant.merges,
+                }
+                for name, variant in (entropic_configs() | readings() | ablations()).items()
             },
             "runs": {
                 world: {policy: [asdict(run) for run in runs] for policy, runs in table.items()}

@@ -134,7 +134,7 @@ class EntropicStore(BaseStore):
 
     def sweep_ttl(self) -> int:
         """Erase what has expired; returns how many items. Every write does it too."""
-        return self.memory.purge().items
+        return self.memory.admin.purge().items
 
     def forget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
         """Erase everything in a namespace and below it, items, messages and memories.

@@ -8,115 +8,90 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.evidence import decayed, first_evidence, in_demand, with_label, with_success
-from ecs_plugins.memory.types import (
-    Admission,
-    ColdMemory,
-    Evidence,
-    HotItem,
-    Observation,
-    Proposal,
-    StreamStatistics,
-    Vector,
-)
-from ecs_plugins.memory.wording import Difference, Read, Wording, difference, may_replace
+from ecs_plugins.memory.evidence import first_evidence, in_demand, with_outcome
+from ecs_plugins.memory.types import Admission, ColdMemory, HotItem, Observation, Vector
+from ecs_plugins.memory.wording import difference, may_replace
 
 Item = TypeVar("Item", HotItem, ColdMemory)
-Stating: TypeAlias = Observation | HotItem | ColdMemory | Proposal
 
 
 def admit(
     observation: Observation,
     *,
     config: MemoryConfig,
-    statistics: StreamStatistics,
     nearest_hot: tuple[HotItem, float] | None = None,
     nearest_cold: tuple[ColdMemory, float] | None = None,
-    read: Read = Wording.of,
 ) -> Admission:
     """Decide what an incoming message becomes: a new hot item, or support for an existing one.
 
     Args:
         observation: The message, embedded.
         config: The settings.
-        statistics: What the namespace has taught about its stream.
         nearest_hot: The hot item of highest cosine, with that cosine, if any.
         nearest_cold: The cold memory of highest cosine, with that cosine, if any.
-        read: Reads what texts say; a `Reader` reads each only once.
 
     Returns:
         What the message becomes. The cold memory is preferred to a hot item that is no nearer.
-        A message that says something else than a near item (`told_apart`) does not repeat it; if
-        it founds one of its own, ``Evidence.unlike`` says in what they differ.
+        A message that says something else than a near item (`wording`) does not repeat it; if it
+        founds one of its own, ``Evidence.unlike`` says in what it differs from the nearest.
     """
-    hot = _repeated(observation, nearest_hot, config, read)
-    cold = _repeated(observation, nearest_cold, config, read)
-    if cold is not None and (hot is None or cold[1] >= hot[1]):
-        memory, similarity = cold
-        return Admission(
-            "reinforce_cold", *_repeat(memory, observation, config, statistics), similarity
-        )
-    if hot is not None:
-        item, similarity = hot
-        item, statistics = _repeat(item, observation, config, statistics)
-        item = replace(item, members=(*item.members, observation.id))
-        return Admission("reinforce_hot", item, statistics, similarity)
-    evidence = first_evidence(observation.step, observation.label)
-    unlike = _kept_apart(observation, nearest_hot, nearest_cold, config, read)
-    if unlike is not None:
-        evidence = replace(evidence, unlike=unlike)
-    item = HotItem(
-        observation.id, observation.vector, evidence, (observation.id,), observation.text
+    unlike = None
+    near = [
+        each
+        for each in (nearest_cold, nearest_hot)
+        if each is not None and not config.literal and each[1] >= config.merge_threshold
+    ]
+    for item, similarity in sorted(near, key=lambda each: -each[1]):
+        differs = difference(observation.text, item.text)
+        if differs is not None:
+            unlike = unlike or differs
+        elif isinstance(item, ColdMemory):
+            return Admission("reinforce_cold", repeated(item, observation, config), similarity)
+        else:
+            return Admission("reinforce_hot", repeated(item, observation, config), similarity)
+    item = founded(observation)
+    return Admission("append", replace(item, evidence=replace(item.evidence, unlike=unlike)))
+
+
+def founded(observation: Observation) -> HotItem:
+    """Return the hot item of one observation alone."""
+    return HotItem(
+        observation.id,
+        observation.vector,
+        first_evidence(observation.step),
+        (observation.id,),
+        observation.text,
     )
-    return Admission("append", item, statistics)
 
 
-def told_apart(
-    one: Stating, other: Stating, config: MemoryConfig, read: Read = Wording.of
-) -> Difference | None:
-    """Return in what two items differ, so that they are not one memory however near they are.
+def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item:
+    """Return the item after an observation that repeats it."""
+    evidence = in_demand(item.evidence, observation.step)
+    vector, resultant = moved_centroid(item.vector, evidence.resultant, observation.vector)
+    evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
+    text = observation.text if may_replace(observation.text, item.text) else item.text
+    if isinstance(item, HotItem):
+        members = (*item.members, observation.id)
+        return replace(item, vector=vector, evidence=evidence, text=text, members=members)
+    if config.proposal != "centroid":
+        vector = item.vector
+    return replace(item, vector=vector, evidence=evidence, text=text)
 
-    Where both carry a label, the labels say what they say, and a contradiction is evidence.
-    """
-    if config.merge_guard == "none" or (_label(one) is not None and _label(other) is not None):
-        return None
-    return difference(one.text, other.text, read)
 
-
-def record_hit(item: Item, *, step: int, config: MemoryConfig) -> Item:
+def record_hit(item: Item, *, step: int) -> Item:
     """Return the item after a retrieval that returned it at ``step``."""
-    evidence = in_demand(item.evidence, step, config.half_life)
+    evidence = in_demand(item.evidence, step)
     return replace(item, evidence=replace(evidence, hits=evidence.hits + 1))
 
 
-def record_outcome(
-    item: Item,
-    outcome: str | bool,
-    *,
-    step: int,
-    config: MemoryConfig,
-    statistics: StreamStatistics,
-) -> tuple[Item, StreamStatistics]:
-    """Return item and statistics after an outcome observed with it.
-
-    Args:
-        item: The hot item or cold memory that was used.
-        outcome: What it should have said (a label: it agrees or contradicts), or whether using
-            it was a success (a boolean).
-        step: When.
-        config: The settings.
-        statistics: What the namespace has taught about its stream.
-    """
-    evidence = decayed(item.evidence, step, config.half_life)
-    if isinstance(outcome, bool):
-        return replace(item, evidence=with_success(evidence, outcome, statistics)), statistics
-    evidence, statistics = with_label(evidence, outcome, statistics, config)
-    return replace(item, evidence=evidence), statistics
+def record_outcome(item: Item, success: bool, *, step: int) -> Item:
+    """Return the item after using it helped or failed at ``step``."""
+    return replace(item, evidence=with_outcome(item.evidence, success, step))
 
 
 def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
@@ -124,13 +99,13 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
 
     Args:
         hot: The hot store in order of arrival.
-        config: ``fifo`` removes the first ones; ``unsupported_first`` removes those first that
-            the next sleep phase would not propose anyway, the longest unseen leading.
+        config: The paper's rule removes the first ones. The default removes those first that the
+            next sleep phase would not propose anyway, the longest unseen leading.
     """
     excess = len(hot) - config.hot_capacity
     if excess <= 0:
         return ()
-    if config.hot_eviction == "fifo":
+    if config.literal:
         return tuple(item.id for item in hot[:excess])
     order = heapq.nsmallest(
         excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
@@ -140,12 +115,8 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
 
 def promotable(item: HotItem, config: MemoryConfig) -> bool:
     """Return whether the item has gathered enough support since it was last judged."""
-    return supported(item.evidence, config) and item.evidence.attestations > item.judged
-
-
-def supported(evidence: Evidence, config: MemoryConfig) -> bool:
-    """Return whether a memory was observed or asked for often enough to be believed in."""
-    return evidence.attestations >= config.support_needed
+    attestations = item.evidence.attestations
+    return attestations >= config.min_support and attestations > item.judged
 
 
 def sleep_due(messages_since_sleep: int, config: MemoryConfig) -> bool:
@@ -160,54 +131,3 @@ def moved_centroid(vector: Vector, resultant: float, addition: Vector) -> tuple[
     if length <= 1e-6:
         return vector, 0.0
     return total / np.float32(length), length
-
-
-def _label(item: Stating) -> str | None:
-    return item.label if isinstance(item, Observation) else item.evidence.label
-
-
-def _near(similarity: float, config: MemoryConfig) -> bool:
-    return config.on_add == "merge" and similarity >= config.merged_from
-
-
-def _repeated(
-    observation: Observation, nearest: tuple[Item, float] | None, config: MemoryConfig, read: Read
-) -> tuple[Item, float] | None:
-    if nearest is None or not _near(nearest[1], config):
-        return None
-    return None if told_apart(observation, nearest[0], config, read) else nearest
-
-
-def _kept_apart(
-    observation: Observation,
-    nearest_hot: tuple[HotItem, float] | None,
-    nearest_cold: tuple[ColdMemory, float] | None,
-    config: MemoryConfig,
-    read: Read,
-) -> Difference | None:
-    """In what the observation differs from the nearest item, if it would have repeated that."""
-    found: list[tuple[HotItem | ColdMemory, float]] = []
-    found += [each for each in (nearest_cold, nearest_hot) if each and _near(each[1], config)]
-    if not found:
-        return None
-    return told_apart(observation, max(found, key=lambda each: each[1])[0], config, read)
-
-
-def _repeat(
-    item: Item, observation: Observation, config: MemoryConfig, statistics: StreamStatistics
-) -> tuple[Item, StreamStatistics]:
-    """Merge an observation into the item that it repeats."""
-    evidence = in_demand(item.evidence, observation.step, config.half_life)
-    if observation.label is not None:
-        evidence, statistics = with_label(evidence, observation.label, statistics, config)
-    vector, resultant = moved_centroid(item.vector, evidence.resultant, observation.vector)
-    evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
-    if isinstance(item, ColdMemory) and config.proposal != "centroid":
-        vector = item.vector
-    speaks = _says_what_is_believed(evidence, observation)
-    text = observation.text if speaks and may_replace(observation.text, item.text) else item.text
-    return replace(item, vector=vector, evidence=evidence, text=text), statistics
-
-
-def _says_what_is_believed(evidence: Evidence, observation: Observation) -> bool:
-    return observation.label is None or observation.label == evidence.label

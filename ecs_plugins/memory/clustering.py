@@ -2,69 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.pairs import pairs_above
 from ecs_plugins.memory.types import Matrix
-
-Apart: TypeAlias = Callable[[int, int], bool]
-"""Whether two rows must not be in one cluster, however near they are."""
+from ecs_plugins.memory.wording import difference
 
 
 def cluster(
-    vectors: Matrix, config: MemoryConfig, seed: int, apart: Apart | None = None
+    vectors: Matrix, texts: Sequence[str], config: MemoryConfig, seed: int
 ) -> list[list[int]]:
     """Partition the rows of ``vectors`` [n, d]; each cluster lists its rows in order.
 
-    Clusters are ordered by their first row. Only link clusters keep rows ``apart``: what k-means
-    puts together is not meant to say the same.
+    Clusters are ordered by their first row. Only link clusters keep ``texts`` apart that say
+    different things: what k-means puts together is not meant to say the same.
     """
     if not len(vectors):
         return []
-    if config.clustering == "kmeans":
+    if config.literal:
         labels = kmeans_labels(vectors, config.clusters, seed)
     else:
-        labels = link_labels(vectors @ vectors.T, config.merged_from, apart)
+        labels = link_labels(vectors @ vectors.T, config.merge_threshold, texts)
     clusters: dict[int, list[int]] = {}
     for row, label in enumerate(labels):
         clusters.setdefault(label, []).append(row)
     return list(clusters.values())
 
 
-def link_labels(similarities: Matrix, threshold: float, apart: Apart | None = None) -> list[int]:
+def link_labels(similarities: Matrix, threshold: float, texts: Sequence[str]) -> list[int]:
     """Return the connected components of the graph ``similarity >= threshold``.
 
-    Two components of which some rows must stay apart are not joined; the nearest pairs are
-    joined first.
+    Two components are not joined if a text of the one says something else than a text of the
+    other (`wording`); the nearest pairs are joined first.
 
     Args:
         similarities: Symmetric [n, n].
-        threshold: Least similarity of two linked rows.
-        apart: Which rows must not be in one component; None restricts nothing.
+        threshold: Minimum similarity of two linked rows.
+        texts: What each row says.
 
     Returns:
         For each row the smallest row of its component.
     """
-    pairs = [(row, column) for row, column in pairs_above(similarities, threshold) if row < column]
-    pairs.sort(key=lambda pair: -similarities[pair])
+    rows, columns = np.nonzero(np.triu(similarities >= threshold, k=1))
+    nearest_first = np.argsort(-similarities[rows, columns], kind="stable")
     root = list(range(len(similarities)))
     members = [[row] for row in root]
-    for a, b in pairs:
+    for a, b in zip(rows[nearest_first].tolist(), columns[nearest_first].tolist(), strict=True):
         low, high = sorted((root[a], root[b]))
-        if low == high or _conflict(members[low], members[high], apart):
+        if low == high or any(
+            difference(texts[one], texts[other]) for one in members[low] for other in members[high]
+        ):
             continue
         for row in members[high]:
             root[row] = low
         members[low] += members[high]
     return root
-
-
-def _conflict(some: list[int], others: list[int], apart: Apart | None) -> bool:
-    return apart is not None and any(apart(row, other) for row in some for other in others)
 
 
 def kmeans_labels(vectors: Matrix, clusters: int, seed: int) -> list[int]:

@@ -11,25 +11,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.admission import told_apart
-from ecs_plugins.memory.clustering import Apart, cluster
+from ecs_plugins.memory.clustering import cluster
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.contest import Contest
-from ecs_plugins.memory.energy import FreeEnergies
+from ecs_plugins.memory.contest import ColdContest
+from ecs_plugins.memory.energy import free_energy
 from ecs_plugins.memory.proposals import propose
 from ecs_plugins.memory.types import (
     ColdMemory,
+    FreeEnergy,
     HotItem,
     Matrix,
     QueryEvent,
-    Scorable,
     SleepPlan,
-    StreamStatistics,
     Summarise,
     UtilityFunction,
 )
 from ecs_plugins.memory.utility import entropies, utilities
-from ecs_plugins.memory.wording import Read, Reader
 
 
 def consolidate(
@@ -40,11 +37,8 @@ def consolidate(
     step: int,
     seed: int,
     queries: Sequence[QueryEvent] = (),
-    statistics: StreamStatistics | None = None,
     utility: UtilityFunction | None = None,
     summarise: Summarise | None = None,
-    cycle: int = 0,
-    told: Sequence[float] = (),
 ) -> SleepPlan:
     """Decide what a sleep phase does.
 
@@ -55,12 +49,9 @@ def consolidate(
         step: Number of the latest message in the namespace.
         seed: Seed of this sleep phase; it stands in every decision.
         queries: Recent queries, oldest first, for the utilities that need them.
-        statistics: What the namespace has taught about its stream.
         utility: Replaces the configured utility, for example with ECS.
-        summarise: Writes the text (and optionally the vector) of a proposition; an exception
+        summarise: Writes the text (and optionally the vector) of a proposal; an exception
             that it raises passes through, and nothing has changed then.
-        cycle: How many sleep phases the namespace has had, for annealing.
-        told: The `information` of the texts in ``cold``, of a caller that knows it already.
 
     Returns:
         The plan.
@@ -70,35 +61,42 @@ def consolidate(
             a wrong number of values or a value that is not finite.
     """
     vectors = _checked_matrix(hot, cold)
-    read = Reader()
-    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed, read)
-    proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
-    if config.on_add == "merge":
+    supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
+    if not config.literal:
         unsupported = _leaving(unsupported, len(hot) - _size(supported), config)
-    waiting = [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
-    items: list[Scorable] = [*cold, *proposals, *waiting]
-    values = utilities(items, config=config, step=step, queries=queries, utility=utility, told=told)
-    if not config.recompute_utility:
-        values = np.concatenate([[memory.utility for memory in cold], values[len(cold) :]])
-    statistics = statistics or StreamStatistics()
-    disorder = entropies(items, config=config, step=step, statistics=statistics)
-    scores = FreeEnergies.of(values, disorder, config.entropy_weight)
-    contest = Contest(
-        cold,
-        vectors[len(hot) :],
-        scores.first(len(cold)),
-        proposals=[*proposals, *waiting],
+    proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
+    proposals += [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
+    terms = free_energies(
+        [*cold, *(proposal.memory for proposal in proposals)],
         config=config,
-        seed=seed,
-        cycle=cycle,
-        read=read,
+        step=step,
+        queries=queries,
+        utility=utility,
     )
+    contest = ColdContest(cold, proposals, terms, config=config, seed=seed)
     contest.shrink()
-    for position, proposal in enumerate(proposals, start=len(cold)):
-        contest.judge(proposal, scores.at(position))
-    for position, proposal in enumerate(waiting, start=len(cold) + len(proposals)):
-        contest.fill_or_discard(proposal, scores.at(position))
+    for number in range(len(supported)):
+        contest.judge(number)
+    for number in range(len(supported), len(proposals)):
+        contest.fill_or_discard(number)
     return contest.plan(hot, step)
+
+
+def free_energies(
+    memories: Sequence[ColdMemory],
+    *,
+    config: MemoryConfig,
+    step: int,
+    queries: Sequence[QueryEvent],
+    utility: UtilityFunction | None,
+) -> list[FreeEnergy]:
+    """Return F, E and S of each memory among the others; for the arguments see `consolidate`."""
+    values = utilities(memories, config=config, step=step, queries=queries, utility=utility)
+    disorder = entropies(memories, config)
+    return [
+        free_energy(value, entropy, config.entropy_weight)
+        for value, entropy in zip(values.tolist(), disorder.tolist(), strict=True)
+    ]
 
 
 def apply_plan(
@@ -135,37 +133,22 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
 
 
 def _split(
-    hot: Sequence[HotItem],
-    vectors: Matrix,
-    config: MemoryConfig,
-    seed: int,
-    read: Read,
+    hot: Sequence[HotItem], vectors: Matrix, config: MemoryConfig, seed: int
 ) -> tuple[list[list[HotItem]], list[list[HotItem]]]:
     """Return the clusters to be proposed, and those with too little support.
 
-    A cluster whose items have all been judged and have gained nothing since is in neither.
+    A cluster whose items have all been judged and have gained nothing since is in neither; under
+    the paper's rule, what was judged is judged again.
     """
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
-    for rows in cluster(vectors, config, seed, _apart(hot, config, read)):
+    for rows in cluster(vectors, [item.text for item in hot], config, seed):
         members = [hot[row] for row in rows]
-        if not config.keep_hot and all(i.evidence.attestations <= i.judged for i in members):
+        if not config.literal and all(i.evidence.attestations <= i.judged for i in members):
             continue
-        enough = sum(i.evidence.attestations for i in members) >= config.support_needed
+        enough = sum(i.evidence.attestations for i in members) >= config.min_support
         (supported if enough else unsupported).append(members)
     return supported, unsupported
-
-
-def _apart(hot: Sequence[HotItem], config: MemoryConfig, read: Read) -> Apart | None:
-    """Which of the items differ in what they say."""
-    if config.merge_guard == "none":
-        return None
-
-    def apart(row: int, other: int) -> bool:
-        one, two = hot[row], hot[other]
-        return told_apart(one, two, config, read) is not None
-
-    return apart
 
 
 def _leaving(
@@ -175,8 +158,6 @@ def _leaving(
 
     The others lose nothing by waiting: a repeat may still come.
     """
-    if config.fill != "all":
-        return []
     excess = occupied + config.sleep_every - config.hot_capacity
     leaving: list[list[HotItem]] = []
     for members in unsupported:

@@ -8,144 +8,145 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid, told_apart
+from ecs_plugins.memory.admission import moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.energy import (
-    FreeEnergies,
-    acceptance_probability,
-    annealed_temperature,
-    scaled_temperature,
-)
+from ecs_plugins.memory.energy import acceptance_probability, scaled_temperature
 from ecs_plugins.memory.evidence import merged
-from ecs_plugins.memory.neighbours import Neighbours
-from ecs_plugins.memory.standings import Standings
 from ecs_plugins.memory.types import (
     ColdMemory,
-    Decision,
     DecisionKind,
     FreeEnergy,
     HotItem,
-    Matrix,
     Proposal,
+    SleepDecision,
     SleepPlan,
 )
-from ecs_plugins.memory.wording import Read, Wording, may_replace
-
-_EMPTY_SLOT = FreeEnergy(0.0, 0.0, 0.0)
+from ecs_plugins.memory.wording import difference, may_replace
 
 
-class Contest:
-    """The working state of one sleep phase; :meth:`plan` returns what it decided.
+class ColdContest:
+    """The cold store while a sleep phase decides; :meth:`plan` returns what it decided.
+
+    Memories and proposals stand side by side, the memories first, and keep their positions. A
+    proposal is *there* once it is inserted; a displaced memory no longer is.
 
     Args:
         cold: The cold store.
-        vectors: Its vectors [n, d].
-        scores: The free energy of each cold memory.
         proposals: All that will be judged, in their order.
+        terms: The free energy of each memory, then of each proposal.
         config: The settings.
         seed: Seed of the draws.
-        cycle: How many sleep phases there have been, for annealing.
-        read: Reads what texts say.
     """
 
     def __init__(
         self,
         cold: Sequence[ColdMemory],
-        vectors: Matrix,
-        scores: FreeEnergies,
-        *,
         proposals: Sequence[Proposal],
+        terms: Sequence[FreeEnergy],
+        *,
         config: MemoryConfig,
         seed: int,
-        cycle: int,
-        read: Read = Wording.of,
     ) -> None:
         self._config = config
         self._seed = seed
         self._version = config.version
         self._rng = np.random.default_rng(seed)
-        self._standings = Standings(cold, vectors, scores, config, len(proposals))
-        self._least = config.merged_from
-        self._neighbours = Neighbours(proposals if config.reinforce else (), vectors, self._least)
-        self._read = read
-        self._temperature = _temperature(config, scores, cycle)
-        self._decisions: list[Decision] = []
+        self._cold = cold
+        self._proposals = proposals
+        self._memories = [*cold, *(proposal.memory for proposal in proposals)]
+        self._vectors = np.array([memory.vector for memory in self._memories])
+        self._terms = list(terms)
+        self._there = np.arange(len(self._memories)) < len(cold)
+        self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
+        self._weakness = np.array([self._weakness_of(each) for each in terms])
+        self._fills = np.array([self._is_filler(each) for each in self._memories], dtype=bool)
+        self._temperature = config.temperature
+        if not config.literal:
+            totals = [each.total for each in terms[: len(cold)]]
+            self._temperature = scaled_temperature(config.temperature, totals)
+        self._decisions: list[SleepDecision] = []
+        self._changed: set[int] = set()
         self._consumed: set[str] = set()
         self._judged: set[str] = set()
 
     @property
     def has_room(self) -> bool:
         """Whether the cold store holds less than its capacity."""
-        return len(self._standings) < self._config.cold_capacity
+        return int(self._there.sum()) < self._config.cold_capacity
 
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
-        while len(self._standings) > self._config.cold_capacity:
-            weakest = self._standings.weakest()
+        while self._there.sum() > self._config.cold_capacity:
+            weakest = self._weakest()
             if weakest is None:
                 return
-            self._standings.remove(weakest)
-            memory, terms = self._standings.memory(weakest), self._standings.terms(weakest)
+            self._there[weakest] = False
+            memory, terms = self._memories[weakest], self._terms[weakest]
             self._record("evict", None, target_id=memory.id, victim=terms)
 
-    def judge(self, proposal: Proposal, terms: FreeEnergy) -> None:
-        """Reinforce the memory that the proposal repeats, or let it compete."""
-        self._judged.update(proposal.sources)
-        if self._config.reinforce and self._reinforce(proposal, terms):
+    def judge(self, number: int) -> None:
+        """Let a proposal reinforce the memory that it repeats, or compete."""
+        self._judged.update(self._proposals[number].sources)
+        if not self._config.literal and self._reinforce(number):
             return
         if self.has_room:
-            if self._config.fill != "contest":
-                self._insert(proposal, terms)
-                self._record("insert", proposal, candidate=terms)
-                return
-            if self._compete(proposal, terms, None, _EMPTY_SLOT, "insert"):
-                self._insert(proposal, terms)
+            self._insert(number)
+            self._record("insert", number)
             return
-        weakest = self._standings.weakest()
+        weakest = self._weakest()
         if weakest is None:
-            self._record("reject", proposal, candidate=terms)
-            return
-        self._challenge(proposal, terms, weakest)
+            self._record("reject", number)
+        else:
+            self._compete(number, weakest)
 
-    def fill_or_discard(self, proposal: Proposal, terms: FreeEnergy) -> None:
+    def fill_or_discard(self, number: int) -> None:
         """Deal with a cluster of too little support.
 
-        If the settings say so it is inserted while there is room, and afterwards competes with
-        the weakest of the older memories that have no more support than itself. Otherwise it is
-        discarded; where repeats are merged on arrival it just waits in the hot store, which is
-        no decision.
+        The paper's rule discards it. The default inserts it while there is room, and afterwards
+        lets it compete with the weakest of the older memories that have no more support than
+        itself; without one it waits in the hot store, which is no decision.
         """
-        if self._config.fill != "all":
-            if self._config.on_add == "append":
-                self._record("discard", proposal)
+        if self._config.literal:
+            self._record("discard", number, candidate=None)
             return
         if self.has_room:
-            self._insert(proposal, terms)
-            self._record("insert", proposal, candidate=terms)
+            self._insert(number)
+            self._record("insert", number)
             return
-        weakest = self._standings.weakest_old_filler()
+        weakest = self._weakest_among(self._fills & (np.arange(len(self._there)) < len(self._cold)))
         if weakest is not None:
-            self._judged.update(proposal.sources)
-            self._challenge(proposal, terms, weakest)
+            self._judged.update(self._proposals[number].sources)
+            self._compete(number, weakest)
 
     def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
-        """Return everything that was decided."""
-        standings, stay = self._standings, self._config.keep_hot
+        """Return everything that was decided. Under the paper's rule the hot items stay."""
+        count = len(self._cold)
+        leaving = set() if self._config.literal else self._consumed
+        staying = set() if self._config.literal else self._judged - self._consumed
         return SleepPlan(
             decisions=tuple(self._decisions),
-            inserted=standings.added(),
-            updated=standings.changed(),
-            removed=standings.removed(),
-            consumed=() if stay else tuple(i.id for i in hot if i.id in self._consumed),
-            judged=()
-            if stay
-            else tuple(
+            inserted=tuple(
+                memory
+                for memory, there in zip(self._memories[count:], self._there[count:], strict=True)
+                if there
+            ),
+            updated=tuple(
+                self._memories[at] for at in sorted(self._changed) if at < count and self._there[at]
+            ),
+            removed=tuple(
+                memory
+                for memory, there in zip(self._cold, self._there[:count], strict=True)
+                if not there
+            ),
+            consumed=tuple(item.id for item in hot if item.id in leaving),
+            judged=tuple(
                 replace(item, judged=item.evidence.attestations)
                 for item in hot
-                if item.id in self._judged - self._consumed
+                if item.id in staying
             ),
             step=step,
             temperature=self._temperature,
@@ -153,118 +154,109 @@ class Contest:
             config_version=self._version,
         )
 
-    def _insert(self, proposal: Proposal, terms: FreeEnergy) -> None:
-        self._consumed.update(proposal.sources)
-        position = self._standings.add(
-            ColdMemory(
-                id=proposal.id,
-                vector=proposal.vector,
-                evidence=proposal.evidence,
-                text=proposal.text,
-                entropy=proposal.entropy,
-                utility=-terms.energy,
-            ),
-            terms,
-        )
-        self._neighbours.became(proposal, position)
+    def _weakness_of(self, terms: FreeEnergy) -> float:
+        return terms.energy if self._config.literal else terms.total
 
-    def _reinforce(self, proposal: Proposal, terms: FreeEnergy) -> bool:
-        repeated = self._repeated(proposal)
-        if repeated is None:
+    def _is_filler(self, memory: ColdMemory) -> bool:
+        """Whether a memory only fills the store, for want of support."""
+        if self._config.literal:
             return False
-        position, similarity = repeated
-        memory = self._standings.memory(position)
-        stronger = min(self._standings.terms(position), terms, key=lambda item: item.total)
-        self._standings.change(position, _reinforced(memory, proposal, self._config), stronger)
+        return memory.evidence.attestations < self._config.min_support
+
+    def _weakest(self) -> int | None:
+        """The position of the victim, or None if every memory is pinned; fillers come first."""
+        filler = self._weakest_among(self._fills)
+        return self._weakest_among(np.ones_like(self._there)) if filler is None else filler
+
+    def _weakest_among(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
+        positions = np.flatnonzero(among & self._there & ~self._pinned)
+        if not len(positions):
+            return None
+        return int(positions[np.argmax(self._weakness[positions])])
+
+    def _insert(self, number: int) -> None:
+        self._consumed.update(self._proposals[number].sources)
+        self._there[len(self._cold) + number] = True
+
+    def _reinforce(self, number: int) -> bool:
+        found = self._repeated(self._proposals[number].memory)
+        if found is None:
+            return False
+        at, similarity = found
+        proposal, memory = self._proposals[number], self._memories[at]
+        own, new = self._terms[at], self._terms[len(self._cold) + number]
+        self._record("reinforce", number, target_id=memory.id, similarity=similarity)
+        memory = _reinforced(memory, proposal.memory, self._config)
+        self._memories[at], self._vectors[at] = memory, memory.vector
+        self._terms[at] = min(own, new, key=lambda terms: terms.total)
+        self._weakness[at] = self._weakness_of(self._terms[at])
+        self._fills[at] = self._is_filler(memory)
+        self._changed.add(at)
         self._consumed.update(proposal.sources)
-        self._record(
-            "reinforce", proposal, candidate=terms, target_id=memory.id, similarity=similarity
-        )
         return True
 
-    def _repeated(self, proposal: Proposal) -> tuple[int, float] | None:
-        """Return the nearest memory that says the same, with its cosine; None if none is near."""
-        vector, least = proposal.vector, self._least
-        near = [*self._neighbours.of(proposal), *self._standings.changed_near(vector, least)]
-        if not any(self._says_the_same(proposal, position) for position in near):
-            return None
-        for position, similarity in self._standings.near(vector, least):
-            if self._says_the_same(proposal, position):
-                return position, similarity
+    def _repeated(self, proposal: ColdMemory) -> tuple[int, float] | None:
+        """The nearest memory that says the same, with its cosine; None if none is near."""
+        cosines = self._vectors @ proposal.vector
+        near = np.flatnonzero(self._there & (cosines >= self._config.merge_threshold))
+        for at in near[np.argsort(-cosines[near], kind="stable")].tolist():
+            if difference(proposal.text, self._memories[at].text) is None:
+                return at, float(cosines[at])
         return None
 
-    def _says_the_same(self, proposal: Proposal, position: int) -> bool:
-        memory = self._standings.memory(position)
-        there = self._standings.is_there(position)
-        return there and told_apart(proposal, memory, self._config, self._read) is None
-
-    def _challenge(self, proposal: Proposal, terms: FreeEnergy, position: int) -> None:
+    def _compete(self, number: int, at: int) -> None:
         """Let a proposal compete with the memory at a position."""
-        victim, score = self._standings.memory(position), self._standings.terms(position)
-        if self._compete(proposal, terms, victim.id, score, "replace"):
-            self._standings.remove(position)
-            self._insert(proposal, terms)
-
-    def _compete(
-        self,
-        proposal: Proposal,
-        terms: FreeEnergy,
-        victim_id: str | None,
-        victim: FreeEnergy,
-        kind: DecisionKind,
-    ) -> bool:
-        delta = terms.total - victim.total
+        victim = self._terms[at]
+        delta = self._terms[len(self._cold) + number].total - victim.total
         probability = acceptance_probability(delta, self._temperature)
         draw = float(self._rng.random())
-        accepted = draw < probability
+        won = draw < probability
+        if won:
+            self._there[at] = False
+            self._insert(number)
         self._record(
-            kind if accepted else "reject",
-            proposal,
-            candidate=terms,
-            target_id=victim_id,
+            "replace" if won else "reject",
+            number,
+            target_id=self._memories[at].id,
             victim=victim,
             delta=delta,
             probability=probability,
             draw=draw,
         )
-        return accepted
 
-    def _record(
-        self,
-        kind: DecisionKind,
-        proposal: Proposal | None,
-        *,
-        candidate: FreeEnergy | None = None,
-        target_id: str | None = None,
-        victim: FreeEnergy | None = None,
-        similarity: float | None = None,
-        delta: float | None = None,
-        probability: float | None = None,
-        draw: float | None = None,
-    ) -> None:
+    def _record(self, kind: DecisionKind, number: int | None, **rest: Any) -> None:
+        proposal = None if number is None else self._proposals[number]
+        if number is not None:
+            rest.setdefault("candidate", self._terms[len(self._cold) + number])
         self._decisions.append(
-            Decision(
+            SleepDecision(
                 index=len(self._decisions),
                 kind=kind,
-                candidate_id=proposal.id if proposal else "",
+                candidate_id=proposal.memory.id if proposal else "",
                 members=proposal.members if proposal else (),
-                support=proposal.evidence.support if proposal else 0,
+                support=proposal.memory.evidence.support if proposal else 0,
                 seed=self._seed,
                 config_version=self._version,
                 entropy_weight=self._config.entropy_weight,
                 temperature=self._temperature,
-                candidate=candidate,
-                target_id=target_id,
-                victim=victim,
-                similarity=similarity,
-                delta=delta,
-                probability=probability,
-                draw=draw,
+                **rest,
             )
         )
 
 
-def replay(decision: Decision) -> Decision:
+def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) -> ColdMemory:
+    """Merge a proposal into the memory that it repeats."""
+    addition = proposal.vector * np.float32(proposal.evidence.resultant)
+    vector, resultant = moved_centroid(memory.vector, memory.evidence.resultant, addition)
+    return replace(
+        memory,
+        vector=vector if config.proposal == "centroid" else memory.vector,
+        evidence=merged(memory.evidence, proposal.evidence, resultant),
+        text=proposal.text if may_replace(proposal.text, memory.text) else memory.text,
+    )
+
+
+def replay(decision: SleepDecision) -> SleepDecision:
     """Recompute free energies, difference, probability and outcome from the record.
 
     Returns:
@@ -288,31 +280,4 @@ def replay(decision: Decision) -> Decision:
         victim=victim,
         delta=delta,
         probability=probability,
-    )
-
-
-def _temperature(config: MemoryConfig, scores: FreeEnergies, cycle: int) -> float:
-    if config.schedule == "constant":
-        return config.temperature
-    if config.schedule == "annealed":
-        return annealed_temperature(
-            config.temperature, config.final_temperature, config.annealing, cycle
-        )
-    return scaled_temperature(config.temperature, scores.totals)
-
-
-def _reinforced(memory: ColdMemory, proposal: Proposal, config: MemoryConfig) -> ColdMemory:
-    """Merge a proposal into the memory that it repeats."""
-    vector, resultant = moved_centroid(
-        memory.vector,
-        memory.evidence.resultant,
-        proposal.vector * np.float32(proposal.evidence.resultant),
-    )
-    evidence = merged(memory.evidence, proposal.evidence, resultant, config)
-    agrees = evidence.label is None or evidence.label == proposal.evidence.label
-    return replace(
-        memory,
-        vector=vector if config.proposal == "centroid" else memory.vector,
-        evidence=evidence,
-        text=proposal.text if agrees and may_replace(proposal.text, memory.text) else memory.text,
     )

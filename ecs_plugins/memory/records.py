@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.types import Decision, FreeEnergy, Tier
+from ecs_plugins.memory.types import FreeEnergy, SleepDecision, Tier
 
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""
@@ -26,7 +26,6 @@ class Recollection:
         support: Observations behind it.
         provenance: Ids of the messages behind it.
         pinned: Whether it can be displaced.
-        label: The outcome that it now predicts, if any was observed.
         free_energy: F, E and S when a sleep phase last judged it; None before.
         why: Why it was recalled, in one line.
     """
@@ -40,7 +39,6 @@ class Recollection:
     support: int
     provenance: tuple[str, ...]
     pinned: bool
-    label: str | None
     free_energy: FreeEnergy | None
     why: str
 
@@ -78,7 +76,6 @@ class Memory:
         support: Observations behind it.
         provenance: Ids of the messages behind it.
         pinned: Never a victim.
-        label: The outcome that it now predicts, if any was observed.
         created: When the memory was made, in seconds since 1970.
         changed: When this version was.
         expires: When it will be erased or derived anew; None is never.
@@ -96,7 +93,6 @@ class Memory:
     support: int
     provenance: tuple[str, ...]
     pinned: bool
-    label: str | None
     created: float
     changed: float
     expires: float | None
@@ -121,7 +117,7 @@ class RecordedDecision:
     at: float
     undone: bool
     erased: bool
-    decision: Decision
+    decision: SleepDecision
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +131,7 @@ class ReplayedDecision:
     """
 
     recorded: RecordedDecision
-    recomputed: Decision
+    recomputed: SleepDecision
     agrees: bool
 
 

@@ -38,15 +38,10 @@ class Evidence:
         last_seen: Step of the latest repeat or retrieval hit.
         support: Number of observations merged into the memory, never decayed.
         demand: Times that the memory was asked for or said again after the first time, decayed
-            by ``MemoryConfig.half_life``. A hit and a repeat in one step are one event.
+            with a half-life (`evidence`). A hit and a repeat in one step are one event.
         hits: Retrieval hits, never decayed (for display).
-        agreements: Outcomes that confirmed what the memory says, decayed like ``demand``.
-        contradictions: Outcomes that contradicted it, decayed likewise.
-        surprise: Sum of ``-ln p`` over those outcomes, where p is the probability that the memory
-            gave to each one beforehand; decayed likewise.
-        outcomes: (label, decayed weight) of the outcomes seen with the memory, newest last.
-        belief: (label, probability) that the memory now says this, most probable first.
-        contested: The (older, newer) labels of an unresolved contradiction.
+        agreements: Times that using the memory turned out well, decayed like ``demand``.
+        contradictions: Times that it did not, decayed likewise.
         resultant: Length of the sum of the unit vectors observed; with the direction it gives the
             sum itself, so the running centroid is exact.
         unlike: In what it differed from a memory that it was near enough to repeat, when it was
@@ -61,10 +56,6 @@ class Evidence:
     hits: int = 0
     agreements: float = 0.0
     contradictions: float = 0.0
-    surprise: float = 0.0
-    outcomes: tuple[tuple[str, float], ...] = ()
-    belief: tuple[tuple[str, float], ...] = ()
-    contested: tuple[str, str] | None = None
     resultant: float = 1.0
     unlike: Difference | None = None
 
@@ -78,26 +69,14 @@ class Evidence:
         """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
 
-    @property
-    def label(self) -> str | None:
-        """The outcome that the memory now predicts, or None when none was ever observed."""
-        return self.belief[0][0] if self.belief else None
-
     def to_json(self) -> dict[str, object]:
         """Return plain JSON types; :meth:`from_json` is the inverse."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Json) -> Evidence:
-        """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
-        values = dict(data)
-        for name in ("outcomes", "belief"):
-            if name in values:
-                pairs = values[name]
-                values[name] = tuple((str(label), float(weight)) for label, weight in pairs)  # type: ignore[attr-defined]
-        if values.get("contested") is not None:
-            values["contested"] = tuple(values["contested"])  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
+        """Rebuild from :meth:`to_json`; what version 0.1 knew besides is left out."""
+        return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +88,12 @@ class Observation:
         vector: Embedding [d], float32, normalised.
         step: Running number of the message within its namespace.
         text: The message.
-        label: What the observation says or led to, if known (an answer, an action): two
-            observations of one memory with different labels contradict each other.
     """
 
     id: str
     vector: Vector = field(repr=False, compare=False)
     step: int
     text: str = ""
-    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +130,6 @@ class ColdMemory:
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
-        utility: Its utility when it was inserted or last reinforced by a sleep phase.
     """
 
     id: str
@@ -163,7 +138,6 @@ class ColdMemory:
     text: str = ""
     pinned: bool = False
     entropy: float = 0.0
-    utility: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,46 +151,17 @@ class QueryEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamStatistics:
-    """What a namespace has taught us about its stream: is a contradiction drift or noise?
-
-    Attributes:
-        repeats: Labelled observations of memories whose label was established.
-        drifts: Contradictions of those that the next observation confirmed.
-        noises: Contradictions of those that the next observation did not confirm.
-        labels: Largest number of outcomes that the caller knows to be possible, or of distinct
-            outcomes seen with one memory, whichever is greater.
-    """
-
-    repeats: float = 0.0
-    drifts: float = 0.0
-    noises: float = 0.0
-    labels: int = 2
-
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Json) -> StreamStatistics:
-        """Rebuild from :meth:`to_json`."""
-        return cls(**data)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
 class Admission:
     """What happens to an observation on ``add``; the caller carries it out.
 
     Attributes:
         kind: ``append`` a new hot item, or ``reinforce_hot`` / ``reinforce_cold`` an existing one.
         item: The new value of the hot item (``append``, ``reinforce_hot``) or of the memory.
-        statistics: The namespace's statistics after the observation.
         similarity: Cosine to the reinforced item; None for ``append``.
     """
 
     kind: AdmissionKind
     item: HotItem | ColdMemory
-    statistics: StreamStatistics
     similarity: float | None = None
 
 
@@ -230,7 +175,7 @@ class FreeEnergy:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SleepDecision:
     """One decision of a sleep phase, with all that is needed to recompute it.
 
     Attributes:
@@ -283,7 +228,7 @@ class Decision:
         return record
 
     @classmethod
-    def from_json(cls, data: Json) -> Decision:
+    def from_json(cls, data: Json) -> SleepDecision:
         """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
         values = dict(data)
         values["members"] = tuple(values["members"])  # type: ignore[arg-type]
@@ -301,7 +246,7 @@ class SleepPlan:
         decisions: Every decision, in the order in which it was taken.
         inserted: New cold memories (from ``insert`` and ``replace``), in order.
         updated: Reinforced cold memories, with their new values.
-        removed: Displaced cold memories as they were, for ``undo``.
+        removed: Displaced cold memories as they were.
         consumed: Ids of the hot items that leave the hot tier.
         judged: Hot items that stay, with their new value of ``HotItem.judged``.
         step: The step at which the sleep phase took place.
@@ -310,7 +255,7 @@ class SleepPlan:
         config_version: The version of the configuration used.
     """
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[SleepDecision, ...]
     inserted: tuple[ColdMemory, ...]
     updated: tuple[ColdMemory, ...]
     removed: tuple[ColdMemory, ...]
@@ -327,34 +272,23 @@ class Proposal:
     """A candidate for the cold store: what one cluster of hot items has to say.
 
     Attributes:
-        id: The id that it gets if it is inserted.
-        vector: Its embedding [d], float32, normalised.
-        text: Its text.
-        evidence: The merged evidence of the cluster.
+        memory: The cold memory that it becomes if it is inserted.
         members: Message ids behind it.
         sources: Ids of the hot items behind it.
-        entropy: Entropy of the cluster under the configured reading.
     """
 
-    id: str
-    vector: Vector = field(repr=False, compare=False)
-    text: str
-    evidence: Evidence
+    memory: ColdMemory
     members: tuple[str, ...]
     sources: tuple[str, ...]
-    entropy: float
-
-
-Scorable: TypeAlias = Proposal | ColdMemory
 
 
 class UtilityFunction(Protocol):
     """Utility of memories at sleep time, in nats; ``E = -utility``."""
 
     def __call__(
-        self, items: Sequence[Scorable], queries: Sequence[QueryEvent], step: int
+        self, items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int
     ) -> Sequence[float]:
-        """Return one finite utility per item, the same scale for proposals and memories."""
+        """Return one finite utility per item: the cold store, then what is proposed."""
         ...
 
 

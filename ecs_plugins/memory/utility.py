@@ -6,50 +6,46 @@ entropy stays.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.energy import (
-    effective_age,
-    log_demand_rate,
-    outcome_entropy,
-    query_utility,
-)
-from ecs_plugins.memory.information import information
-from ecs_plugins.memory.types import (
-    Evidence,
-    Floats,
-    QueryEvent,
-    Scorable,
-    StreamStatistics,
-    UtilityFunction,
-)
+from ecs_plugins.memory.energy import effective_age, log_demand_rate, query_utility
+from ecs_plugins.memory.evidence import HALF_LIFE
+from ecs_plugins.memory.types import ColdMemory, Evidence, Floats, QueryEvent, UtilityFunction
+from ecs_plugins.ranking.text import UNSPACED
 
-PRIOR_OUTCOMES = 2.0
-"""Weight of the store's typical surprise, in outcomes, when a memory's own is estimated."""
+QUERY_WINDOW: Final = 100
+"""Recent queries that a utility looks at."""
+
+_QUERY_DECAY = 0.99  # weight of a query per step of its age
+_FAILURE = 0.02  # probability that using a memory fails, as expected beforehand
+_PRIOR_OUTCOMES = 2.0  # weight of the store's typical surprise when a memory's own is estimated
+
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+")
 
 
 def utilities(
-    items: Sequence[Scorable],
+    items: Sequence[ColdMemory],
     *,
     config: MemoryConfig,
     step: int,
     queries: Sequence[QueryEvent],
     utility: UtilityFunction | None,
-    told: Sequence[float] = (),
 ) -> Floats:
     """Return the utility of each item; ``E`` is its negative.
 
     Args:
-        items: Proposals and memories.
+        items: Memories and what is proposed.
         config: Which reading of the utility.
         step: Number of the latest message in the namespace.
         queries: Recent queries, oldest first.
         utility: Replaces the configured one.
-        told: The `information` of the first items' texts, of a caller that knows it already.
 
     Raises:
         InvalidInputError: If a utility function returned a wrong number of values, or a value
@@ -57,7 +53,7 @@ def utilities(
     """
     if not items:
         return np.zeros(0)
-    recent = list(queries)[-config.utility_window :]
+    recent = list(queries)[-QUERY_WINDOW:]
     if utility is not None:
         values = np.asarray(utility(items, recent, step), dtype=np.float64)
         if values.shape != (len(items),) or not np.isfinite(values).all():
@@ -66,82 +62,72 @@ def utilities(
                 f"it returned {values!r}."
             )
         return values
-    if config.utility in ("informed", "observed"):
-        demand = observed_utility([item.evidence for item in items], step, config)
-        if config.utility == "observed":
-            return demand
-        unknown = (information(item.text) for item in items[len(told) :])
-        return demand + config.information_weight * np.array([*told, *unknown])
+    if config.utility == "informed":
+        told: Floats = np.array([information(item.text) for item in items])
+        demand: Floats = observed_utility([item.evidence for item in items], step)
+        return demand + told
     if not recent:
         return np.zeros(len(items))
-    ages = np.array([step - query.step for query in recent], dtype=np.float64)
     return query_utility(
-        np.stack([item.vector for item in items]),
-        np.stack([query.vector for query in recent]),
-        ages,
-        decay=config.utility_decay,
-        reduce="max" if config.utility == "query_max" else "mean",
+        np.array([item.vector for item in items]),
+        np.array([query.vector for query in recent]),
+        np.array([max(step - query.step, 0) for query in recent], dtype=np.float64),
+        decay=_QUERY_DECAY,
     )
 
 
-def observed_utility(evidence: Sequence[Evidence], step: int, config: MemoryConfig) -> Floats:
+def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
     """Return the log of the rate at which each memory is in demand, in nats.
 
-    The prior of the Gamma-Poisson estimate is one event at ``newcomer_rate`` times the mean rate
-    over the memories given, so it follows the stream.
+    The prior of the Gamma-Poisson estimate is one event at the mean rate over the memories given,
+    so it follows the stream.
     """
     age = np.array([step - item.created for item in evidence], dtype=np.float64)
-    exposure = effective_age(age, config.half_life)
+    exposure = effective_age(age, HALF_LIFE)
     lag = np.array([step - item.updated for item in evidence], dtype=np.float64)
-    demand = np.array([item.demand for item in evidence]) * 2.0 ** (-lag / config.half_life)
+    demand = np.array([item.demand for item in evidence]) * 2.0 ** (-lag / HALF_LIFE)
     mean_rate = (float(demand.sum()) + 1.0) / (float(exposure.sum()) + 1.0)
-    return log_demand_rate(demand, exposure, config.expected_of_newcomers * mean_rate)
+    return log_demand_rate(demand, exposure, mean_rate)
 
 
-def entropies(
-    items: Sequence[Scorable], *, config: MemoryConfig, step: int, statistics: StreamStatistics
-) -> Floats:
-    """Return S of each item under the configured reading."""
-    evidence = [item.evidence for item in items]
-    if config.entropy == "evidence":
-        return config.spread_weight * spreads(evidence) + mean_surprise(evidence)
-    if config.entropy == "outcomes":
-        return config.spread_weight * spreads(evidence) + [
-            _outcome_entropy(item, step, config, statistics) for item in evidence
-        ]
-    return np.array([item.entropy for item in items])
+def information(text: str) -> float:
+    """``ln(1 + distinct words)``, in nats: what a text has to tell; 0 without words.
 
-
-def spreads(evidence: Sequence[Evidence]) -> Floats:
-    """Return `Evidence.spread` of each memory."""
-    resultants = np.array([item.resultant for item in evidence])
-    supports = np.array([item.support for item in evidence])
-    spread: Floats = np.clip(1.0 - resultants / supports, 0.0, 1.0)
-    return spread
-
-
-def mean_surprise(evidence: Sequence[Evidence], prior_outcomes: float = PRIOR_OUTCOMES) -> Floats:
-    """Return the mean surprise of each memory's outcomes, in nats.
-
-    It is the cross-entropy between what a memory says and what was observed with it: near 0 for
-    one that is always confirmed, high for one that is contradicted again and again. The estimate
-    is shrunk towards the mean over the memories given, so that a short history is neither a
-    merit nor a fault.
+    In a chat most turns carry little: greetings, applause, questions back. Few have been asked
+    for by the time when they must be judged; how much a text says can be seen at once.
     """
-    surprise = np.array([item.surprise for item in evidence])
-    outcomes = np.array([item.agreements + item.contradictions for item in evidence])
+    return math.log1p(distinct_words(text))
+
+
+def distinct_words(text: str) -> int:
+    """How many different words a text has, whatever their case.
+
+    In a script that is written without spaces every character counts as one.
+    """
+    return len(set(_WORD.findall(text.casefold())))
+
+
+def entropies(items: Sequence[ColdMemory], config: MemoryConfig) -> Floats:
+    """Return S of each item under the configured reading."""
+    if config.entropy != "evidence":
+        return np.array([item.entropy for item in items])
+    evidence = [item.evidence for item in items]
+    return np.array([item.spread for item in evidence]) + mean_surprise(evidence)
+
+
+def mean_surprise(evidence: Sequence[Evidence]) -> Floats:
+    """Return the mean surprise of the outcomes of using each memory, in nats.
+
+    It is the cross-entropy between what a memory claims, to help 49 times in 50, and what was
+    observed with it: near 0 for one that always helps, high for one that fails again and again.
+    The estimate is shrunk towards the mean over the memories given, so that a short history is
+    neither a merit nor a fault.
+    """
+    agreements = np.array([item.agreements for item in evidence])
+    contradictions = np.array([item.contradictions for item in evidence])
+    surprise = -agreements * math.log1p(-_FAILURE) - contradictions * math.log(_FAILURE)
+    outcomes = agreements + contradictions
     typical = float(surprise.sum()) / max(float(outcomes.sum()), 1.0)
     return np.asarray(
-        (surprise + prior_outcomes * typical) / (outcomes + prior_outcomes), dtype=np.float64
+        (surprise + _PRIOR_OUTCOMES * typical) / (outcomes + _PRIOR_OUTCOMES), dtype=np.float64
     )
-
-
-def _outcome_entropy(
-    evidence: Evidence, step: int, config: MemoryConfig, statistics: StreamStatistics
-) -> float:
-    """Return the entropy of the outcomes seen; 0 if none was, for that tells nothing."""
-    if not evidence.outcomes:
-        return 0.0
-    factor = 2.0 ** (-(step - evidence.updated) / config.half_life)
-    weights = [weight * factor for _, weight in evidence.outcomes]
-    return outcome_entropy(weights, statistics.labels)

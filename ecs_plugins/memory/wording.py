@@ -14,9 +14,9 @@ written in small letters is not noticed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from ecs_plugins.ranking.wording import WORD, stating
 
@@ -138,29 +138,12 @@ class Wording:
         return "name" if set(self.capitals) - said else None
 
 
-Read: TypeAlias = Callable[[str], Wording]
-
-
-class Reader:
-    """`Wording.of` for as long as the same few texts are compared: each is read once."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, Wording] = {}
-
-    def __call__(self, text: str) -> Wording:
-        """Read a text, or remember it."""
-        found = self._read.get(text)
-        if found is None:
-            found = self._read[text] = Wording.of(text)
-        return found
-
-
-def difference(one: str, other: str, read: Read = Wording.of) -> Difference | None:
+def difference(one: str, other: str) -> Difference | None:
     """What keeps two texts from saying the same, however near they are; None if nothing does.
 
     An empty text contradicts nothing. A question asserts nothing: it differs from a statement only
     by a name or a number that the statement does not have. The order of names counts, and so does
-    that of numbers: who told whom is not the same either way round. ``read`` may be a `Reader`.
+    that of numbers: who told whom is not the same either way round.
 
     >>> difference("I am allergic to nuts.", "I'm not allergic to nuts.")
     'negation'
@@ -169,7 +152,9 @@ def difference(one: str, other: str, read: Read = Wording.of) -> Difference | No
     >>> difference("The code is 4711.", "What is the code?") is None
     True
     """
-    return None if one == other or not (one and other) else read(one).difference(read(other))
+    if one == other or not (one and other):
+        return None
+    return Wording.of(one).difference(Wording.of(other))
 
 
 def _spoken(text: str, words: Sequence[str]) -> list[str]:

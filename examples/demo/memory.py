@@ -235,7 +235,7 @@ def _restart(
     """Open the file again and ask the same."""
     with _open(file, embedder) as memory:
         after = {question.id: _recall(memory, question) for question in asked}
-        sound = memory.verify()
+        sound = memory.admin.verify()
     same = sum(_seen(before[name]) == _seen(after[name]) for name in before)
     table = Table(title="After closing the file and opening it again", title_justify="left")
     table.add_column("question", ratio=2)

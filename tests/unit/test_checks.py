@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ecs_plugins import MemoryConfig, ShapingConfig
+from ecs_plugins import ShapingConfig
 from ecs_plugins.errors import ConfigurationError
 
 
@@ -13,8 +13,6 @@ from ecs_plugins.errors import ConfigurationError
         (ShapingConfig, "pool_size", None, "pool_size must be a whole number, got None"),
         (ShapingConfig, "threshold", "0.1", "threshold must be a number or None"),
         (ShapingConfig, "seed", True, "seed must be a whole number"),
-        (MemoryConfig, "hot_capacity", "many", "hot_capacity must be a whole number"),
-        (MemoryConfig, "temperature", [1.0], r"temperature must be a number, got \[1.0\]"),
     ],
 )
 def test_a_setting_that_is_no_number_is_refused_by_name(make, setting, value, said) -> None:
@@ -25,4 +23,3 @@ def test_a_setting_that_is_no_number_is_refused_by_name(make, setting, value, sa
 def test_numbers_of_numpy_are_numbers() -> None:
     config = ShapingConfig(top_k=np.int64(3), threshold=np.float32(0.5))
     assert (config.top_k, config.threshold) == (3, 0.5)
-    assert MemoryConfig(half_life=5).half_life == 5

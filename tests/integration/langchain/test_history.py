@@ -71,7 +71,7 @@ def test_the_log_stays_whole_while_the_memory_is_bounded(tmp_path):
         for n in range(40):
             log.add_user_message(f"word{n} other{n} thing{n}")
         assert texts(log) == [f"word{n} other{n} thing{n}" for n in range(40)]
-        (stats,) = memory.stats().namespaces
+        (stats,) = memory.admin.stats().namespaces
         assert stats.hot + stats.cold <= 10
 
 
@@ -137,13 +137,13 @@ def test_a_chain_with_history_stores_each_turn_once(memory, keys):
 
 async def test_async_methods_run_off_the_event_loop(memory, monkeypatch):
     threads = set()
-    real = memory._core.database.read
+    real = memory._store.database.read
 
     def watched():
         threads.add(threading.get_ident())
         return real()
 
-    monkeypatch.setattr(memory._core.database, "read", watched)
+    monkeypatch.setattr(memory._store.database, "read", watched)
     log = history(memory)
     await log.aadd_messages([HumanMessage(FACT)])
     assert [m.text for m in await log.aget_messages()] == [FACT]

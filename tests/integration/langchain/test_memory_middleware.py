@@ -150,7 +150,7 @@ def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
         for n in range(300):
             memory.add(f"turn{n} about topic{n} and thing{n}", namespace=("memories", "u1"))
     with EntropicMemory.open(path, embedder=FakeEmbedder(), config=config) as memory:
-        (stats,) = memory.stats().namespaces
+        (stats,) = memory.admin.stats().namespaces
         assert stats.sleeps >= 10
         ask(agent(model, memory), QUESTION)
         assert FACT in model.prompt
@@ -216,7 +216,7 @@ def test_tool_calls_stay_with_their_results_and_results_are_not_remembered(memor
     assert isinstance(result, ToolMessage)
     assert result.tool_call_id == asked.tool_calls[0]["id"]
     assert logged(memory) == [FACT, QUESTION, "It rains on the bees."]
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         asked_once = connection.execute("SELECT count(*) FROM queries").fetchone()
     assert asked_once == (1,)
 
@@ -224,7 +224,7 @@ def test_tool_calls_stay_with_their_results_and_results_are_not_remembered(memor
 def test_the_memory_is_told_the_answer_and_what_it_was_given_for(memory):
     memory.add(FACT, namespace=("memories", "u1"))
     ask(agent(ScriptedModel(replies=["In Tarrow."]), memory), QUESTION)
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         rows = connection.execute(
             "SELECT text, answer, recalled FROM queries WHERE answer IS NOT NULL"
         ).fetchall()
@@ -374,7 +374,7 @@ async def test_async_runs_do_all_of_it_off_the_event_loop(tmp_path):
             return super().embed_query(text)
 
     with EntropicMemory.open(tmp_path / "m.db", embedder=Watched()) as memory:
-        database = memory._core.database
+        database = memory._store.database
         read, write = database.read, database.write
 
         def watched(real):
@@ -440,7 +440,7 @@ def test_tokens_are_counted_by_the_models_own_tokenizer_or_estimated_high():
     assert token_counter(Plain())("x" * 30) == 10
 
 
-@pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (None, 2)])
+@pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (0.9, 2)])
 def test_a_question_does_not_hide_the_fact_that_answers_it(merge_threshold, memories):
     # They are near neighbours: at 0.7 the memory takes the one for a repetition of the other.
     fact, question = "My locker code is 4711.", "What is my locker code?"

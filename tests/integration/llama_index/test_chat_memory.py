@@ -226,7 +226,7 @@ async def test_a_question_counts_once_however_often_the_agent_looks(memory):
     recorder = Recorder(call("read", path="a"), "In Tarrow.")
     await agent(recorder).run(QUESTION, memory=chat(memory))
     memory.sleep(USER)
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         assert connection.execute("SELECT count(*) FROM queries").fetchone() == (1,)
 
 
@@ -264,13 +264,13 @@ def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
 async def test_async_methods_run_off_the_event_loop(memory, monkeypatch):
     threads = set()
     for name in ("read", "write"):
-        real = getattr(memory._core.database, name)
+        real = getattr(memory._store.database, name)
 
         def watched(real=real):
             threads.add(threading.get_ident())
             return real()
 
-        monkeypatch.setattr(memory._core.database, name, watched)
+        monkeypatch.setattr(memory._store.database, name, watched)
     log = chat(memory)
     await log.aput(say(FACT))
     await log.aput_messages([say("Lovely.", "assistant")])

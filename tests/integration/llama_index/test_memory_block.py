@@ -156,13 +156,13 @@ async def test_an_agent_reads_what_an_earlier_session_said(memory):
 
 async def test_it_runs_off_the_event_loop(memory, monkeypatch):
     threads = set()
-    real = memory._core.database.read
+    real = memory._store.database.read
 
     def watched():
         threads.add(threading.get_ident())
         return real()
 
-    monkeypatch.setattr(memory._core.database, "read", watched)
+    monkeypatch.setattr(memory._store.database, "read", watched)
     await block(memory).aput([say(FACT)])
     assert FACT in await block(memory).aget([say(QUESTION)])
     assert threads

@@ -50,7 +50,7 @@ def write_for_ever(path: str, seed: int) -> None:
             say(deleted=gone)
         elif step < 0.75:
             memory.recall(texts[0])
-            memory.compact()
+            memory.admin.compact()
             say(compacted=True)
 
 

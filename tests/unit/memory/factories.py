@@ -16,17 +16,13 @@ def axis(index, toward=None, cosine=1.0):
     return vector
 
 
-def evidence(step=0, label=None, support=1, demand=0.0, **changes):
-    belief = () if label is None else ((label, 1.0),)
-    outcomes = () if label is None else ((label, float(support)),)
+def evidence(step=0, support=1, demand=0.0, **changes):
     values = {
         "created": step,
         "updated": step,
         "last_seen": step,
         "support": support,
         "demand": demand,
-        "outcomes": outcomes,
-        "belief": belief,
         "resultant": float(support),
     }
     return Evidence(**(values | changes))

@@ -23,8 +23,6 @@ def stream(seed, count):
         message = {"content": f"{words[0]} {words[1]}{ENDS[rng.integers(4)]}", "at": 1e9 + number}
         if rng.random() < 0.4:
             message["metadata"] = {"source": int(rng.integers(2)), "kind": {"deep": ["x"]}}
-        if rng.random() < 0.3:
-            message["label"] = "yes" if rng.random() < 0.7 else "no"
         if rng.random() < 0.1:
             message["ttl"] = 5e9 + number
         said.append(message)
@@ -33,12 +31,12 @@ def stream(seed, count):
 
 def rows_of(memory):
     """All that the file holds, with the position of a message in the log for its id."""
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
         known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
         known |= {name: row for row, name in fetch("SELECT min(row), id FROM memories GROUP BY id")}
         tables = [
-            fetch("SELECT seq, step, text, metadata, label, created, expires FROM messages"),
+            fetch("SELECT seq, step, text, metadata, created, expires FROM messages"),
             fetch(
                 "SELECT row, id, first, support, judged, text, metadata, expires, evidence, vector"
                 " FROM hot_items WHERE live = 1"
@@ -46,13 +44,11 @@ def rows_of(memory):
             fetch("SELECT message FROM hot_messages"),
             fetch("SELECT item, message FROM hot_members"),
             fetch(
-                "SELECT row, id, version, live, text, metadata, expires, energy, entropy, utility,"
+                "SELECT row, id, version, live, text, metadata, expires, energy, entropy,"
                 " evidence, vector FROM memories"
             ),
             fetch("SELECT memory, message, version FROM provenance"),
-            fetch(
-                "SELECT step, since_sleep, novel, hot_count, cold_count, statistics FROM namespaces"
-            ),
+            fetch("SELECT step, since_sleep, novel, hot_count, cold_count FROM namespaces"),
         ]
     return [
         sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables

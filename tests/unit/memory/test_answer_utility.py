@@ -11,9 +11,7 @@ VECTOR = np.ones(1, dtype=np.float32)
 
 
 def memories(*texts: str) -> list[ColdMemory]:
-    return [
-        ColdMemory(f"m{i}", VECTOR, first_evidence(1, None), text) for i, text in enumerate(texts)
-    ]
+    return [ColdMemory(f"m{i}", VECTOR, first_evidence(1), text) for i, text in enumerate(texts)]
 
 
 def asked(text: str, answer: str | None, step: int = 1) -> QueryEvent:
@@ -69,7 +67,7 @@ def test_settings_out_of_range_are_refused(options):
 def test_with_it_the_memory_keeps_what_helped_to_answer(open_memory):
     memory = open_memory(
         store=StoreConfig(sleep="manual"),
-        config=MemoryConfig(cold_capacity=1, fill="supported", temperature=0.0),
+        config=MemoryConfig(cold_capacity=1, temperature=0.0),
         utility=answer_utility(FakeLanguageModel()),
     )
     memory.observe("what colour is the boat?", "the boat is blue")

@@ -40,21 +40,21 @@ def both(open_memory, tmp_path, config, batch, before=(), **options):
     return filled
 
 
-@pytest.mark.parametrize("on_add", ["merge", "append"])
+@pytest.mark.parametrize("rule", ["default", "paper"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, on_add, seed):
-    config = MemoryConfig(on_add=on_add, merge_threshold=0.8, hot_capacity=500)
+def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, rule, seed):
+    config = MemoryConfig(rule=rule, merge_threshold=0.8, hot_capacity=500)
     together, one_by_one = both(
         open_memory, tmp_path, config, stream(seed, 150), before=stream(seed + 100, 40)
     )
     assert rows_of(together) == rows_of(one_by_one)
-    assert together.verify().ok
+    assert together.admin.verify().ok
 
 
 def test_the_batches_of_the_test_repeat_hot_items_memories_and_one_another(open_memory, tmp_path):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=500)
     memory, _ = both(open_memory, tmp_path, config, stream(0, 150), before=stream(100, 40))
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         count = lambda sql: connection.execute(sql).fetchone()[0]  # noqa: E731
         assert count("SELECT max(support) FROM hot_items WHERE live = 1") > 3
         assert count("SELECT max(version) FROM memories WHERE live = 1") > 3
@@ -79,14 +79,14 @@ def test_a_batch_is_indexed_like_its_messages_one_by_one(open_memory, tmp_path):
     memories = both(
         open_memory,
         tmp_path,
-        MemoryConfig(on_add="append", hot_capacity=1000),
+        MemoryConfig(merge_threshold=1.0, hot_capacity=1000),
         stream(3, 120),
         before=stream(4, 60),
         index=IndexConfig(exact_limit=20, links=8),
     )
     found = []
     for memory in memories:
-        memory.compact()
+        memory.admin.compact()
         memory.add(stream(5, 30))
         found.append([(i.text, i.score) for i in memory.recall("the boat is blue", k=5)])
     assert found[0] == found[1]
@@ -146,8 +146,7 @@ def test_the_nearest_row_is_that_of_a_search_of_everything(linked, size):
         Evidence(created=-1, updated=-1, last_seen=-1),
         Evidence(created=1, updated=9, last_seen=4, support=3, demand=0.5, hits=2, resultant=2.5),
         Evidence(
-            created=0, updated=0, last_seen=0, outcomes=(("a", 1.0),), belief=(("a", 0.9),),
-            contested=("a", "b"), agreements=1.0, contradictions=0.25, surprise=2.0,
+            created=0, updated=0, last_seen=0, agreements=1.0, contradictions=0.25,
         ),
     ],
 )  # fmt: skip

@@ -7,16 +7,17 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory import MemoryConfig
-from ecs_plugins.memory.evidence import first_evidence
-from ecs_plugins.memory.types import Evidence, StreamStatistics
 
 
 def test_the_paper_says_these_values():
     paper = MemoryConfig.paper()
     assert (paper.cold_capacity, paper.sleep_every, paper.clusters) == (20, 100, 5)
     assert (paper.min_support, paper.threshold, paper.top_k) == (3, 0.7, 3)
-    assert (paper.temperature, paper.schedule) == (1.0, "constant")
-    assert (paper.summary_tokens, paper.summary_temperature) == (50, 0.3)
+    assert (paper.rule, paper.temperature, paper.search) == ("paper", 1.0, "cold")
+
+
+def test_there_are_fifteen_settings():
+    assert len(MemoryConfig.model_fields) == 15
 
 
 @pytest.mark.parametrize("config", [MemoryConfig(), MemoryConfig.paper()])
@@ -36,15 +37,8 @@ def test_the_version_names_the_settings():
         ("threshold", 1.5),
         ("temperature", -1.0),
         ("temperature", math.nan),
-        ("half_life", 0.0),
-        ("half_life", math.nan),
-        ("utility_decay", 1.1),
-        ("clustering", "dbscan"),
+        ("rule", "dbscan"),
         ("min_support", 0),
-        ("newcomer_rate", 0.0),
-        ("newcomer_rate", math.nan),
-        ("merge_guard", "cosine"),
-        ("information_weight", -1.0),
         ("merge_threshold", -1.5),
     ],
 )
@@ -58,12 +52,39 @@ def test_an_unknown_setting_is_refused():
         MemoryConfig.from_json({"tau": 0.7})
 
 
-def test_evidence_and_statistics_survive_json():
-    evidence = Evidence(
-        1, 2, 3, 4, 0.5, 6, 0.7, 0.8, 0.9, (("a", 1.0),), (("a", 1.0),), ("a", "b"), 3.5
-    )
-    for value in (evidence, first_evidence(3, None), StreamStatistics(1.0, 2.0, 3.0, 4)):
-        assert type(value).from_json(json.loads(json.dumps(value.to_json()))) == value
+RECORDED_BY_0_1 = {
+    "hot_capacity": 100, "cold_capacity": 1000, "sleep_every": 20, "top_k": 3, "threshold": 0.5,
+    "search": "both", "on_add": "merge", "merge_threshold": 0.9, "merge_guard": "wording",
+    "hot_eviction": "unsupported_first", "clustering": "link", "clusters": 5, "min_support": 1,
+    "proposal": "centroid", "reinforce": True, "fill": "all", "keep_hot": False,
+    "utility": "informed", "information_weight": 1.0, "newcomer_rate": 1.0,
+    "recompute_utility": True, "utility_window": 100, "utility_decay": 0.99, "half_life": 1000.0,
+    "entropy": "evidence", "entropy_weight": 1.0, "spread_weight": 1.0, "contradiction": "learned",
+    "victim": "free_energy", "schedule": "scaled", "temperature": 0.05, "final_temperature": 0.01,
+    "annealing": 0.9, "summary_tokens": 50, "summary_temperature": 0.3, "seed": 0,
+}  # fmt: skip
+PAPER_OF_0_1 = RECORDED_BY_0_1 | {
+    "cold_capacity": 20, "sleep_every": 100, "threshold": 0.7, "search": "cold",
+    "on_add": "append", "merge_guard": "none", "hot_eviction": "fifo",
+    "clustering": "kmeans", "min_support": 3, "proposal": "medoid", "reinforce": False,
+    "fill": "supported", "keep_hot": True, "utility": "query_mean", "half_life": None,
+    "newcomer_rate": None, "entropy": "cluster_variance", "contradiction": "never",
+    "victim": "utility", "schedule": "constant", "temperature": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("recorded", "config"),
+    [
+        (RECORDED_BY_0_1, MemoryConfig()),
+        (PAPER_OF_0_1, MemoryConfig.paper()),
+        ({"half_life": 50.0, "threshold": None, "cold_capacity": 7}, MemoryConfig(cold_capacity=7)),
+        (RECORDED_BY_0_1 | {"utility": "observed", "entropy": "spectral"}, MemoryConfig()),
+        (PAPER_OF_0_1 | {"entropy": "softmax"}, MemoryConfig.paper(entropy="embedding")),
+    ],
+)
+def test_what_version_0_1_recorded_can_be_read(recorded, config):
+    assert MemoryConfig.from_json(json.loads(json.dumps(recorded))) == config
 
 
 def test_importing_memory_loads_no_heavy_library():
@@ -71,41 +92,3 @@ def test_importing_memory_loads_no_heavy_library():
     code += "print([n for n in ('torch', 'faiss', 'sklearn', 'transformers') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_what_is_left_open_fits_sentences_or_given_vectors():
-    config = MemoryConfig(cold_capacity=7)
-    texts, vectors = config.for_texts(), config.for_vectors()
-    assert (texts.merge_threshold, texts.threshold, texts.min_support) == (0.9, 0.5, 1)
-    assert (vectors.merge_threshold, vectors.threshold, vectors.min_support) == (0.7, 0.7, 2)
-    assert (texts.newcomer_rate, vectors.newcomer_rate) == (1.0, 0.5)
-    assert texts.cold_capacity == vectors.cold_capacity == 7
-
-
-def test_what_is_set_is_not_filled_in():
-    config = MemoryConfig(merge_threshold=0.6, threshold=0.7, min_support=4, newcomer_rate=2.0)
-    assert config.for_texts() == config.for_vectors() == config
-    assert MemoryConfig.paper().for_texts() == MemoryConfig.paper(newcomer_rate=1.0)
-
-
-def test_decisions_read_an_open_setting_as_for_vectors():
-    config = MemoryConfig()
-    filled = config.for_vectors()
-    assert config.merged_from == filled.merged_from == filled.merge_threshold
-    assert config.recalled_from == filled.recalled_from == filled.threshold
-    assert config.support_needed == filled.support_needed == filled.min_support
-    assert config.expected_of_newcomers == filled.newcomer_rate
-
-
-def test_settings_recorded_before_there_was_a_guard_still_load():
-    recorded = MemoryConfig().for_vectors().replace(utility="observed").to_json()
-    for name in ("merge_guard", "information_weight", "newcomer_rate"):
-        del recorded[name]
-    loaded = MemoryConfig.from_json(json.loads(json.dumps(recorded)))
-    assert (loaded.merge_threshold, loaded.min_support, loaded.utility) == (0.7, 2, "observed")
-
-
-def test_evidence_recorded_before_there_was_a_guard_still_loads():
-    recorded = first_evidence(3, None).to_json()
-    del recorded["unlike"]
-    assert Evidence.from_json(recorded) == first_evidence(3, None)

@@ -34,7 +34,7 @@ def test_metadata_that_json_does_not_know_is_refused(value):
 def test_what_a_mapping_does_not_say_is_taken_from_the_defaults():
     said = {"content": "hello", "role": None, "metadata": None, "ttl": 5.0}
     (message,) = drafted(said, role="tool", metadata={"a": 1}, writer="agent", at=7.0)
-    assert message == NewMessage("hello", "tool", {"a": 1}, None, "agent", 7.0, 5.0)
+    assert message == NewMessage("hello", "tool", {"a": 1}, "agent", 7.0, 5.0)
 
 
 def test_a_role_of_none_is_the_users():

@@ -43,15 +43,15 @@ def test_messages_come_in_every_form(open_memory):
         [
             "plain",
             {"role": "assistant", "content": "as a mapping", "metadata": {"a": 1}},
-            NewMessage("as a value", writer="agent 7", label="yes"),
+            NewMessage("as a value", writer="agent 7"),
         ],
         role="tool",
     )
-    said = [(m.text, m.role, m.writer, m.label) for m in memory.messages()]
+    said = [(m.text, m.role, m.writer) for m in memory.messages()]
     assert said == [
-        ("plain", "tool", None, None),
-        ("as a mapping", "assistant", None, None),
-        ("as a value", "user", "agent 7", "yes"),
+        ("plain", "tool", None),
+        ("as a mapping", "assistant", None),
+        ("as a value", "user", "agent 7"),
     ]
     assert [m.step for m in memory.messages()] == [1, 2, 3]
 
@@ -78,7 +78,7 @@ def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
     memory = open_memory(config=MemoryConfig(sleep_every=5))
     memory.add([f"subject{i} does thing{i}" for i in range(13)])
     assert len(memory.sleeps()) == 2
-    assert memory.stats().namespaces[0].since_sleep == 3
+    assert memory.admin.stats().namespaces[0].since_sleep == 3
 
 
 def test_adding_in_one_call_or_one_by_one_keeps_the_same(tmp_path, open_memory):
@@ -97,9 +97,9 @@ def test_adding_in_one_call_or_one_by_one_keeps_the_same(tmp_path, open_memory):
 def test_sleep_in_the_background_happens(open_memory):
     memory = open_memory(config=MemoryConfig(sleep_every=4), store=StoreConfig(sleep="background"))
     memory.add([f"subject{i} does thing{i}" for i in range(8)])
-    assert memory.wait(20)
+    assert memory.admin.wait(20)
     assert memory.sleeps()
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_the_adaptive_schedule_lets_repeats_wait(open_memory):
@@ -129,10 +129,10 @@ def test_the_cold_tier_keeps_its_capacity(open_memory):
     memory = open_memory(config=MemoryConfig(cold_capacity=4, hot_capacity=6, sleep_every=3))
     for i in range(40):
         memory.add([f"subject{i} does thing{i}"] * 2)
-        assert memory.stats().namespaces[0].hot <= 6
-    assert memory.stats().namespaces[0].cold <= 4
+        assert memory.admin.stats().namespaces[0].hot <= 6
+    assert memory.admin.stats().namespaces[0].cold <= 4
     assert len(memory.messages()) == 80
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_undo_restores_both_tiers(open_memory):
@@ -152,7 +152,7 @@ def test_undo_restores_both_tiers(open_memory):
     assert state() != before
     memory.undo(report.id)
     assert state() == before
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
     with pytest.raises(InvalidInputError, match="undone already"):
         memory.undo(report.id)
 
@@ -168,7 +168,7 @@ def test_only_the_latest_sleep_phase_can_be_undone(open_memory):
     memory.undo(second.id)
     memory.undo(first.id)
     assert memory.memories() == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_what_supported_a_memory_since_is_still_found_after_an_undo(open_memory):
@@ -180,7 +180,7 @@ def test_what_supported_a_memory_since_is_still_found_after_an_undo(open_memory)
     memory.undo(report.id)
     found = memory.recall("the boat is blue", k=9)
     assert later[0] in {message for item in found for message in item.provenance}
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_pinned_message_is_never_displaced(open_memory):
@@ -190,7 +190,7 @@ def test_a_pinned_message_is_never_displaced(open_memory):
     for i in range(30):
         memory.add([f"subject{i} does thing{i}"] * 2)
     assert "never forget this name" in texts(memory.recall("never forget this name"))
-    assert memory.stats().namespaces[0].cold <= 2
+    assert memory.admin.stats().namespaces[0].cold <= 2
 
 
 def test_pinning_more_than_the_cold_tier_holds_is_refused(open_memory):
@@ -210,7 +210,7 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
     assert texts(memory.recall("the boat is blue", tiers="hot")) == []
     memory.update(kept.id, pinned=False)
     assert not memory.memories()[0].pinned
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
@@ -219,8 +219,8 @@ def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
     memory.add("stays for good")
     assert texts(memory.recall("gone in a moment", threshold=0.0)) == ["stays for good"]
     assert memory.get(name) is None
-    assert memory.purge().messages == (name,)
-    assert memory.verify().ok
+    assert memory.admin.purge().messages == (name,)
+    assert memory.admin.verify().ok
 
 
 def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
@@ -229,7 +229,7 @@ def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
     memory.add("the boat is blue")
     memory.sleep()
     time.sleep(0.25)
-    memory.purge()
+    memory.admin.purge()
     found = memory.recall("the boat is blue")
     assert [(item.text, item.support) for item in found] == [("the boat is blue", 1)]
 
@@ -238,18 +238,18 @@ def test_the_log_retention_keeps_memories(open_memory):
     memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1000.0))
     memory.add(["the boat is blue"] * 2, at=time.time() - 5000)
     report = memory.sleep()
-    with memory._core.database.write() as connection:
+    with memory._store.database.write() as connection:
         connection.execute("UPDATE sleeps SET at = at - 5000")
-    memory.purge()
+    memory.admin.purge()
     assert memory.messages() == []
     with pytest.raises(InvalidInputError, match="retention"):
         memory.undo(report.id)
     assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_filter_selects_by_metadata(open_memory):
-    memory = open_memory(config=MemoryConfig(on_add="append"))
+    memory = open_memory(config=MemoryConfig(merge_threshold=1.0))
     for year in range(10):
         memory.add(f"a report of that year {year}", metadata={"year": year, "kind": "report"})
     found = memory.recall(
@@ -284,7 +284,7 @@ def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
     memory.observe("the boat is blue", "blue it is", [found[0].id], True)
     energy = {m.text: memory.explain(m.id).free_energy.total for m in memory.memories()}
     assert energy["the boat is blue"] < energy["cats chase birds"]
-    assert memory.stats().pending == 0
+    assert memory.admin.stats().pending == 0
 
 
 def test_recalls_are_counted_even_if_nothing_else_is_written(open_memory):
@@ -301,7 +301,7 @@ def test_changing_a_message_changes_what_rests_on_it(open_memory):
     memory.update(name, text="the boat is green", metadata={"v": 2})
     found = memory.recall("the boat is green")
     assert [(i.text, i.metadata) for i in found] == [("the boat is green", {"v": 2})]
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_changing_a_memory_makes_a_version(open_memory):
@@ -312,7 +312,7 @@ def test_changing_a_memory_makes_a_version(open_memory):
     memory.update(name, text="corrected by hand")
     assert texts(memory.recall("corrected by hand")) == ["corrected by hand"]
     assert memory.get(name).version == 2
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
@@ -323,14 +323,14 @@ def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
         open_memory(embedder=FakeEmbedder(16))
     memory = open_memory(embedder=FakeEmbedder(16), reembed=True)
     assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-    assert memory.stats().embedder["dimension"] == 16
-    assert memory.verify().ok
+    assert memory.admin.stats().embedder["dimension"] == 16
+    assert memory.admin.verify().ok
 
 
 def test_a_process_that_still_has_the_old_embedder_is_told(open_memory):
     old, new = open_memory(), open_memory()
     old.add("the boat is blue")
-    new.reembed(FakeEmbedder(16))
+    new.admin.reembed(FakeEmbedder(16))
     with pytest.raises(StorageError, match="re-embedded"):
         old.recall("the boat is blue")
     with pytest.raises(StorageError, match="re-embedded"):
@@ -347,7 +347,7 @@ def test_two_openings_of_a_file_see_each_others_writes(open_memory):
     name = one.recall("the boat is blue")[0].id
     other.delete(name)
     assert one.recall("the boat is blue") == []
-    assert one.verify().ok
+    assert one.admin.verify().ok
 
 
 def _add_some(path, start: int) -> None:
@@ -372,7 +372,7 @@ def test_two_processes_on_one_file_lose_nothing(db, open_memory):
     said = {message.text for message in memory.messages()}
     assert {f"subject{i} does thing{i}" for i in [*range(25), *range(100, 125)]} <= said
     assert [m.step for m in memory.messages()] == list(range(1, 52))
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
@@ -395,11 +395,11 @@ def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
         thread.start()
     for thread in threads:
         thread.join()
-    assert memory.wait(60)
+    assert memory.admin.wait(60)
     assert failures == []
     assert len(memory.messages(("shared",))) == 120
     assert memory.sleeps(("shared",))
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 async def test_the_async_forms_do_the_same(open_memory):
@@ -429,8 +429,8 @@ def test_the_in_memory_form_does_everything_but_last():
     with EntropicMemory.open(embedder=FakeEmbedder(32)) as memory:
         memory.add(["the boat is blue"] * 20)
         assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-        memory.compact()
-        assert memory.verify().ok
+        memory.admin.compact()
+        assert memory.admin.verify().ok
         memory.forget(("default",))
         assert memory.namespaces() == []
 
@@ -441,10 +441,10 @@ def test_the_paper_configuration_runs_against_the_store(open_memory):
     )
     for i in range(100):
         memory.add(f"subject{i % 9} does thing{i % 9}")
-    assert 0 < memory.stats().namespaces[0].cold <= 5
-    assert memory.stats().namespaces[0].hot == 20
+    assert 0 < memory.admin.stats().namespaces[0].cold <= 5
+    assert memory.admin.stats().namespaces[0].hot == 20
     assert all(each.agrees for each in memory.replay())
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 @pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])

@@ -44,7 +44,7 @@ def test_an_erased_message_is_in_no_file(db, open_memory):
     assert receipt.hot_erased == 1
     assert receipt.scrubbed
     assert leftovers(db.parent) == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_erasure_follows_a_message_into_memories_their_versions_and_what_undo_keeps(
@@ -60,7 +60,7 @@ def test_erasure_follows_a_message_into_memories_their_versions_and_what_undo_ke
     memory.delete(second)
     assert memory.memories() == []
     assert leftovers(db.parent) == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_memory_is_derived_anew_from_the_messages_that_remain(db, open_memory):
@@ -78,7 +78,7 @@ def test_a_memory_is_derived_anew_from_the_messages_that_remain(db, open_memory)
     )  # fmt: skip
     assert memory.recall("the old mill burned down")[0].score == pytest.approx(1.0)
     assert files_that_hold(db.parent, b"xyzzysecret") == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_hot_item_is_derived_anew_from_the_messages_that_remain(db, open_memory):
@@ -92,7 +92,7 @@ def test_a_hot_item_is_derived_anew_from_the_messages_that_remain(db, open_memor
         "the old mill burned down", 1, tuple(rest),
     )  # fmt: skip
     assert files_that_hold(db.parent, b"xyzzysecret") == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_summary_that_drew_on_an_erased_message_goes(db, open_memory):
@@ -155,7 +155,7 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory
     assert leftovers(db.parent) == []
     assert files_that_hold(db.parent, b"plughname") == []
     assert memory.recall("others stay", namespace=("someone",))
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memory):
@@ -171,12 +171,12 @@ def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memo
 
 def test_erasing_removes_index_snapshots_and_writes_no_tombstone_of_it(db, open_memory):
     store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
-    config = MemoryConfig(on_add="append", hot_capacity=500)
+    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
     memory = open_memory(store=store, config=config)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
     name = memory.add(SECRET)[0]
     memory.recall("warm the index")
-    memory.compact()
+    memory.admin.compact()
     snapshots = db.with_name("memory.db.index")
     vector = pack(FakeEmbedder(32).embed_query(SECRET))
     assert files_that_hold(snapshots, vector)
@@ -187,7 +187,7 @@ def test_erasing_removes_index_snapshots_and_writes_no_tombstone_of_it(db, open_
     assert leftovers(db.parent) == []
     memory = open_memory(store=store, config=config)
     assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
-    memory.compact()
+    memory.admin.compact()
     assert list(snapshots.iterdir())
     assert leftovers(db.parent) == []
 
@@ -203,7 +203,7 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
     memory.sleep()
     memory.delete(memory.memories()[0].id, evidence=True)
     assert len(memory.messages()) == 2
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_an_export_after_an_erasure_does_not_hold_it(db, open_memory):
@@ -211,7 +211,7 @@ def test_an_export_after_an_erasure_does_not_hold_it(db, open_memory):
     memory.add(["the old mill burned down", SECRET])
     memory.forget(("default",), filter={})
     memory.add("a new start")
-    memory.export(db.with_name("out.jsonl"))
+    memory.admin.export(db.with_name("out.jsonl"))
     assert leftovers(db.parent) == []
 
 
@@ -219,12 +219,12 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     db, open_memory, monkeypatch
 ):
     store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
-    config = MemoryConfig(on_add="append", hot_capacity=500)
+    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
     memory = open_memory(store=store, config=config)
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
     name = memory.add(SECRET)[0]
-    memory.compact()
-    monkeypatch.setattr(memory._core, "finish_erasure", lambda _: None)  # killed after the commit
+    memory.admin.compact()
+    monkeypatch.setattr(memory._store, "finish_erasure", lambda _: None)  # killed after the commit
     memory.delete(name)
     assert leftovers(db.parent)
     open_memory(store=store, config=config)

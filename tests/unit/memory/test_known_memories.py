@@ -75,8 +75,8 @@ def test_knowing_what_was_read_before_changes_nothing(open_memory, tmp_path, eve
             if turn in (2, 3):
                 event(memory, other)
             if not knowing:
-                memory._core.known = KnownMemories()
-        assert memory.verify().ok
+                memory._store.known = KnownMemories()
+        assert memory.admin.verify().ok
         assert all(each.agrees for each in memory.replay())
         outcomes.append((rows_of(memory), decided(memory)))
     assert outcomes[0] == outcomes[1]
@@ -93,7 +93,7 @@ def slept(open_memory):
 
 
 def known_and_read(memory):
-    core = memory._core
+    core = memory._store
     with core.database.read() as connection:
         space = spaces.listed(connection)[0]
         known = core.known.tier(connection, space, core.dimension).rows
@@ -124,7 +124,7 @@ def test_what_a_sleep_phase_wrote_is_not_read_by_the_next_one(slept, monkeypatch
 def texts_known(memory):
     return [
         entry.row.memory.text
-        for known in memory._core.known._known.values()
+        for known in memory._store.known._known.values()
         for entry in known.entries.values()
     ]
 
@@ -156,7 +156,7 @@ def test_a_row_of_a_rolled_back_sleep_phase_is_not_known(slept, monkeypatch):
         broken.setattr("ecs_plugins.memory.store.sleeping.asdict", fail)
         with pytest.raises(OSError, match="disk I/O error"):
             slept.sleep()
-    known = [e.row.row for k in slept._core.known._known.values() for e in k.entries.values()]
+    known = [e.row.row for k in slept._store.known._known.values() for e in k.entries.values()]
     assert set(known) == {row.row for row in known_and_read(slept)[1]}
     slept.sleep()
     known, read = known_and_read(slept)
@@ -164,7 +164,7 @@ def test_a_row_of_a_rolled_back_sleep_phase_is_not_known(slept, monkeypatch):
 
 
 def test_another_embedder_makes_everything_unknown(slept):
-    slept.reembed(FakeEmbedder(16))
+    slept.admin.reembed(FakeEmbedder(16))
     known, read = known_and_read(slept)
     assert known == read
     assert {row.memory.vector.shape for row in known} == {(16,)}
@@ -181,9 +181,9 @@ def test_no_more_is_known_than_the_budget_allows(tmp_path):
             memory.add(stream(1, 30), namespace=(name,))
             memory.sleep((name,))
             memory.sleep((name,))
-        tier = memory._core.known.size // 3
+        tier = memory._store.known.size // 3
         known = KnownMemories(budget=int(2.5 * tier))
-        with memory._core.database.read() as connection:
+        with memory._store.database.read() as connection:
             for space in spaces.listed(connection):
                 rows = known.tier(connection, space, 32).rows
                 assert rows == cold_tier(connection, space.id, 32)

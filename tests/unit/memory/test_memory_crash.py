@@ -109,7 +109,7 @@ class Promises:
             there = {message.id: message.text for message in memory.messages()}
             assert self.kept.items() <= there.items()
             assert not self.gone & set(there)
-            assert memory.verify().problems == ()
+            assert memory.admin.verify().problems == ()
             assert in_both_tiers(path) == []
             assert all(each.agrees for each in memory.replay())
         finally:

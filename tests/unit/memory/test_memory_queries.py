@@ -11,7 +11,7 @@ QUESTION = "where is the blue boat?"
 
 
 def events(memory, namespace=("default",)):
-    with memory._core.reading(namespace) as (connection, space):
+    with memory._store.reading(namespace) as (connection, space):
         rows = connection.execute(
             "SELECT text, answer, json_array_length(recalled) FROM queries WHERE namespace = ?"
             " ORDER BY id",
@@ -23,7 +23,7 @@ def events(memory, namespace=("default",)):
 @pytest.fixture
 def memory(open_memory):
     filled = open_memory(
-        store=StoreConfig(sleep="manual"), config=MemoryConfig(threshold=0.1, on_add="append")
+        store=StoreConfig(sleep="manual"), config=MemoryConfig(threshold=0.1, merge_threshold=1.0)
     )
     filled.add(["the boat is blue", "a cat sleeps", "the blue boat is in the harbour"])
     return filled
@@ -59,7 +59,7 @@ def test_only_what_a_recall_returns_is_hit(memory):
     again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
     memory.sleep()  # writes the hits
     memory.sleep(("team",))
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         hits = dict(
             connection.execute(
                 "SELECT id, coalesce(json_extract(evidence, '$.hits'), 0) FROM hot_items"

@@ -42,7 +42,7 @@ class MemoryMachine(RuleBasedStateMachine):
             hot_capacity=capacity,
             cold_capacity=3,
             sleep_every=every,
-            on_add="merge" if merge else "append",
+            rule="default" if merge else "paper",
         )
         self.open()
 
@@ -107,21 +107,21 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule()
     def compact(self):
-        self.memory.compact()
+        self.memory.admin.compact()
 
     @rule()
     def export_and_import(self):
         self.files += 1
         file = self.folder / f"{self.files}.jsonl"
-        self.memory.export(file)
+        self.memory.admin.export(file)
         with EntropicMemory.open(embedder=FakeEmbedder(32), config=self.config) as other:
-            other.import_(file)
+            other.admin.import_(file)
             for namespace in self.said:
                 assert other.messages(namespace) == self.memory.messages(namespace)
                 assert [(m.id, m.text, m.provenance) for m in other.memories(namespace)] == [
                     (m.id, m.text, m.provenance) for m in self.memory.memories(namespace)
                 ]
-            assert other.verify().ok
+            assert other.admin.verify().ok
 
     @invariant()
     def everything_said_is_in_the_log_and_nothing_else(self):
@@ -136,13 +136,13 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def tiers_keep_their_capacity(self):
-        for each in self.memory.stats().namespaces:
+        for each in self.memory.admin.stats().namespaces:
             assert each.hot <= self.config.hot_capacity
             assert each.cold <= self.config.cold_capacity
 
     @invariant()
     def the_file_keeps_its_promises(self):
-        assert self.memory.verify().problems == ()
+        assert self.memory.admin.verify().problems == ()
 
     def teardown(self):
         if hasattr(self, "memory"):

@@ -44,11 +44,11 @@ def test_a_file_of_the_first_schema_is_upgraded_with_its_data(db, open_memory):
     vector = pack(FakeEmbedder(32).embed_query("an old fact"))
     write_first_version(db, vector, crc(vector), crc("an old fact"))
     memory = open_memory()
-    assert memory.stats().schema == len(schema.MIGRATIONS)
+    assert memory.admin.stats().schema == len(schema.MIGRATIONS)
     assert [item.text for item in memory.recall("an old fact")] == ["an old fact"]
     memory.add("a new fact")
     memory.sleep()
-    assert memory.verify().problems == ()
+    assert memory.admin.verify().problems == ()
 
 
 @pytest.mark.parametrize("log", ["as it was", "never written to"])
@@ -66,13 +66,15 @@ def test_the_row_numbers_of_an_older_file_are_never_used_again(db, open_memory, 
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'messages'")
     connection.commit()
     connection.close()
-    memory = open_memory(store=StoreConfig(sleep="manual"), config=MemoryConfig(on_add="append"))
+    memory = open_memory(
+        store=StoreConfig(sleep="manual"), config=MemoryConfig(merge_threshold=1.0)
+    )
     memory.add(["a new fact", "another one"])
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         rows = "SELECT row FROM hot_items UNION SELECT message FROM hot_messages ORDER BY 1"
         assert connection.execute(rows).fetchall() == [(70,), (91,), (92,)]
     assert len(memory.recall("fact", threshold=-1, k=9)) == 3
-    assert memory.verify().problems == ()
+    assert memory.admin.verify().problems == ()
 
 
 def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
