@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test check format clean
+.PHONY: help demo test fast check house format clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -34,7 +34,13 @@ check: $(VENV)/.installed-dev ## Lint, format check and strict type check.
 
 test: check ## Run every check and every test, with the bundled model.
 	$(BIN)/ecs-plugins model install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4
+
+fast: $(VENV)/.installed-dev ## The tests that need no model: under a minute on two cores.
+	$(BIN)/python -m pytest -m "not model and not slow and not gpu" -n auto --maxprocesses 4
+
+house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
+	$(BIN)/python -m benchmarks.house
 
 format: $(VENV)/.installed-dev ## Format and fix what can be fixed.
 	$(BIN)/ruff check --fix .

@@ -6,19 +6,35 @@ import sys
 
 import typer
 
-from benchmarks.commands import app as _root
-from benchmarks.commands import bounded_chat, engine, evidence, frontier
+from benchmarks.commands import (
+    bounded_chat,
+    deployment,
+    engine,
+    evidence,
+    frontier,
+    infinite_room,
+    memory_scale,
+    questions,
+)
 from ecs_plugins.errors import EcsPluginsError
 
-app = _root.app
-app.command("engine", help=engine.HELP)(engine.engine)
-app.command("frontier", help=frontier.HELP)(frontier.frontier)
-app.command("deployment", help=frontier.DEPLOYMENT_HELP)(frontier.deployment)
-app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
+app = typer.Typer(
+    name="benchmarks",
+    help="Run a benchmark. Each prints its tables and writes its runs as JSON.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
 for _name in evidence.BENCHES:
     app.command(_name, help=evidence.help_of(_name))(evidence.command(_name))
 app.command("evidence-report", help=evidence.REPORT_HELP)(evidence.report)
 app.command("evidence-methods", help=evidence.METHODS_HELP)(evidence.methods)
+app.command("engine", help=engine.HELP)(engine.engine)
+app.command("infinite-room")(infinite_room.infinite_room)
+app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
+app.command("memory-scale")(memory_scale.memory_scale)
+app.command("deployment")(deployment.deployment)
+app.command("questions", help=questions.HELP)(questions.questions)
+app.command("frontier")(frontier.frontier)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``ecs-plugins bench bounded-chat``: what a small memory still knows at the end of a long chat."""
+"""``python -m benchmarks bounded-chat``: what a small memory still knows of a long chat."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ecs_plugins.errors import InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from benchmarks.bounded_chat import ChatProtocol, ChatResults
-    from benchmarks.bounded_chat_stores import StoreFactory
+    from benchmarks.bounded_chat.comparison import ChatProtocol, ChatResults
+    from benchmarks.bounded_chat.stores import StoreFactory
 
 LONGEST = "Longest turns"
 
@@ -26,8 +26,8 @@ HELP = """Bounded memory on LoCoMo's chats: evidence recall@k at the end, by cap
 Half of the questions are asked while the chat goes on, the others at its end.
 
 \b
-  ecs-plugins bench bounded-chat --data locomo10.json --out DIR
-  ecs-plugins bench bounded-chat --data locomo10.json --out DIR \\
+  python -m benchmarks bounded-chat --data locomo10.json --out DIR
+  python -m benchmarks bounded-chat --data locomo10.json --out DIR \\
       --limit 1 --turns 200 --capacities 10 --variants batched,summaries,ecs
 """
 
@@ -66,8 +66,8 @@ def bounded_chat(
     ] = None,
 ) -> None:
     """See `HELP`, which the command line shows."""
-    from benchmarks import bounded_chat as bench
-    from benchmarks import bounded_chat_data as chat_data
+    from benchmarks.bounded_chat import chats as chat_data
+    from benchmarks.bounded_chat import comparison as bench
     from ecs_plugins.ranking.embedder import default_embedder
 
     protocol = _protocol(capacities, k, split, threshold)
@@ -115,14 +115,14 @@ def bounded_chat(
     report = _report(results, list(ours))
     (out / "bounded_chat.md").write_text(report, encoding="utf-8")
     console.print(Markdown(report))
-    from benchmarks.bounded_chat_report import draw
+    from benchmarks.bounded_chat.report import draw
 
     draw(results, protocol.ks[0], out / "bounded_chat.png")
     console.print(f"wrote bounded_chat.json, .md and .png to {out}", markup=False)
 
 
 def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProtocol:
-    from benchmarks.bounded_chat import ChatProtocol
+    from benchmarks.bounded_chat.comparison import ChatProtocol
 
     if split not in ("interleaved", "chronological"):
         raise InvalidInputError(f"--split is {split!r}; use interleaved or chronological")
@@ -143,7 +143,7 @@ def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProt
 
 def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
     """The variants of these names, and whether one of them needs a language model."""
-    from benchmarks import bounded_chat_variants as ours
+    from benchmarks.bounded_chat import variants as ours
 
     needing = ours.model_variants()
     known = ours.variants() | needing
@@ -158,8 +158,8 @@ def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
 
 
 def _compared(ours: Mapping[str, StoreFactory]) -> dict[str, StoreFactory]:
-    from benchmarks.bounded_chat_stores import baselines, references
-    from benchmarks.bounded_chat_variants import Longest
+    from benchmarks.bounded_chat.stores import baselines, references
+    from benchmarks.bounded_chat.variants import Longest
 
     named = {_shown(name): make for name, make in ours.items()}
     return {**baselines(), LONGEST: Longest, **named, **references()}
@@ -170,8 +170,8 @@ def _shown(name: str) -> str:
 
 
 def _report(results: ChatResults, ours: list[str]) -> str:
-    from benchmarks.bounded_chat_report import differences, markdown
-    from benchmarks.bounded_chat_stores import baselines
+    from benchmarks.bounded_chat.report import differences, markdown
+    from benchmarks.bounded_chat.stores import baselines
 
     shown, rivals = [_shown(name) for name in ours], list(baselines())
     parts = []

@@ -1,4 +1,4 @@
-"""``ecs-plugins bench engine``: what a log-probability costs, beside the usual ways to get it."""
+"""``python -m benchmarks engine``: what a log-probability costs, and otherwise."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import typer
 from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from benchmarks.engine_bench.target import Target
+    from benchmarks.engine.target import Target
 
 HELP = """What a log-probability costs, beside the naive loop, lm-evaluation-harness and minicons.
 
 \b
-  ecs-plugins bench engine --out DIR --quick
-  ecs-plugins bench engine --out DIR --part compare --setting 1
-  ecs-plugins bench engine --out DIR --device cuda --part absolute
-  ecs-plugins bench engine --out DIR --device cuda:1 --dtype float32 --part compare --scorer naive
+  python -m benchmarks engine --out DIR --quick
+  python -m benchmarks engine --out DIR --part compare --setting 1
+  python -m benchmarks engine --out DIR --device cuda --part absolute
+  python -m benchmarks engine --out DIR --device cuda:1 --dtype float32 --part compare
 
 On a CPU: process CPU time on one thread; callers and latency in wall time on all. On a GPU: wall
 time until the card has finished, peak memory as its allocator counts it, and a model of random
@@ -64,9 +64,9 @@ def engine(
     ] = 2048,
 ) -> None:
     """Measure what a log-probability costs."""
-    from benchmarks.engine_bench import figures, report, suite
-    from benchmarks.engine_bench.target import Target
-    from benchmarks.engine_bench.workload import HEADLINE
+    from benchmarks.engine import figures, report, suite
+    from benchmarks.engine.target import Target
+    from benchmarks.engine.workload import HEADLINE
 
     chosen = list(part or PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:

@@ -1,4 +1,4 @@
-"""``ecs-plugins bench locomo`` and its siblings: which units each method puts first.
+"""``python -m benchmarks locomo`` and its siblings: which units each method puts first.
 
 Every question gets one pool, every method orders it, and the run is a journal that a later run
 continues. Tables and figures are made from the JSON.
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchmarks.datasets.hub import data_file
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
-from ecs_plugins.frontier.hub_data import data_file
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -37,9 +37,9 @@ _ABOUT: dict[str, str] = {
 _MORE = """
 
 \b
-  ecs-plugins bench {name} --data FILE --out DIR --limit 50
-  ecs-plugins bench {name} --data FILE --out DIR --limit 200 --resume
-  ecs-plugins bench {name} --data FILE --out DIR --tables-only
+  python -m benchmarks {name} --data FILE --out DIR --limit 50
+  python -m benchmarks {name} --data FILE --out DIR --limit 200 --resume
+  python -m benchmarks {name} --data FILE --out DIR --tables-only
 
 Every question gets one pool of units (TF-IDF with word pairs, fused with
 embeddings), and every method orders it. DIR/{name}.jsonl grows with every
@@ -49,14 +49,14 @@ sample, and methods that are named later join the questions that are there.
 
 Chance and the pool's ceiling, rankers, selectors of other packages, rules of
 other papers with the same model, and this package's signals with and without
-the answer: 'ecs-plugins bench evidence-methods' lists them.
+the answer: 'python -m benchmarks evidence-methods' lists them.
 """
 BENCHES = tuple(_ABOUT)
 """Names of the commands."""
 REPORT_HELP = """Make one set of tables of several evidence benchmarks.
 
 \b
-  ecs-plugins bench evidence-report out/locomo out/hotpotqa --out tables.md
+  python -m benchmarks evidence-report out/locomo out/hotpotqa --out tables.md
 
 Takes folders, or the JSON files in them, and prints Markdown: quality with 95 % intervals, what
 it costs, the differences from the best peers, and answers where a reader ran.
@@ -66,7 +66,7 @@ it costs, the differences from the best peers, and answers where a reader ran.
 METHODS_HELP = """List the methods that the evidence benchmarks know.
 
 \b
-  ecs-plugins bench locomo --data FILE --out DIR --methods bm25,query_likelihood
+  python -m benchmarks locomo --data FILE --out DIR --methods bm25,query_likelihood
 """
 
 
@@ -76,7 +76,7 @@ def help_of(bench: str) -> str:
 
 
 def command(bench: str) -> Callable[..., None]:
-    """The function behind ``ecs-plugins bench <bench>``."""
+    """The function behind ``python -m benchmarks <bench>``."""
 
     def run(
         data: Annotated[

@@ -1,4 +1,4 @@
-"""``ecs-plugins bench frontier``: what a routing decision and a count cost, as ratios.
+"""``python -m benchmarks frontier``: what a routing decision and a count cost, as ratios.
 
 A figure in microseconds belongs to a machine; a ratio to what has to be done anyway, measured
 in the same run, travels. A decision is compared with a bare dictionary look-up, a count in the
@@ -14,7 +14,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,8 +22,6 @@ import typer
 if TYPE_CHECKING:
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
-DEPLOYMENT_HELP = "Simulate a deployment: routing against always the same strategy."
-HELP = "Router overhead and ledger updates, beside a bare look-up and a bare upsert."
 _ROUNDS = 9
 _UPSERT = "INSERT INTO t VALUES (?, 1) ON CONFLICT (k) DO UPDATE SET n = n + 1"
 
@@ -36,7 +33,7 @@ def frontier(
     counts: Annotated[int, typer.Option(min=100, help="Counts per round.")] = 2_000,
     writers: Annotated[int, typer.Option(min=1, help="Concurrent writers of the ledger.")] = 8,
 ) -> None:
-    """Measure; medians of nine interleaved rounds."""
+    """Router overhead and ledger updates, beside a bare look-up and a bare upsert."""
     from ecs_plugins import __version__
     from ecs_plugins.frontier.artefact import write_atomically
 
@@ -50,53 +47,6 @@ def frontier(
     path = write_atomically(out / "frontier-bench.json", json.dumps(result, indent=2) + "\n")
     typer.echo(json.dumps(result, indent=2))
     typer.echo(f"wrote {path}")
-
-
-def deployment(
-    frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
-    target_f1: Annotated[float, typer.Option("--target-f1", help="What routers must reach.")],
-    out: Annotated[Path, typer.Option(help="Folder for deployment.json, .png and .svg.")],
-    prices: Annotated[
-        Path | None, typer.Option(help="Price list; without it, tokens.", show_default=False)
-    ] = None,
-    contexts: Annotated[int, typer.Option(min=1, help="Contexts per kind of reuse.")] = 1000,
-    mean: Annotated[float, typer.Option(min=1, help="Mean queries per context.")] = 10.0,
-) -> None:
-    """Cost of routing and of always the same strategy, on made-up reuse of several kinds."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from ecs_plugins.frontier.artefact import load, write_atomically
-    from ecs_plugins.frontier.calibration import SEED
-    from ecs_plugins.frontier.deployment_figure import deployment_figure
-    from ecs_plugins.frontier.prices import read_prices
-    from ecs_plugins.frontier.report import write_figure
-    from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts, simulate_deployment
-
-    measured = load(frontier)
-    measured = measured if prices is None else measured.priced(read_prices(prices))
-    record: dict[str, object] = {"target_f1": target_f1, "unit": measured.unit}
-    everything = {}
-    for kind in REUSE_KINDS:
-        counts = reuse_counts(kind, contexts, mean=mean)
-        history = reuse_counts(kind, contexts, mean=mean, seed=SEED + 1)
-        results = simulate_deployment(measured, target_f1, counts, history=history)
-        everything[kind] = results
-        record[kind] = [asdict(result) for result in results]
-        table = Table(title=f"{kind}: {sum(counts)} queries of {contexts} contexts", box=None)
-        for name in ("policy", f"{measured.unit} per query", "over the optimum", "F1"):
-            table.add_column(name, justify="left" if name == "policy" else "right")
-        for result in results:
-            table.add_row(
-                result.name,
-                f"{result.per_query:.4g}",
-                f"{result.over_optimum:.3f}",
-                "reached" if result.reaches_target else "below target",
-            )
-        Console().print(table)
-    path = write_atomically(out / "deployment.json", json.dumps(record, indent=2) + "\n")
-    for written in (path, *write_figure(deployment_figure(everything), out, "deployment")):
-        typer.echo(f"wrote {written}")
 
 
 def _made_up(count: int) -> EfficiencyFrontier:

@@ -1,4 +1,4 @@
-"""``ecs-plugins bench memory-scale``: how a memory behaves as it grows."""
+"""``python -m benchmarks memory-scale``: how a memory behaves as it grows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from ecs_plugins.errors import InvalidInputError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from benchmarks.memory_scale import ScaleResult
+    from benchmarks.memory_scale.growth import ScaleResult
 
 
 def memory_scale(
@@ -27,7 +27,7 @@ def memory_scale(
     ] = None,
 ) -> None:
     """Recall, latency, adds per second, bytes, opening and rebuilding, beside what others need."""
-    from benchmarks import memory_scale as scale
+    from benchmarks.memory_scale import growth as scale
 
     sizes = size or [1_000, 10_000, 100_000]
     if min(sizes) < 500:
@@ -53,7 +53,7 @@ def memory_scale(
 
 
 def _of_sentences(file: Path) -> ScaleResult:
-    from benchmarks import memory_scale as scale
+    from benchmarks.memory_scale import growth as scale
     from ecs_plugins.ranking.embedder import default_embedder
 
     sentences = list(dict.fromkeys(line.strip() for line in file.read_text().splitlines()))
@@ -72,8 +72,8 @@ def _of_sentences(file: Path) -> ScaleResult:
 
 def _sleep() -> ScaleResult | None:
     """A sleep phase beside one embedding batch, where the default embedder is installed."""
-    from benchmarks.memory_scale import ScaleResult
-    from benchmarks.sleep_cost import MESSAGES, measure_sleep
+    from benchmarks.memory_scale.growth import ScaleResult
+    from benchmarks.memory_scale.sleep_cost import MESSAGES, measure_sleep
     from ecs_plugins.ranking.embedder import default_embedder
 
     try:
@@ -86,7 +86,7 @@ def _sleep() -> ScaleResult | None:
 
 
 def _write(out: Path, results: list[ScaleResult]) -> None:
-    from benchmarks import memory_scale as scale
+    from benchmarks.memory_scale import growth as scale
 
     out.mkdir(parents=True, exist_ok=True)
     machine = {"machine": platform.machine(), "python": platform.python_version()}

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.datasets.evidence import UNITS, read_dataset
 from benchmarks.evidence.candidates import CandidateFinder
 from benchmarks.evidence.catalogue import Tools, choose, name_of
 from benchmarks.evidence.counterfactual import counterfactuals
 from benchmarks.evidence.journal import EvidenceJournal, Recorded, read_journal
 from benchmarks.evidence.questions import EvidenceQuestion, Part, data_hash, sample
-from benchmarks.evidence.readers import UNITS, read_dataset
 from benchmarks.evidence.reading import Reader
 from benchmarks.evidence.report import FORMAT
 from benchmarks.evidence.suite import run_methods, run_reader

@@ -47,7 +47,7 @@ def load(path: Path) -> Result:
     if not isinstance(result, dict) or result.get("format") != FORMAT:
         raise InvalidInputError(
             f"{path} is no result of an evidence benchmark; name the JSON, or the folder, that "
-            "'ecs-plugins bench locomo' or one of its siblings wrote"
+            "'python -m benchmarks locomo' or one of its siblings wrote"
         )
     return result
 

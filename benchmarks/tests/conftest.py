@@ -1,5 +1,25 @@
-"""The fixtures of the package's tests."""
+"""The fixtures of the package's tests, and the command line of the benchmarks."""
 
+import sys
+
+import pytest
+
+from benchmarks.__main__ import main
 from tests.conftest import bundled_lm, embedder
 
-__all__ = ["bundled_lm", "embedder"]
+__all__ = ["bench", "bundled_lm", "embedder"]
+
+
+@pytest.fixture
+def bench(monkeypatch, capsys):
+    """Run ``python -m benchmarks``; returns what it showed, and checks the exit status."""
+
+    def run(*arguments, status=0):
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        captured = capsys.readouterr()
+        assert int(caught.value.code or 0) == status, captured
+        return captured.out + captured.err
+
+    return run

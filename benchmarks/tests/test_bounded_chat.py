@@ -1,10 +1,18 @@
 import json
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
-from benchmarks.bounded_chat import (
+from benchmarks.bounded_chat.chats import (
+    CachedEmbedder,
+    Chat,
+    ChatQuestion,
+    ChatTurn,
+    beginning,
+    read_chats,
+)
+from benchmarks.bounded_chat.comparison import (
     ChatProtocol,
     ChatResults,
     ChatRun,
@@ -13,29 +21,20 @@ from benchmarks.bounded_chat import (
     play,
     two_level,
 )
-from benchmarks.bounded_chat_data import (
-    CachedEmbedder,
-    Chat,
-    ChatQuestion,
-    ChatTurn,
-    beginning,
-    read_chats,
-)
-from benchmarks.bounded_chat_report import differences, draw, markdown
-from benchmarks.bounded_chat_stores import (
+from benchmarks.bounded_chat.report import differences, draw, markdown
+from benchmarks.bounded_chat.stores import (
     Entropic,
     Remembered,
     Room,
     baselines,
     references,
 )
-from benchmarks.bounded_chat_variants import (
+from benchmarks.bounded_chat.variants import (
     Longest,
     model_variants,
     shared,
     variants,
 )
-from ecs_plugins import cli
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory.config import MemoryConfig
@@ -328,27 +327,19 @@ def test_the_figure_is_a_png(tmp_path) -> None:
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(bench, monkeypatch):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     monkeypatch.setattr("ecs_plugins.cli._setup.load_model", lambda name: FakeLanguageModel())
 
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["ecs-plugins", "bench", "bounded-chat", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        captured = capsys.readouterr()
-        return int(caught.value.code or 0), captured.out + captured.err
-
-    return run
+    return partial(bench, "bounded-chat")
 
 
 def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_path) -> None:
     out = tmp_path / "out"
-    status, shown = run(
-        "--data", str(data), "--out", str(out), "--capacities", "25", "--k", "3",
+    run(
+        "--data", data, "--out", out, "--capacities", "25", "--k", "3",
         "--variants", "default,summaries,ecs",
     )  # fmt: skip
-    assert status == 0, shown
     record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
     runs = record["runs"]["0.25"]
     assert {"FIFO", "Unbounded", "Entropic, default", "Entropic, ecs"} <= set(runs)
@@ -360,11 +351,10 @@ def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_pat
 
 def test_chats_can_be_skipped_and_limited(run, data, tmp_path) -> None:
     out = tmp_path / "out"
-    status, shown = run(
-        "--data", str(data), "--out", str(out), "--capacities", "25", "--variants", "default",
+    run(
+        "--data", data, "--out", out, "--capacities", "25", "--variants", "default",
         "--skip", "1", "--limit", "1", "--turns", "20",
     )  # fmt: skip
-    assert status == 0, shown
     record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
     assert [(chat["id"], chat["turns"]) for chat in record["chats"]] == [("c1", 20)]
 
@@ -382,8 +372,7 @@ def test_chats_can_be_skipped_and_limited(run, data, tmp_path) -> None:
 )
 def test_bad_options_are_refused_before_anything_is_written(run, data, tmp_path, arguments) -> None:
     out = tmp_path / "out"
-    status, shown = run("--data", str(data), "--out", str(out), *arguments)
-    assert status == 1, shown
+    run("--data", data, "--out", out, *arguments, status=1)
     assert not out.exists()
 
 

@@ -3,10 +3,9 @@ import math
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from benchmarks.engine_bench import absolute as absolute_part
-from benchmarks.engine_bench import (
+from benchmarks.engine import absolute as absolute_part
+from benchmarks.engine import (
     figures,
     measure,
     report,
@@ -14,10 +13,9 @@ from benchmarks.engine_bench import (
     serving,
     workload,
 )
-from benchmarks.engine_bench.floor import matmul_rate, useful_flops
-from benchmarks.engine_bench.target import CPU, Target, clock_of
-from benchmarks.engine_bench.workload import Setting, only, request_of, stratified
-from ecs_plugins.cli import app
+from benchmarks.engine.floor import matmul_rate, useful_flops
+from benchmarks.engine.target import CPU, Target, clock_of
+from benchmarks.engine.workload import Setting, only, request_of, stratified
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 
 TINY = {
@@ -108,15 +106,11 @@ def test_the_floor_of_a_kept_context_is_the_rest_of_the_plan(tiny) -> None:
     assert cold - cached == 2 * (linear + tokens * (tokens + 1) * heads * width * layers)
 
 
-def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> None:
+def test_the_command_writes_results_tables_and_adds_to_them(bench, tiny, tmp_path) -> None:
     threads = torch.get_num_threads()
-    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
-    first = CliRunner().invoke(
-        app, [*common, "--part", "compare", "--setting", "1", "--scorer", "naive"]
-    )
-    assert first.exit_code == 0, first.output
-    second = CliRunner().invoke(app, [*common, "--part", "context", "--part", "questions"])
-    assert second.exit_code == 0, second.output
+    common = ["engine", "--out", tmp_path, "--quick", "--repeats", "2"]
+    bench(*common, "--part", "compare", "--setting", "1", "--scorer", "naive")
+    bench(*common, "--part", "context", "--part", "questions")
     assert torch.get_num_threads() == threads
     result = json.loads((tmp_path / "engine-bench.json").read_text())
     assert set(result) == {"machine", "compare", "context", "questions"}
@@ -129,10 +123,11 @@ def test_the_command_writes_results_tables_and_adds_to_them(tiny, tmp_path) -> N
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_absolute_figures_say_what_was_computed_how_and_how_fast(tiny, tmp_path, dtype) -> None:
-    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
-    done = CliRunner().invoke(app, [*common, "--part", "absolute", "--dtype", dtype])
-    assert done.exit_code == 0, done.output
+def test_absolute_figures_say_what_was_computed_how_and_how_fast(
+    bench, tiny, tmp_path, dtype
+) -> None:
+    common = ["engine", "--out", tmp_path, "--quick", "--repeats", "2"]
+    bench(*common, "--part", "absolute", "--dtype", dtype)
     result = json.loads((tmp_path / "engine-bench.json").read_text())
     suffix = "" if dtype == "float32" else " (cpu, bfloat16)"
     (row,) = result["absolute"]["llama38" + suffix]
@@ -206,25 +201,23 @@ def test_the_rate_of_a_matrix_product_is_measured_in_either_dtype() -> None:
     assert all(1e8 < rate < 1e14 for rate in rates)
 
 
-def test_a_card_that_is_not_there_is_refused_before_anything_is_written(tmp_path) -> None:
+def test_a_card_that_is_not_there_is_refused_before_anything_is_written(bench, tmp_path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a card")
     out = tmp_path / "x"
-    done = CliRunner().invoke(app, ["bench", "engine", "--out", str(out), "--device", "cuda"])
-    assert isinstance(done.exception, ConfigurationError)
+    bench("engine", "--out", out, "--device", "cuda", status=1)
     assert not out.exists()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
 @pytest.mark.parametrize("dtype", ["float32", "auto"])
-def test_the_parts_run_on_a_card(tiny, tmp_path, dtype) -> None:
-    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
+def test_the_parts_run_on_a_card(bench, tiny, tmp_path, dtype) -> None:
+    common = ["engine", "--out", tmp_path, "--quick", "--repeats", "2"]
     common += ["--device", "cuda:0", "--dtype", dtype, "--model", "llama38"]
     parts = ("absolute", "compare", "context", "questions", "memory", "callers", "latency")
     for part in parts:
-        done = CliRunner().invoke(app, [*common, "--part", part, "--scorer", "naive"])
-        assert done.exit_code == 0, (part, done.output, done.exception)
+        bench(*common, "--part", part, "--scorer", "naive")
     result = json.loads((tmp_path / "engine-bench.json").read_text())
     assert set(result) == {"machine", *parts}
     ((where, (row,)),) = result["absolute"].items()
@@ -235,10 +228,9 @@ def test_the_parts_run_on_a_card(tiny, tmp_path, dtype) -> None:
     assert not compared["left_out"]
 
 
-def test_callers_and_latency_are_measured_on_the_handle(tiny, tmp_path) -> None:
-    common = ["bench", "engine", "--out", str(tmp_path), "--quick", "--repeats", "2"]
-    done = CliRunner().invoke(app, [*common, "--part", "callers", "--part", "latency"])
-    assert done.exit_code == 0, done.output
+def test_callers_and_latency_are_measured_on_the_handle(bench, tiny, tmp_path) -> None:
+    common = ["engine", "--out", tmp_path, "--quick", "--repeats", "2"]
+    bench(*common, "--part", "callers", "--part", "latency")
     result = json.loads((tmp_path / "engine-bench.json").read_text())
     assert [row["callers"] for row in result["callers"]["llama38"]] == [1, 2]
     assert all(row["error"] < 1e-4 for row in result["callers"]["llama38"])
@@ -259,10 +251,9 @@ def test_random_texts_differ_for_the_tokenizer_of_a_random_model(tiny) -> None:
     assert ids[0] != ids[1]
 
 
-def test_unknown_parts_settings_and_models_are_refused(tmp_path) -> None:
+def test_unknown_parts_settings_and_models_are_refused(bench, tmp_path) -> None:
     for options in (["--part", "nonsense"], ["--setting", "9"]):
-        done = CliRunner().invoke(app, ["bench", "engine", "--out", str(tmp_path / "x"), *options])
-        assert isinstance(done.exception, InvalidInputError)
+        bench("engine", "--out", tmp_path / "x", *options, status=1)
     assert not (tmp_path / "x").exists()
     with pytest.raises(InvalidInputError, match="choose from bundled"):
         workload.model_of("nonsense")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.hub_data import data_file
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision
@@ -26,10 +25,9 @@ def calibrate(
     data: Annotated[
         Path,
         typer.Option(
-            parser=data_file,
             metavar="FILE",
-            help="Questions: JSONL {question, answer | answers, documents, supporting?}, or the "
-            "file of HotpotQA, MuSiQue, SQuAD or LoCoMo, also as hf://datasets/OWNER/NAME/FILE.",
+            help="Questions, one JSON object per line: {question, answer | answers, documents, "
+            "supporting?}.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Where the frontier is written.")] = Path(
@@ -64,9 +62,6 @@ def calibrate(
     dtype: Annotated[
         str,
         typer.Option(help="auto, float32, bfloat16 or float16: auto is float32 on a CPU."),
-    ] = "auto",
-    format: Annotated[
-        str, typer.Option("--format", help="auto, jsonl, hotpotqa, musique, squad or locomo.")
     ] = "auto",
     limit: Annotated[
         int | None,
@@ -117,13 +112,11 @@ def calibrate(
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
     from ecs_plugins.frontier.data import about_first, fit_contexts
-    from ecs_plugins.frontier.readers import DataFormat, read_questions
+    from ecs_plugins.frontier.readers import read_questions
     from ecs_plugins.frontier.strategies.grid import default_strategies
 
     if model is not None and answer_model is not None:
         raise ConfigurationError("give --model or --answer-model, not both")
-    if format not in get_args(DataFormat):
-        raise ConfigurationError(f"--format must be one of {', '.join(get_args(DataFormat))}")
     # Everything that can be refused is refused before a model is loaded.
     grid = _grid(sentences, documents, ratios, shaped, shaped_notes)
     config = CalibrationConfig(
@@ -132,7 +125,7 @@ def calibrate(
         drop_dominated=drop_dominated,
         progress=True,
     )
-    questions = read_questions(data, cast("DataFormat", format), limit=limit)
+    questions = read_questions(data, limit=limit)
     scoring = load_model(scorer or model, device=device, dtype=dtype)
     answerer: AnswerModel
     if answer_model is not None:

@@ -38,8 +38,6 @@ from .reuse import ReuseLedger as ReuseLedger
 from .routing import Router as Router
 from .routing import RouterConfig as RouterConfig
 from .routing import Settlement as Settlement
-from .simulate import PolicyCost as PolicyCost
-from .simulate import simulate_deployment as simulate_deployment
 from .strategies.base import BuiltContext as BuiltContext
 from .strategies.base import Prepared as Prepared
 from .strategies.base import Strategy as Strategy

@@ -1,4 +1,4 @@
-"""``ecs-plugins demo``: the engines at work on the example data, with a real local model.
+"""``python -m examples.demo``: the engines at work on the example data, with a real local model.
 
 The demo is a list of parts. A part is a module with a function ``run(demo)``, which prints,
 saves what it draws under ``demo.out`` and adds what it measured to ``demo.results``.
@@ -77,9 +77,9 @@ measurements are saved in the --out folder.
 
 \b
   ecs-plugins model install        # once
-  ecs-plugins demo
-  ecs-plugins demo --limit 45      # all questions; takes longer
-  ecs-plugins demo --part verdicts
+  python -m examples.demo
+  python -m examples.demo --limit 45      # all questions; takes longer
+  python -m examples.demo --part verdicts
 """
 
 

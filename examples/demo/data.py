@@ -1,7 +1,4 @@
-"""The example data: where they are, and what is in them.
-
-A wheel carries them inside the package; a checkout keeps them in ``examples/data``.
-"""
+"""The example data in ``examples/data``: what is in them, and which questions are asked."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 from ecs_plugins.errors import StorageError
 
-_FILES = ("conversation.json", "documents.json", "questions.json")
+DATA = Path(__file__).parents[1] / "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,29 +92,21 @@ class ExampleData:
     sessions: int
 
 
-def find_data() -> Path:
-    """The folder with the example data.
+def load_data(folder: Path = DATA) -> ExampleData:
+    """Read the example data.
 
     Raises:
-        StorageError: It is in neither place.
+        StorageError: A file is missing.
     """
-    package = Path(__file__).parents[2]
-    places = (package / "_examples", package.parent / "examples" / "data")
-    for place in places:
-        if all((place / name).is_file() for name in _FILES):
-            return place
-    raise StorageError(
-        f"the example data are missing (looked in {places[0]} and {places[1]}); "
-        "install ecs-plugins again, or run the demo in a checkout of its repository"
-    )
-
-
-def load_data(folder: Path | None = None) -> ExampleData:
-    """Read the example data from ``folder``, by default from where they are installed."""
-    place = folder or find_data()
-    conversation, documents, questions = (
-        json.loads((place / name).read_text(encoding="utf-8")) for name in _FILES
-    )
+    try:
+        conversation, documents, questions = (
+            json.loads((folder / name).read_text(encoding="utf-8"))
+            for name in ("conversation.json", "documents.json", "questions.json")
+        )
+    except OSError as error:
+        raise StorageError(
+            f"the example data are missing ({error.filename}); run the demo in a checkout"
+        ) from error
     return ExampleData(
         turns=tuple(
             Turn(turn["id"], session["date"], turn["speaker"], turn["text"])

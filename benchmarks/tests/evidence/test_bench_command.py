@@ -1,16 +1,13 @@
 import json
-import sys
 
 import pytest
 
 from benchmarks.commands.evidence import BENCHES
+from benchmarks.datasets.evidence import UNITS
 from benchmarks.evidence.catalogue import CATALOGUE
-from benchmarks.evidence.readers import UNITS
-from ecs_plugins import cli
+from benchmarks.tests.records import HOTPOTQA, LOCOMO, LONGMEMEVAL, MUSIQUE, SQUAD, nq, save
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-
-from .records import HOTPOTQA, LOCOMO, LONGMEMEVAL, MUSIQUE, SQUAD, nq, save
 
 DATA = {
     "locomo": LOCOMO, "longmemeval": LONGMEMEVAL, "hotpotqa": HOTPOTQA, "musique": MUSIQUE,
@@ -19,34 +16,29 @@ DATA = {
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
+def run(bench, monkeypatch, tmp_path):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     monkeypatch.setattr(
         "ecs_plugins.cli._setup.load_model", lambda name, dtype="auto": FakeLanguageModel()
     )
 
-    def run(bench, *arguments, status=0):
-        data = save(tmp_path / f"{bench}-data.json", DATA[bench]) if bench in DATA else None
-        given = ["--data", str(data)] if data else []
-        monkeypatch.setattr(sys, "argv", ["ecs-plugins", "bench", bench, *given, *arguments])
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        captured = capsys.readouterr()
-        assert int(caught.value.code or 0) == status, captured
-        return captured.out + captured.err
+    def run(name, *arguments, status=0):
+        data = save(tmp_path / f"{name}-data.json", DATA[name]) if name in DATA else None
+        given = ["--data", data] if data else []
+        return bench(name, *given, *arguments, status=status)
 
     return run
 
 
-@pytest.mark.parametrize("bench", BENCHES)
-def test_every_bench_writes_a_journal_json_tables_and_figures(bench, run, tmp_path):
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_bench_writes_a_journal_json_tables_and_figures(name, run, tmp_path):
     out = tmp_path / "out"
-    run(bench, "--out", str(out), "--methods", "tfidf,query_likelihood", "--limit", "3")
+    run(name, "--out", str(out), "--methods", "tfidf,query_likelihood", "--limit", "3")
     assert {path.name for path in out.iterdir()} == {
-        f"{bench}.jsonl", f"{bench}.json", f"{bench}.md", f"{bench}_quality.png",
-        f"{bench}_quality.svg", f"{bench}_cost.png", f"{bench}_cost.svg",
+        f"{name}.jsonl", f"{name}.json", f"{name}.md", f"{name}_quality.png",
+        f"{name}_quality.svg", f"{name}_cost.png", f"{name}_cost.svg",
     }  # fmt: skip
-    result = json.loads((out / f"{bench}.json").read_text(encoding="utf-8"))
+    result = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
     assert set(result["methods"]) == {"tfidf", "query_likelihood"}
     assert len(result["provenance"]["data_hash"]) == 64
     assert {"model", "dtype", "embedder", "version", "created", "seconds", "scored_tokens"} <= set(
@@ -107,8 +99,8 @@ def test_a_reader_answers_within_budgets(run, tmp_path):
 
 
 def test_several_results_make_one_report(run, tmp_path):
-    for bench in ("squad", "locomo"):
-        run(bench, "--out", str(tmp_path / bench), "--methods", "tfidf")
+    for name in ("squad", "locomo"):
+        run(name, "--out", str(tmp_path / name), "--methods", "tfidf")
     folders = [str(tmp_path / "squad"), str(tmp_path / "locomo")]
     shown = run("evidence-report", *folders)
     assert "## squad (sentence)" in shown

@@ -3,13 +3,13 @@ import sys
 
 import pytest
 
-from ecs_plugins import cli
 from ecs_plugins.cli import _setup
 from ecs_plugins.errors import MissingExtraError, ModelNotFoundError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from examples import demo
 from examples.demo import data, metrics
+from examples.demo.__main__ import main
 
 ORDER = ("a", "b", "c", "d")
 
@@ -21,10 +21,10 @@ def run(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        command = ["ecs-plugins", "demo", "--out", str(tmp_path / "out"), *arguments]
+        command = ["demo", "--out", str(tmp_path / "out"), *arguments]
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            main()
         out = capsys.readouterr()
         return int(caught.value.code or 0), out.out, out.err
 
@@ -133,10 +133,9 @@ def test_the_choice_of_questions_takes_categories_and_overlap_in_turn() -> None:
     assert sorted(q.id for q in data.choose(questions, None)) == sorted(q.id for q in questions)
 
 
-def test_missing_data_are_an_error_that_says_what_to_do(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(data, "__file__", str(tmp_path / "a" / "b" / "c" / "data.py"))
-    with pytest.raises(StorageError, match="install ecs-plugins again"):
-        data.find_data()
+def test_missing_data_are_an_error_that_says_what_to_do(tmp_path) -> None:
+    with pytest.raises(StorageError, match="run the demo in a checkout"):
+        data.load_data(tmp_path)
 
 
 def test_precision_recall_and_f1_on_a_worked_example() -> None:

@@ -3,12 +3,12 @@ import sys
 
 import pytest
 
-from ecs_plugins import cli
 from ecs_plugins.cli import _setup
 from ecs_plugins.errors import ModelNotFoundError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from examples.demo import memory
+from examples.demo.__main__ import main
 from examples.demo.data import RepeatedFact, Turn, load_data
 
 
@@ -20,10 +20,10 @@ def run(monkeypatch, capsys, tmp_path):
 
     def run(*arguments: str) -> tuple[int, str, dict]:
         out = tmp_path / "out"
-        command = ["ecs-plugins", "demo", "--out", str(out), "--part", "memory", *arguments]
+        command = ["demo", "--out", str(out), "--part", "memory", *arguments]
         monkeypatch.setattr(sys, "argv", command)
         with pytest.raises(SystemExit) as caught:
-            cli.main()
+            main()
         found = json.loads((out / "demo.json").read_text(encoding="utf-8"))
         return int(caught.value.code or 0), capsys.readouterr().out, found.get("memory", {})
 

@@ -207,7 +207,6 @@ def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monke
         ["--sentences", "0"],
         ["--documents", "1.5"],
         ["--shaped", "x"],
-        ["--format", "csv"],
         ["--batch-size", "0"],
     ],
 )

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.forecast import ReuseForecast, ReuseModel
 from ecs_plugins.frontier.online import OnlinePolicy, RentOrBuy, decide_online
-from ecs_plugins.frontier.simulate import REUSE_KINDS, reuse_counts
 
 from .conftest import hand_points, point
 

@@ -551,7 +551,7 @@ def test_a_call_dropped_for_nobody_waits_does_not_raise_into_the_worker(bench) -
 
 
 def test_the_benchmark_compares_the_same_scores_and_reports_latencies(lm) -> None:
-    from benchmarks.concurrency_bench import measure_concurrency
+    from benchmarks.engine.concurrency import measure_concurrency
 
     (row,) = measure_concurrency(lm, callers=(4,), calls_per_caller=2, repeats=2)
     assert (row.callers, row.calls, row.repeats) == (4, 8, 2)

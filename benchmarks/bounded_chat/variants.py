@@ -1,0 +1,116 @@
+"""The variants of Entropic Memory that are compared on chat, and how each shares the budget.
+
+Wherever a variant searches both tiers, they hold the budget together: what is not yet consolidated
+takes room from what is. The paper's reading searches only the cold tier, which gets the whole
+budget; its hot tier of 100 comes on top.
+"""
+
+from __future__ import annotations
+
+from benchmarks.bounded_chat.stores import (
+    ChatStore,
+    Entropic,
+    Everything,
+    Room,
+    StoreFactory,
+)
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.memory.closed_loop import answer_utility
+from ecs_plugins.memory.config import MemoryConfig
+
+HOT_SHARE = 0.05
+"""Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
+
+BATCHED = 0.25
+"""The same for the variants that call a language model in every sleep phase."""
+
+DEMAND = MemoryConfig(
+    merge_threshold=0.9,
+    merge_guard="none",
+    utility="observed",
+    min_support=2,
+    newcomer_rate=0.5,
+)
+"""What is kept is what was asked for or said again; what a text tells does not count."""
+
+
+def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> MemoryConfig:
+    """Return the settings with tiers that hold ``budget`` items together."""
+    hot = min(max(1, round(hot_share * budget)), budget - 1)
+    return config.replace(
+        hot_capacity=hot, cold_capacity=budget - hot, sleep_every=min(config.sleep_every, hot)
+    )
+
+
+class Longest(Everything):
+    """Keeps the longest turns: no memory, but what length alone is worth."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(room)
+        self._turns = room.chat.turns
+        self._budget = room.budget
+
+    def add(self, position: int) -> None:
+        """Keep it; if there are too many, drop the shortest."""
+        super().add(position)
+        if len(self._kept) > self._budget:
+            self._kept.remove(min(self._kept, key=lambda at: len(self._turns[at].text)))
+
+
+def variants() -> dict[str, StoreFactory]:
+    """Return the variants that need no language model, by their short names.
+
+    ``observed`` and ``vectors`` show what the default owes to what its texts tell, and to the
+    values that fit sentences.
+    """
+    return {
+        "default": lambda room: Entropic(room, _config(room)),
+        "observed": lambda room: Entropic(room, _config(room).replace(utility="observed")),
+        "vectors": lambda room: Entropic(room, _config(room).for_vectors()),
+        "paper": _paper,
+    }
+
+
+def model_variants() -> dict[str, StoreFactory]:
+    """Return those that need one, and the same settings without it to compare them with.
+
+    A sleep phase with a model costs seconds, so these sleep when a quarter of the budget is new.
+    They are valued by demand alone (`DEMAND`): what a text tells by its length would hide what
+    a model adds.
+    """
+    return {
+        "batched": lambda room: Entropic(room, _batched(room)),
+        "summaries": _summaries,
+        "ecs": _ecs,
+    }
+
+
+def _paper(room: Room) -> ChatStore:
+    return Entropic(room, MemoryConfig.paper(cold_capacity=room.budget, seed=room.seed))
+
+
+def _summaries(room: Room) -> ChatStore:
+    _model(room)
+    return Entropic(room, _batched(room).replace(proposal="summary"))
+
+
+def _ecs(room: Room) -> ChatStore:
+    # One answer per sleep phase: each costs a scoring of the whole store.
+    return Entropic(room, _batched(room), answer_utility(_model(room), max_queries=1))
+
+
+def _config(room: Room) -> MemoryConfig:
+    return shared(room.budget, MemoryConfig(seed=room.seed))
+
+
+def _batched(room: Room) -> MemoryConfig:
+    return shared(room.budget, DEMAND.replace(seed=room.seed), BATCHED)
+
+
+def _model(room: Room) -> LanguageModel:
+    if room.model is None:
+        raise ConfigurationError(
+            "summaries and the ECS utility need a language model: run ecs-plugins model install"
+        )
+    return room.model

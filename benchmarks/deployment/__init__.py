@@ -1,0 +1,1 @@
+"""Simulated deployments: what routing would have cost, beside always the same strategy."""

@@ -1,0 +1,254 @@
+"""How it is measured: interleaved repeats in process CPU time, and ratios with intervals.
+
+On a machine that does other things, wall time says nothing and two runs say little more. So
+every repeat runs all scorers one after the other in one process with one thread, and what is
+reported is the ratio within a repeat: its geometric mean over the repeats with Student's 95 %
+interval of the logarithms. A scorer whose numbers disagree with ours is not timed at all. (On a
+GPU it is wall time, see ``target``.)
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks.engine import scorers
+from benchmarks.engine.floor import matmul_rate, useful_flops
+from benchmarks.engine.target import Clock, clock_of
+from benchmarks.engine.workload import (
+    Setting,
+    model_of,
+    only,
+    request_of,
+    stratified,
+)
+from ecs_plugins.lm.scoring.request import TokenRequest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+DISAGREES = 1e-3
+"""Nats per scored answer from which on a peer does not compute the same thing, in float32."""
+DISAGREES_ROUNDED = 0.1
+"""Nats per token, in the mean over answers, where both round to 16 bits."""
+_STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
+_SUBSET = {
+    scorers.NAIVE: 3,
+    scorers.ROWS: 3,
+    scorers.PADDED: 8,
+    scorers.LM_EVAL_8: 8,
+    scorers.LM_EVAL_16: 16,
+    scorers.MINICONS: 8,
+}
+"""Candidates per repeat, spread over the lengths, for scorers that share nothing."""
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times as long something takes, with its 95 % interval."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+    """Geometric mean and Student's interval of paired ratios ``theirs / ours``.
+
+    Args:
+        ours: Seconds, one per repeat.
+        theirs: Seconds of the same repeats.
+    """
+    logs = [math.log(b / a) for a, b in zip(ours, theirs, strict=True)]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return Ratio(math.exp(mean), 0.0, math.inf)
+    quantile = _STUDENT[min(len(logs) - 1, len(_STUDENT)) - 1]
+    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def compare(
+    setting: Setting,
+    names: Sequence[str],
+    *,
+    repeats: int,
+    seed: int = 0,
+    model: PreTrainedModel | None = None,
+    log: Log = print,
+) -> dict[str, Any]:
+    """Time scorers on one setting, ours among them.
+
+    Args:
+        setting: What to score.
+        names: Scorers; of several batch sizes of one peer only the best is kept.
+        repeats: At least 2 for an interval.
+        seed: Of the request.
+        model: The setting's model, if it is loaded already.
+        log: Told what is going on.
+
+    Returns:
+        JSON: seconds per candidate and repeat, ratios to ours, differences, what was left out,
+        the floor.
+    """
+    model = model or model_of(setting.model)
+    clock = clock_of(model.device)
+    exact, rounded = model.dtype == torch.float32, DISAGREES_ROUNDED * setting.answer
+    request = request_of(setting, seed, int(model.config.vocab_size))
+    ours = scorers.make(scorers.OURS, model)
+    wanted = ours(request)
+    left_out: dict[str, str] = {}
+    differences: dict[str, float] = {}
+    runs: dict[str, Callable[[], float]] = {}
+    first: dict[str, float] = {}
+    for name in names:
+        if name == scorers.OURS:
+            continue
+        try:
+            scorer = scorers.make(name, model)
+        except ImportError as error:
+            left_out[name] = f"not installed ({error.name})"
+            continue
+        part = stratified(request, _subset(name, setting))
+        expected = [wanted[i] for i in _answers(setting, part)]
+        started = clock()
+        found = scorer(only(request, part))
+        first[name] = (clock() - started) / len(part)
+        off = np.abs(np.subtract(found, expected))
+        differences[name] = float(off.max())
+        log(f"{setting.label}: {name} {first[name]:.3f} s, off by {differences[name]:.1e}")
+        if not (off.max() <= DISAGREES if exact else off.mean() <= rounded):
+            left_out[name] = f"disagrees by {differences[name]:.2g} nats per answer"
+            continue
+        runs[name] = _timed(clock, scorer, only(request, part), len(part))
+    for worse in _worse_batch_sizes(first):
+        if runs.pop(worse, None) is not None:
+            left_out[worse] = f"{first[worse]:.3f} s per candidate: slower than the other batch"
+    runs[scorers.OURS] = _timed(clock, ours, request, setting.candidates)
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    rates: list[float] = []
+    for repeat in range(repeats):
+        rates.append(matmul_rate(model.device, model.dtype))
+        for name in _rotated(list(runs), repeat):
+            seconds[name].append(runs[name]())
+        took = {name: round(values[-1], 4) for name, values in seconds.items()}
+        log(f"{setting.label}: repeat {repeat + 1}/{repeats} {took}")
+    floor = useful_flops(model, request) / statistics.median(rates) / setting.candidates
+    return {
+        "setting": asdict(setting),
+        "label": setting.label,
+        "repeats": repeats,
+        "seconds_per_candidate": seconds,
+        "ratios": {
+            name: asdict(ratio_of(seconds[scorers.OURS], values))
+            for name, values in seconds.items()
+            if name != scorers.OURS
+        },
+        "difference": differences,
+        "left_out": left_out,
+        "matmul_gflops": [rate / 1e9 for rate in rates],
+        "floor_share": floor / statistics.median(seconds[scorers.OURS]),
+    }
+
+
+def growth(
+    settings: Sequence[Setting],
+    *,
+    repeats: int,
+    model: PreTrainedModel,
+    naive: bool = False,
+    log: Log = print,
+) -> list[dict[str, Any]]:
+    """What a candidate costs us as a setting grows, cold and with the prefix cached.
+
+    All settings are measured in every repeat. With ``naive``, one candidate of the naive loop
+    is timed too.
+    """
+    vocabulary, clock = int(model.config.vocab_size), clock_of(model.device)
+    cold, warm = scorers.make(scorers.OURS, model), scorers.make(scorers.WARM, model)
+    plain = scorers.make(scorers.NAIVE, model)
+    rows: list[dict[str, Any]] = [
+        {"label": s.label, "setting": asdict(s), "cold": [], "cached": [], "naive": []}
+        for s in settings
+    ]
+    for repeat in range(repeats):
+        for setting, row in zip(settings, rows, strict=True):
+            request = request_of(setting, repeat, vocabulary)
+            row["cold"].append(_timed(clock, cold, request, setting.candidates)())
+            warm(only(request, [0]))
+            row["cached"].append(_timed(clock, warm, request, setting.candidates)())
+            if naive:
+                one = only(request, stratified(request, 1))
+                row["naive"].append(_timed(clock, plain, one, 1)())
+            log(f"{setting.label}: cold {row['cold'][-1]:.4f} s, cached {row['cached'][-1]:.4f} s")
+    return rows
+
+
+def questions(
+    setting: Setting,
+    numbers: Sequence[int],
+    *,
+    repeats: int,
+    model: PreTrainedModel,
+    log: Log = print,
+) -> list[dict[str, Any]]:
+    """M questions over one pool, asked together and one by one; the context is cached in both."""
+    score, clock = scorers.make(scorers.WARM, model), clock_of(model.device)
+    out = []
+    for number in numbers:
+        together: list[float] = []
+        apart: list[float] = []
+        for repeat in range(repeats):
+            asked = replace(setting, questions=number)
+            request = request_of(asked, repeat, int(model.config.vocab_size))
+            score(only(request, [0]))
+            single = [replace(request, continuations=(c,)) for c in request.continuations]
+            together.append(_timed(clock, score, request, setting.candidates)())
+            apart.append(sum(_timed(clock, score, one, setting.candidates)() for one in single))
+        found = ratio_of(together, apart)
+        log(f"{setting.label}: {number} questions together {found} times as fast as one by one")
+        out.append(
+            {"questions": number, "together": together, "apart": apart, "ratio": asdict(found)}
+        )
+    return out
+
+
+def _subset(name: str, setting: Setting) -> int:
+    number = _SUBSET.get(name, setting.candidates)
+    return 8 if not setting.context and name in (scorers.NAIVE, scorers.ROWS) else number
+
+
+def _answers(setting: Setting, part: Sequence[int]) -> list[int]:
+    return [k * setting.questions + m for k in part for m in range(setting.questions)]
+
+
+def _timed(
+    clock: Clock, scorer: scorers.Scorer, request: TokenRequest, candidates: int
+) -> Callable[[], float]:
+    def run() -> float:
+        started = clock()
+        scorer(request)
+        return (clock() - started) / candidates
+
+    return run
+
+
+def _worse_batch_sizes(first: dict[str, float]) -> list[str]:
+    sizes = [name for name in (scorers.LM_EVAL_8, scorers.LM_EVAL_16) if name in first]
+    return sorted(sizes, key=first.__getitem__)[1:]
+
+
+def _rotated(names: list[str], by: int) -> list[str]:
+    by %= len(names)
+    return names[by:] + names[:by]

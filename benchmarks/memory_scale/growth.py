@@ -1,0 +1,326 @@
+"""How a memory behaves as it grows: recall, latency, throughput, bytes, opening and rebuilding.
+
+Everything goes through `EntropicMemory` with precomputed vectors, so embedding is in no figure.
+Beside it, in the same run and on the same vectors: raw FAISS HNSW with the same parameters, a bare
+SQLite insert of the same rows with the same settings, and LangGraph's ``InMemoryStore`` where it
+is installed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
+from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.memory.store.index import VectorIndex
+from ecs_plugins.memory.store.index_config import auto_ef_search
+from ecs_plugins.memory.types import Matrix, Vector
+
+LATENT = 32
+QUERIES = 200
+STORE_LIMIT = 10_000
+"""LangGraph's ``InMemoryStore`` is measured up to here: it scans in Python."""
+
+MERGING_ADDS = 4000
+"""Adding where repeats are merged, the default, is measured up to here."""
+
+
+def latent_vectors(count: int, dimension: int = 384, seed: int = 0) -> Matrix:
+    """Unit vectors near a 32-dimensional subspace: the closest simple model of sentence vectors.
+
+    Independent gaussian vectors have no neighbours to find, and are like no embedding.
+    """
+    rng = np.random.default_rng(seed)
+    basis = np.random.default_rng(12345).normal(size=(LATENT, dimension))
+    points = rng.normal(size=(count, LATENT)) @ basis / LATENT**0.5
+    points += 0.1 * rng.normal(size=points.shape)
+    return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True), dtype=np.float32)
+
+
+class PrecomputedEmbedder:
+    """Embeds ``t0, t1, ...`` and ``q0, q1, ...`` by looking the vector up."""
+
+    name = "precomputed"
+
+    def __init__(self, documents: Matrix, queries: Matrix) -> None:
+        self._of = {"t": documents, "q": queries}
+        self.dimension = int(documents.shape[1])
+
+    def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """The documents of these names."""
+        return self._of["t"][[int(text[1:]) for text in texts]]
+
+    def embed_query(self, text: str) -> Vector:
+        """The query of this name."""
+        vector: Vector = self._of[text[0]][int(text[1:])]
+        return vector
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleResult:
+    """The figures of one size.
+
+    Attributes:
+        count: Vectors.
+        source: Where they come from.
+        figures: Name -> value; seconds, milliseconds, bytes, per second as the name says.
+    """
+
+    count: int
+    source: str
+    figures: Mapping[str, float]
+
+
+def measure(
+    documents: Matrix,
+    queries: Matrix,
+    *,
+    source: str,
+    folder: Path | None = None,
+    index: IndexConfig | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> ScaleResult:
+    """Measure one size.
+
+    Args:
+        documents: Unit vectors [n, d] that are remembered.
+        queries: Unit vectors [q, d] that are asked.
+        source: A label for the vectors.
+        folder: Where the file is made; a temporary folder by default.
+        index: How vectors are searched.
+        progress: Called with what is being done.
+    """
+    index = index or IndexConfig()
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        run = _Run(Path(made), documents, queries, index, progress)
+        return ScaleResult(len(documents), source, run.measure())
+
+
+class _Run:
+    def __init__(
+        self,
+        folder: Path,
+        documents: Matrix,
+        queries: Matrix,
+        index: IndexConfig,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._folder = folder
+        self._documents = documents
+        self._queries = queries
+        self._index = index
+        self._progress = progress
+        self._path = folder / "memory.db"
+        self._embedder = PrecomputedEmbedder(documents, queries)
+        self._exact = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
+
+    def _open(self) -> EntropicMemory:
+        capacity = len(self._documents) + SINGLE_ADDS
+        return EntropicMemory.open(
+            self._path,
+            embedder=self._embedder,
+            config=MemoryConfig(rule="paper", hot_capacity=capacity),
+            store=StoreConfig(sleep="manual", index=self._index),
+        )
+
+    def measure(self) -> Figures:
+        figures: Figures = {}
+        self._progress("adding")
+        memory = self._open()
+        figures |= self._adding(memory)
+        self._progress("recall before a graph is built")
+        figures |= _prefixed("exact", self._latency(memory))
+        self._progress("building the index")
+        figures["build_s"] = _seconds(memory.compact)
+        figures |= self._quality(memory)
+        figures["index_bytes"] = float(memory.admin.stats().indexes["bytes"])
+        memory.close()
+        memory = self._reopened(figures)
+        self._progress("raw FAISS HNSW")
+        figures |= self._latency(memory) | self._raw(memory)
+        for clock in ("ms", "cpu_ms"):
+            figures[f"recall_over_raw_p50_{clock}"] = (
+                figures[f"recall_p50_{clock}"] / figures[f"raw_hnsw_p50_{clock}"]
+            )
+        self._progress("half of it deleted")
+        figures |= self._half_deleted(memory)
+        figures["file_bytes"] = float(memory.admin.stats().bytes)
+        memory.close()
+        if len(self._documents) <= STORE_LIMIT:
+            self._progress("LangGraph's InMemoryStore")
+            figures |= self._langgraph()
+        return figures
+
+    def _adding(self, memory: EntropicMemory) -> Figures:
+        texts = [f"t{number}" for number in range(len(self._documents))]
+        figures = measure_adding(memory, texts, self._folder)
+        texts = texts[:MERGING_ADDS]
+        with EntropicMemory.open(
+            self._folder / "merging.db",
+            embedder=self._embedder,
+            config=MemoryConfig(hot_capacity=len(texts)),
+            store=StoreConfig(sleep="manual"),
+        ) as merging:
+            return figures | measure_adding(merging, texts, self._folder, label="merging_")
+
+    def _latency(self, memory: EntropicMemory) -> Figures:
+        def ask(number: int) -> None:
+            memory.recall(f"q{number}", k=3, threshold=-1.0, tiers="both", record=False)
+
+        return _percentiles("recall", _timed(ask, len(self._queries)))
+
+    def _quality(self, memory: EntropicMemory, suffix: str = "") -> Figures:
+        alive = {message.text for message in memory.messages()}
+        figures = {}
+        order = np.argsort(-(self._queries @ self._documents.T), axis=1, kind="stable")
+        for k in (3, 10):
+            hits = 0
+            for number in range(len(self._queries)):
+                wanted = _first(order[number], alive, k)
+                found = memory.recall(f"q{number}", k=k, threshold=-1.0, tiers="both", record=False)
+                hits += len(wanted & {item.text for item in found})
+            figures[f"recall_at_{k}{suffix}"] = hits / (k * len(self._queries))
+        return figures
+
+    def _reopened(self, figures: Figures) -> EntropicMemory:
+        started = time.perf_counter()
+        memory = self._open()
+        memory.recall("q0", k=3, threshold=-1.0, tiers="both", record=False)
+        figures["open_to_first_recall_s"] = time.perf_counter() - started
+        return memory
+
+    def _raw(self, memory: EntropicMemory) -> Figures:
+        import faiss
+
+        graph = self._graph_of(memory)
+        if graph is None:
+            graph = faiss.IndexHNSWFlat(
+                self._documents.shape[1], self._index.links, faiss.METRIC_INNER_PRODUCT
+            )
+            graph.hnsw.efConstruction = self._index.ef_construction
+            graph.add(self._documents)
+        ef = self._index.ef_search or auto_ef_search(graph.ntotal)
+        graph.hnsw.efSearch = ef
+        found = [graph.search(query[None], 3)[1][0] for query in self._queries]
+        hits = sum(
+            len(set(row.tolist()) & set(exact[:3].tolist()))
+            for row, exact in zip(found, self._exact, strict=True)
+        )
+        times = _timed(lambda n: graph.search(self._queries[n : n + 1], 3), len(self._queries))
+        return {
+            "ef_search": float(ef),
+            "raw_hnsw_recall_at_3": hits / (3 * len(found)),
+            **_percentiles("raw_hnsw", times),
+        }
+
+    def _graph_of(self, memory: EntropicMemory) -> Any:
+        """The memory's own graph, loaded by FAISS alone: no other graph is searched."""
+        import faiss
+
+        with memory._store.database.read() as connection:
+            from ecs_plugins.memory.store import spaces
+
+            space = spaces.listed(connection)[0]
+            index: VectorIndex = memory._store.indexes.current(connection, space, "hot")
+        content = index.graph_bytes()
+        return None if content is None else faiss.deserialize_index(content[0])
+
+    def _half_deleted(self, memory: EntropicMemory) -> Figures:
+        # A little less than half, so that what is measured is a graph full of tombstones and not
+        # a new one.
+        seconds = _seconds(lambda: memory.forget(("default",), filter={"half": 0}))
+        figures = _prefixed("half_deleted", self._latency(memory))
+        figures |= self._quality(memory, "_half_deleted")
+        figures["tombstones"] = float(memory.admin.stats().indexes["tombstones"])
+        figures["forget_half_s"] = seconds
+        return figures
+
+    def _langgraph(self) -> Figures:
+        try:
+            from langgraph.store.memory import InMemoryStore
+        except ImportError:
+            return {}
+
+        def embed(texts: Sequence[str]) -> list[list[float]]:
+            return [self._embedder.embed_query(text).tolist() for text in texts]
+
+        store = InMemoryStore(
+            index={"dims": self._embedder.dimension, "embed": embed, "fields": ["text"]}
+        )
+        started = time.perf_counter()
+        for number in range(len(self._documents)):
+            store.put(("default",), f"t{number}", {"text": f"t{number}"})
+        seconds = time.perf_counter() - started
+        times = _timed(
+            lambda n: store.search(("default",), query=f"q{n}", limit=3),
+            min(20, len(self._queries)),
+        )
+        return {
+            "langgraph_puts_per_s": len(self._documents) / seconds,
+            **_percentiles("langgraph_search", times),
+        }
+
+
+def _first(order: np.ndarray, alive: set[str], k: int) -> set[str]:
+    wanted: set[str] = set()
+    for number in order:
+        if f"t{number}" in alive:
+            wanted.add(f"t{number}")
+            if len(wanted) == k:
+                break
+    return wanted
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+Times = list[tuple[float, float]]
+
+
+def _timed(call: Callable[[int], object], count: int) -> Times:
+    """Milliseconds of each call, by the clock and of this thread's CPU, after a warm-up round."""
+    for number in range(count):
+        call(number)
+    times = []
+    for number in range(count):
+        cpu, clock = time.thread_time(), time.perf_counter()
+        call(number)
+        clock, cpu = time.perf_counter() - clock, time.thread_time() - cpu
+        times.append((1000 * clock, 1000 * cpu))
+    return times
+
+
+def _percentiles(name: str, times: Times) -> Figures:
+    clock, cpu = np.array(times).T
+    return {
+        f"{name}_p50_ms": float(np.percentile(clock, 50)),
+        f"{name}_p99_ms": float(np.percentile(clock, 99)),
+        f"{name}_p50_cpu_ms": float(np.percentile(cpu, 50)),
+    }
+
+
+def _prefixed(prefix: str, figures: Figures) -> Figures:
+    return {f"{prefix}_{name}": value for name, value in figures.items()}
+
+
+def table(results: Sequence[ScaleResult]) -> str:
+    """A Markdown table: one row per figure, one column per size."""
+    names = list(dict.fromkeys(name for result in results for name in result.figures))
+    head = "| figure | " + " | ".join(f"{r.count:,} {r.source}" for r in results) + " |"
+    lines = [head, "|---|" + "---|" * len(results)]
+    for name in names:
+        cells = (
+            f"{result.figures[name]:,.4g}" if name in result.figures else "-" for result in results
+        )
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"

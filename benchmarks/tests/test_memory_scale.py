@@ -1,0 +1,75 @@
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.memory_scale import growth, sleep_cost
+from ecs_plugins.memory import IndexConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
+
+
+@pytest.fixture(scope="module")
+def result():
+    return growth.measure(
+        growth.latent_vectors(600, 48),
+        growth.latent_vectors(20, 48, seed=1),
+        source="latent",
+        index=IndexConfig(exact_limit=100, links=8, ef_construction=40),
+    )
+
+
+def test_latent_vectors_have_neighbours_and_unit_length():
+    vectors = growth.latent_vectors(500, 48)
+    similarities = vectors @ vectors.T
+    np.fill_diagonal(similarities, -1)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert np.median(similarities.max(axis=1)) > 0.5
+
+
+def test_the_benchmark_measures_what_it_says(result):
+    figures = result.figures
+    assert figures["recall_at_3"] > 0.9
+    assert figures["recall_at_3_half_deleted"] > 0.9
+    assert figures["tombstones"] == pytest.approx(250, abs=60)
+    assert figures["raw_hnsw_recall_at_3"] > 0.9
+    for kind in ("batch", "single", "merging_batch", "merging_single"):
+        assert figures[f"add_over_bare_{kind}"] > 0
+    for name in ("adds_per_s_single", "bare_inserts_per_s_single", "recall_p50_ms", "file_bytes"):
+        assert figures[name] > 0
+
+
+def test_the_table_has_a_row_per_figure(result):
+    lines = growth.table([result]).splitlines()
+    assert lines[0] == "| figure | 600 latent |"
+    assert len(lines) == 2 + len(result.figures)
+
+
+def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, result):
+    monkeypatch.setattr(growth, "measure", lambda *_, **__: result)
+    monkeypatch.setattr("ecs_plugins.ranking.embedder._default", FakeEmbedder(64))
+    bench("memory-scale", "--size", "600", "--out", tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
+    assert written["results"][0]["figures"] == result.figures
+    slept = growth.ScaleResult(**written["results"][1])
+    assert slept.figures["sleep_over_embedding"] > 0
+    assert (tmp_path / "out" / "memory_scale.md").read_text() == growth.table([result, slept])
+
+
+def test_the_sentences_differ_between_turns_and_repeat_one_another_within():
+    texts = sleep_cost.sentences(100, seed=1)
+    assert texts == sleep_cost.sentences(100, seed=1)
+    assert len(set(texts)) > 80
+    assert len(set(texts) & set(sleep_cost.sentences(100, seed=2))) < 5
+    assert len({text.split(" ")[0] for text in texts}) < 12
+
+
+def test_a_sleep_phase_is_measured_beside_the_embedding_of_its_messages():
+    embedder = FakeEmbedder(64)
+    figures = sleep_cost.measure_sleep(embedder, repeats=3)
+    for kind in ("", "_cpu"):
+        low, middle, high = (
+            figures[f"sleep_over_embedding{kind}{n}"] for n in ("_low", "", "_high")
+        )
+        assert 0 < low <= middle <= high
+    assert figures["sleep_ms"] > 0
+    assert figures["embedding_ms"] > 0
