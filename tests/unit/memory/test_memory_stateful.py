@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, Message, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, Message, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 NAMESPACES = [("a",), ("a", "b"), ("a.b",), ("a%",)]
@@ -51,7 +51,7 @@ class MemoryMachine(RuleBasedStateMachine):
             self.folder / "memory.db",
             embedder=FakeEmbedder(32),
             config=self.config,
-            store=StoreConfig(synchronous="normal", index=IndexConfig(exact_limit=2, links=8)),
+            store=StoreConfig(synchronous="normal"),
         )
 
     @rule(target=ids, namespace=namespaces, messages=st.lists(texts, min_size=1, max_size=4))
@@ -77,14 +77,6 @@ class MemoryMachine(RuleBasedStateMachine):
         report = self.memory.sleep(namespace)
         # A namespace is known once something was added; forgetting makes it unknown again.
         assert (report is None) == (namespace not in self.said)
-
-    @rule(namespace=namespaces)
-    def undo(self, namespace):
-        standing = [r.id for r in self.memory.sleeps(namespace)]
-        undone = {d.sleep for d in self.memory.decisions(namespace) if d.undone}
-        if standing and not undone:
-            self.memory.undo(standing[0])
-            self.memory.sleep(namespace)
 
     @rule(name=consumes(ids))
     def delete(self, name):
