@@ -7,6 +7,8 @@ budget; its hot tier of 100 comes on top.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from benchmarks.bounded_chat.stores import (
     ChatStore,
     Entropic,
@@ -18,6 +20,8 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.closed_loop import answer_utility
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.types import ColdMemory, QueryEvent
+from ecs_plugins.memory.utility import observed_utility
 
 HOT_SHARE = 0.05
 """Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""
@@ -25,14 +29,12 @@ HOT_SHARE = 0.05
 BATCHED = 0.25
 """The same for the variants that call a language model in every sleep phase."""
 
-DEMAND = MemoryConfig(
-    merge_threshold=0.9,
-    merge_guard="none",
-    utility="observed",
-    min_support=2,
-    newcomer_rate=0.5,
-)
-"""What is kept is what was asked for or said again; what a text tells does not count."""
+BATCHED_SETTINGS = MemoryConfig(min_support=2)
+
+
+def demand(items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int) -> list[float]:
+    """Return utilities by which what was asked for or said again is kept, whatever a text tells."""
+    return list(observed_utility([item.evidence for item in items], step))
 
 
 def shared(budget: int, config: MemoryConfig, hot_share: float = HOT_SHARE) -> MemoryConfig:
@@ -66,8 +68,10 @@ def variants() -> dict[str, StoreFactory]:
     """
     return {
         "default": lambda room: Entropic(room, _config(room)),
-        "observed": lambda room: Entropic(room, _config(room).replace(utility="observed")),
-        "vectors": lambda room: Entropic(room, _config(room).for_vectors()),
+        "observed": lambda room: Entropic(room, _config(room), demand),
+        "vectors": lambda room: Entropic(
+            room, _config(room).replace(merge_threshold=0.7, min_support=2)
+        ),
         "paper": _paper,
     }
 
@@ -76,11 +80,11 @@ def model_variants() -> dict[str, StoreFactory]:
     """Return those that need one, and the same settings without it to compare them with.
 
     A sleep phase with a model costs seconds, so these sleep when a quarter of the budget is new.
-    They are valued by demand alone (`DEMAND`): what a text tells by its length would hide what
+    They are valued by `demand` alone: what a text tells by its length would hide what
     a model adds.
     """
     return {
-        "batched": lambda room: Entropic(room, _batched(room)),
+        "batched": lambda room: Entropic(room, _batched(room), demand),
         "summaries": _summaries,
         "ecs": _ecs,
     }
@@ -92,7 +96,7 @@ def _paper(room: Room) -> ChatStore:
 
 def _summaries(room: Room) -> ChatStore:
     _model(room)
-    return Entropic(room, _batched(room).replace(proposal="summary"))
+    return Entropic(room, _batched(room).replace(proposal="summary"), demand)
 
 
 def _ecs(room: Room) -> ChatStore:
@@ -105,7 +109,7 @@ def _config(room: Room) -> MemoryConfig:
 
 
 def _batched(room: Room) -> MemoryConfig:
-    return shared(room.budget, DEMAND.replace(seed=room.seed), BATCHED)
+    return shared(room.budget, BATCHED_SETTINGS.replace(seed=room.seed), BATCHED)
 
 
 def _model(room: Room) -> LanguageModel:

@@ -1,7 +1,9 @@
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
 
 LAYERS, HEADS, WIDTH = 2, 2, 4
@@ -62,6 +64,7 @@ def test_an_extension_replaces_what_it_extends() -> None:
     cache.keep(state(1, 2, 3))
     assert cache.statistics.entries == 1
     assert cache.statistics.bytes == 3 * BYTES_PER_TOKEN
+    assert cache.statistics.evictions == 0
 
 
 def test_the_least_recently_used_is_dropped_when_bytes_run_out() -> None:
@@ -73,6 +76,7 @@ def test_the_least_recently_used_is_dropped_when_bytes_run_out() -> None:
     assert held(cache, 3, 4) == ()
     assert held(cache, 1, 2) == (1, 2)
     assert held(cache, 5, 6) == (5, 6)
+    assert cache.statistics.evictions == 1
     assert cache.statistics.bytes <= cache.max_bytes
 
 
@@ -95,6 +99,13 @@ def test_a_smaller_budget_takes_effect_at_once() -> None:
     cache.keep(state(3))
     cache.resize(BYTES_PER_TOKEN)
     assert (held(cache, 1, 2), held(cache, 3)) == ((), (3,))
+
+
+def test_a_negative_budget_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="-1 bytes"):
+        PrefixCache(-1)
+    with pytest.raises(ConfigurationError, match="-1 bytes"):
+        PrefixCache().resize(-1)
 
 
 def test_statistics_count_lookups_hits_and_tokens_until_cleared() -> None:
