@@ -81,6 +81,8 @@ def recalled(
     while True:
         candidates, more = nearest(count)
         wanted = [each for each in candidates if _is_wanted(each, request)]
+        # Of equals, what was said last comes first, whatever order the index finds them in.
+        wanted.sort(key=lambda each: (-each.score, -each.item.evidence.last_seen, each.item.id))
         if len(wanted) >= request.k or not more:
             return [_recollection(each, namespace, request) for each in wanted[: request.k]]
         count *= 4
