@@ -8,12 +8,10 @@ from .frontier.reuse import ReuseLedger as ReuseLedger
 from .frontier.routing import Router as Router
 from .frontier.routing import RouterConfig as RouterConfig
 from .lm.base import LanguageModel as LanguageModel
-from .lm.concurrency import Concurrency as Concurrency
 from .lm.fake import FakeLanguageModel as FakeLanguageModel
 from .lm.local import LocalLM as LocalLM
 from .lm.prompts import PromptTemplate as PromptTemplate
-from .lm.remote import RemoteLM as RemoteLM
-from .lm.remote import RemoteOptions as RemoteOptions
+from .lm.remote.model import RemoteLM as RemoteLM
 from .memory.config import MemoryConfig as MemoryConfig
 from .memory.entropic import EntropicMemory as EntropicMemory
 from .ranking.embedder import Embedder as Embedder

@@ -32,7 +32,7 @@ BATCHED = 0.25
 BATCHED_SETTINGS = MemoryConfig(min_support=2)
 
 
-def demand(items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int) -> list[float]:
+def demand(items: Sequence[ColdMemory], _queries: Sequence[QueryEvent], step: int) -> list[float]:
     """Return utilities by which what was asked for or said again is kept, whatever a text tells."""
     return list(observed_utility([item.evidence for item in items], step))
 

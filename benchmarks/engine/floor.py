@@ -9,7 +9,7 @@ import torch
 from benchmarks.engine.target import clock_of
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
-from ecs_plugins.lm.scoring.surroundings import undisturbed
+from ecs_plugins.lm.scoring.runner import undisturbed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

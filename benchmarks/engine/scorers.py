@@ -20,13 +20,11 @@ import torch
 from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.scoring import packed, padded, reference
-from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES
-from ecs_plugins.lm.scoring.products import multiplied_as_they_are
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
-from ecs_plugins.lm.scoring.runner import Runner, target_logprobs
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, target_logprobs
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -36,8 +34,6 @@ Sums = list[float]
 Scorer = Callable[[TokenRequest], Sums]
 
 NAIVE, ROWS, PADDED, OURS, WARM = "naive", "naive-rows", "padded", "ours", "ours-cached"
-UNSPLIT = "ours-unsplit"
-"""Ours without products in bfloat16 parts (see ``lm/scoring/products.py``)."""
 LM_EVAL_8, LM_EVAL_16, MINICONS = "lm-eval-8", "lm-eval-16", "minicons-8"
 PEERS = (LM_EVAL_8, LM_EVAL_16, MINICONS)
 _PADDED_BATCH = 8
@@ -64,8 +60,6 @@ def _make(name: str, model: PreTrainedModel) -> Scorer:
     runner = Runner(model, name)
     if name in (OURS, WARM):
         return _ours(model, forget=name == OURS)
-    if name == UNSPLIT:
-        return _unsplit(model)
     if name == NAIVE:
         return lambda request: _sums(reference.score(runner, *_batch(request)).logprobs)
     if name == ROWS:
@@ -106,17 +100,6 @@ def _ours(model: PreTrainedModel, *, forget: bool) -> Scorer:
         (result,) = engine.score([request])
         keys = range(len(request.candidates)), range(len(request.continuations))
         return _sums([result.scores[k, m] for k in keys[0] for m in keys[1]])
-
-    return score
-
-
-def _unsplit(model: PreTrainedModel) -> Scorer:
-    with multiplied_as_they_are():
-        scorer = _ours(model, forget=True)
-
-    def score(request: TokenRequest) -> Sums:
-        with multiplied_as_they_are():
-            return scorer(request)
 
     return score
 

@@ -18,7 +18,7 @@ from benchmarks.engine.workload import (
     Setting,
     model_of,
 )
-from ecs_plugins.lm.scoring.budget import DEFAULT_TOKEN_BUDGET
+from ecs_plugins.lm.scoring.runner import DEFAULT_TOKEN_BUDGET
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _LATENCY_CONTEXTS = (100, 1000)
 """Words of context."""
-SCORERS = (scorers.UNSPLIT, scorers.NAIVE, scorers.ROWS, scorers.PADDED, *scorers.PEERS)
+SCORERS = (scorers.NAIVE, scorers.ROWS, scorers.PADDED, *scorers.PEERS)
 _MEMORY = {scorers.OURS: 12, scorers.NAIVE: 1, scorers.PADDED: 8, scorers.LM_EVAL_8: 8}
 """Scorers whose memory is measured, and on how many candidates."""
 

@@ -4,7 +4,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from benchmarks.infinite_room.entropic import EntropicPolicy
+from benchmarks.infinite_room.entropic import EntropicPolicy, Variant
 from benchmarks.infinite_room.policies import CACHES, Moment
 from benchmarks.infinite_room.simulation import bounded, policies, simulate
 from benchmarks.infinite_room.suite import Cell, run_suite
@@ -162,7 +162,7 @@ def test_a_run_repeats_by_seed():
 @pytest.mark.parametrize("config", [bounded(MemoryConfig()), MemoryConfig.paper()])
 def test_decisions_replay_from_their_record_and_capacity_holds(config):
     source = stream(WORLDS["pool50"].shortened(700), seed=1)
-    policy = EntropicPolicy(config, seed=1, keep_decisions=True)
+    policy = EntropicPolicy(Variant(config), seed=1, keep_decisions=True)
     for step in range(700):
         similarities = policy.vectors @ source.vectors[step]
         recalled = np.flatnonzero(similarities >= 0.7)[:3].tolist()

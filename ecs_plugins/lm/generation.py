@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from transformers.cache_utils import Cache
 
 Ids = tuple[int, ...]
-Watch = Callable[[str], bool]
-"""Called with the whole text so far whenever it grew; False ends the reply."""
 
 CACHE_BYTES = 2**30
 """Keys and values of one batch. A step of decoding reads all weights, however many rows share it,
@@ -50,10 +48,12 @@ class GenerationOptions:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 42
-    stop: tuple[str, ...] = ()
+    stop: Sequence[str] = ()
     batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            raise InvalidInputError(f"stop is a list of texts; write [{self.stop!r}]")
         if self.max_new_tokens < 1:
             raise InvalidInputError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
         if not self.temperature >= 0:
@@ -81,15 +81,12 @@ class Generator:
         self._tokenizer = tokenizer
         self._mixed = mixed_lengths
 
-    def generate(
-        self, prompts: Sequence[Ids], options: GenerationOptions, watch: Watch | None = None
-    ) -> list[Generation]:
+    def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         """Continue every prompt; results in the order of the prompts.
 
         Args:
             prompts: Token ids.
             options: How.
-            watch: Told what is written while it is written; for a single prompt.
 
         Raises:
             ModelError: Memory does not suffice for a single prompt.
@@ -103,7 +100,7 @@ class Generator:
             while order:
                 batch = self._take(order, prompts, options.max_new_tokens, budget)
                 try:
-                    results = self._batch([prompts[i] for i in batch], options, watch)
+                    results = self._batch([prompts[i] for i in batch], options)
                 except Exception as error:
                     if not is_out_of_memory(error):
                         raise
@@ -143,9 +140,7 @@ class Generator:
             batch.append(index)
         return batch
 
-    def _batch(
-        self, prompts: Sequence[Ids], options: GenerationOptions, watch: Watch | None
-    ) -> list[Generation]:
+    def _batch(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         from transformers import GenerationConfig, StoppingCriteriaList
 
         width = max(len(ids) for ids in prompts)
@@ -174,8 +169,6 @@ class Generator:
         past = self._read(prompts, options.max_new_tokens)
         halt = _StopStrings(self._tokenizer, options.stop, width, len(prompts))
         criteria: list[Any] = [halt] if options.stop else []
-        if watch is not None:
-            criteria.append(_Watcher(self._tokenizer, options.stop, width, watch))
         generate: Callable[..., torch.Tensor] = self._model.generate  # type: ignore[assignment]
         written = generate(
             ids,
@@ -247,26 +240,3 @@ class _StopStrings:
                     self.stopped[row] = length
         done = [row in self.stopped for row in range(self._rows)]
         return torch.tensor(done, dtype=torch.bool, device=input_ids.device)
-
-
-class _Watcher:
-    """Tells what the only row of a batch says so far, as far as it can no longer change.
-
-    Half a character and what may be the beginning of a stop string are held back.
-    """
-
-    def __init__(
-        self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], width: int, watch: Watch
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._stop = stop
-        self._width = width
-        self._watch = watch
-        self._held = max((len(mark) - 1 for mark in stop), default=0)
-
-    def __call__(self, input_ids: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
-        row = input_ids[0, self._width :].tolist()
-        text = str(self._tokenizer.decode(row, skip_special_tokens=True)).rstrip("\ufffd")
-        cuts = [at for mark in self._stop if (at := text.find(mark)) >= 0]
-        go_on = self._watch(text[: min(cuts, default=max(0, len(text) - self._held))])
-        return torch.tensor([not go_on], dtype=torch.bool, device=input_ids.device)

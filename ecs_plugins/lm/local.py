@@ -1,44 +1,66 @@
 """`LocalLM`: a Hugging Face causal language model behind the scoring seam.
 
-It is a handle (see ``handle``): cheap to make, loaded on first use, shared in the process with
-every other handle on the same model, and pickled as its configuration.
+It is a handle: cheap to make, loaded on first use, shared in the process with every other handle
+on the same model, and pickled as its settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import Field
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.base import (
-    ChatLayout,
-    Generation,
-    ScoreRequest,
-    ScoreResult,
-    Segments,
-)
-from ecs_plugins.lm.concurrency import DEFAULT_CONCURRENCY, Concurrency
-from ecs_plugins.lm.handle import (
-    DEFAULT_TOKEN_BUDGET,
-    Exactness,
-    HandleOptions,
-    ModelHandle,
-    dtype_for,
-    require_dtype,
-)
+from ecs_plugins.errors import ConfigurationError, ModelError
+from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
+from ecs_plugins.lm.loading import LoadingOptions, require_directory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ecs_plugins.lm.generation import GenerationOptions, Watch
     from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.prefix import CacheStatistics
     from ecs_plugins.lm.scoring.request import TokenRequest
 
 
-class LocalLM(ModelHandle):
+class LocalLMOptions(LoadingOptions):
+    """Settings of a `LocalLM`, besides those of loading."""
+
+    layout: ChatLayout | None = Field(
+        None, description="The chat layout; from the tokenizer's chat template by default."
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="A window shorter than the model's own, in tokens."
+    )
+    token_budget: int = Field(
+        2048,
+        ge=1,
+        description="Tokens that may pass through the model at once. Smaller needs less memory; "
+        "it halves itself when memory runs out.",
+    )
+    cache_bytes: int | None = Field(
+        None,
+        ge=0,
+        description="Bytes that computed prefixes may take between calls; 0 keeps none. The cache "
+        "belongs to the loaded model, and the handle that was used last sets its size.",
+    )
+    truncate_prefix: bool = Field(
+        False,
+        description="Cut a prefix that leaves too little room from the left, keeping the tokens "
+        "that the tokenizer puts at the head, instead of refusing it.",
+    )
+    max_waiting: int = Field(
+        1024, ge=1, description="Calls that may wait or be under way; one more is refused."
+    )
+    deadline_s: float | None = Field(
+        None, gt=0, description="How long a call may take altogether; without end if None."
+    )
+
+
+class LocalLM:
     """A local causal language model that scores and generates; a `LanguageModel`.
 
     Made from a loaded pair, it uses that pair as it is, on its device and in its dtype.
@@ -48,17 +70,10 @@ class LocalLM(ModelHandle):
         model: A causal language model of transformers.
         tokenizer: Its tokenizer; copied for scoring, never changed.
         name: The recorded name; the checkpoint's by default.
-        layout: The chat layout; from the tokenizer's chat template by default.
-        max_tokens: A window shorter than the model's own.
-        token_budget: Tokens that may pass through the model at once. Smaller needs less memory;
-            it halves itself when memory runs out.
-        cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none. The
-            cache belongs to the loaded model, and the handle that was used last sets its size.
-        truncate_prefix: Cut a prefix that leaves too little room from the left, keeping the
-            tokens that the tokenizer puts at the head, instead of refusing it.
-        exactness: ``"fp32"`` or ``"bf16"`` demands that dtype of the model; None takes what
-            there is. (``"screen"`` needs a model by name.)
-        concurrency: How calls wait for each other: queue limits, deadline, merging window.
+        **options: Fields of `LocalLMOptions` that do not concern loading.
+
+    Raises:
+        ConfigurationError: An option is unknown, out of range, or concerns loading.
 
     Example:
         >>> model = LocalLM.from_pretrained("path/to/model")  # doctest: +SKIP
@@ -71,42 +86,20 @@ class LocalLM(ModelHandle):
         tokenizer: PreTrainedTokenizerBase,
         *,
         name: str | None = None,
-        layout: ChatLayout | None = None,
-        max_tokens: int | None = None,
-        token_budget: int = DEFAULT_TOKEN_BUDGET,
-        cache_bytes: int | None = None,
-        truncate_prefix: bool = False,
-        exactness: Exactness | None = None,
-        concurrency: Concurrency = DEFAULT_CONCURRENCY,
+        **options: Any,
     ) -> None:
+        given = LocalLMOptions(**options)
+        if wrong := sorted(given.model_fields_set & set(LoadingOptions.model_fields)):
+            raise ConfigurationError(
+                f"{', '.join(wrong)}: a loaded model has its device and dtype already; give this "
+                "to LocalLM.from_pretrained, or load the model with it"
+            )
         config = model.config
-        require_dtype(model, exactness)
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
-        options = HandleOptions(
-            label, layout, max_tokens, token_budget, cache_bytes, truncate_prefix, concurrency
-        )
-        super().__init__(options, pair=(model, tokenizer))
+        self._set_up(label, given, pair=(model, tokenizer))
 
     @classmethod
-    def from_pretrained(
-        cls,
-        name_or_path: str | PathLike[str],
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        revision: str | None = None,
-        trust_remote_code: bool = False,
-        allow_pickle: bool = False,
-        local_files_only: bool = False,
-        attn_implementation: str | None = None,
-        layout: ChatLayout | None = None,
-        max_tokens: int | None = None,
-        token_budget: int = DEFAULT_TOKEN_BUDGET,
-        cache_bytes: int | None = None,
-        truncate_prefix: bool = False,
-        exactness: Exactness | None = None,
-        concurrency: Concurrency = DEFAULT_CONCURRENCY,
-    ) -> LocalLM:
+    def from_pretrained(cls, name_or_path: str | PathLike[str], **options: Any) -> Self:
         """A handle on a model directory or on a model of the hub; loaded on first use.
 
         Naming a hub model is asking for it: it is downloaded if it is not in the local cache
@@ -114,80 +107,76 @@ class LocalLM(ModelHandle):
 
         Args:
             name_or_path: A directory, or a name such as ``"organisation/model"``.
-            device: ``"auto"`` (CUDA, else MPS, else CPU) or a torch device.
-            dtype: ``"auto"`` (float32 on a CPU, 16 bits on a GPU), ``"float32"``,
-                ``"float16"`` or ``"bfloat16"``.
-            revision: Branch, tag or commit on the hub.
-            trust_remote_code: Run code that the checkpoint brings along.
-            allow_pickle: Accept weights that are not safetensors; unpickling can run code.
-            local_files_only: Never download.
-            attn_implementation: Passed to transformers.
-            layout: The chat layout; from the chat template by default.
-            max_tokens: A window shorter than the model's own.
-            token_budget: Tokens that may pass through the model at once.
-            cache_bytes: Bytes that computed prefixes may take between calls; 0 keeps none.
-            truncate_prefix: Cut a prefix that leaves too little room from the left instead of
-                refusing it.
-            exactness: ``"fp32"`` loads in float32 on every device, ``"bf16"`` in bfloat16;
-                ``"screen"`` loads both, and shaping then scores every passage in bfloat16 and
-                those that can still be kept in float32 (half as much memory again); None
-                leaves it to ``dtype``.
-            concurrency: How calls wait for each other.
+            **options: Fields of `LocalLMOptions`, such as ``device``, ``dtype``, ``max_tokens``.
 
         Raises:
             ModelNotFoundError: A path leads to no model directory. (Everything else that can be
                 wrong with a model is found on first use, or by `warmup`.)
-            ConfigurationError: An argument is out of range.
+            ConfigurationError: An option is unknown or out of range.
         """
-        from ecs_plugins.lm.loading import ModelSpec
-
-        spec = ModelSpec(
-            fspath(name_or_path),
-            device,
-            dtype_for(exactness, dtype),
-            revision,
-            trust_remote_code,
-            allow_pickle,
-            local_files_only,
-            attn_implementation,
-        )
-        spec.require_directory()
-        options = HandleOptions(
-            spec.name_or_path,
-            layout,
-            max_tokens,
-            token_budget,
-            cache_bytes,
-            truncate_prefix,
-            concurrency,
-            exactness == "screen",
-        )
-        return cls._of(spec, options)
+        path = fspath(name_or_path)
+        require_directory(path)
+        return cls._of(path, path, LocalLMOptions(**options))
 
     @classmethod
-    def bundled(
-        cls,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        exactness: Exactness | None = None,
-        concurrency: Concurrency = DEFAULT_CONCURRENCY,
-    ) -> LocalLM:
-        """A handle on the offline default model; the arguments are those of `from_pretrained`.
+    def bundled(cls, **options: Any) -> Self:
+        """A handle on the offline default model; the options are those of `from_pretrained`.
 
         Raises:
             ModelNotFoundError: It is not installed; the message says how to install it.
-            ConfigurationError: ``dtype`` and ``exactness`` contradict each other.
+            ConfigurationError: An option is unknown or out of range.
         """
         from ecs_plugins.lm.bundled import BUNDLED, bundled_path
-        from ecs_plugins.lm.loading import ModelSpec
 
-        dtype = dtype_for(exactness, dtype)
-        spec = ModelSpec(fspath(bundled_path()), device, dtype, local_files_only=True)
-        options = HandleOptions(
-            BUNDLED.name, concurrency=concurrency, screens=exactness == "screen"
-        )
-        return cls._of(spec, options)
+        settings = LocalLMOptions(**{"local_files_only": True, **options})
+        return cls._of(BUNDLED.name, fspath(bundled_path()), settings)
+
+    @classmethod
+    def _of(
+        cls, name: str, source: str, options: LocalLMOptions, runtime: Runtime | None = None
+    ) -> Self:
+        self = cls.__new__(cls)
+        self._set_up(name, options, source=source, runtime=runtime)
+        return self
+
+    def _set_up(
+        self,
+        name: str,
+        options: LocalLMOptions,
+        source: str | None = None,
+        pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._source = source
+        self._pair = pair
+        self._runtime = runtime
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The hub name, the path, or the name given."""
+        return self._name
+
+    @property
+    def layout(self) -> ChatLayout:
+        """The layout of one user turn and its reply."""
+        return self._options.layout or self._load().layout
+
+    @property
+    def max_tokens(self) -> int:
+        """The window in tokens."""
+        window = self._load().window
+        return min(window, self._options.max_tokens or window)
+
+    def pair(self) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+        """The loaded model and its tokenizer, so that other libraries need not load them again.
+
+        They are those that this handle computes with: use them, and leave them as they are.
+        """
+        runtime = self._load()
+        return runtime.model, runtime.tokenizer
 
     def score(
         self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
@@ -210,11 +199,29 @@ class LocalLM(ModelHandle):
         from ecs_plugins.lm.runtime import to_result
 
         runtime, window, encoded = self._encode(requests)
-        results = runtime.batcher.score(
+        results = runtime.worker.score(
             encoded,
             window=window,
             token_budget=self._options.token_budget,
-            concurrency=self._concurrency(deadline_s),
+            **self._limits(deadline_s),
+        )
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+
+    async def ascore(
+        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
+    ) -> list[ScoreResult]:
+        """Like `score`, for event loops; holds no thread while it waits.
+
+        Cancelling the awaiting task drops what has not been computed yet.
+        """
+        from ecs_plugins.lm.runtime import to_result
+
+        runtime, window, encoded = await run_sync(self._encode, requests)
+        results = await runtime.worker.ascore(
+            encoded,
+            window=window,
+            token_budget=self._options.token_budget,
+            **self._limits(deadline_s),
         )
         return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
@@ -230,27 +237,9 @@ class LocalLM(ModelHandle):
         from ecs_plugins.lm.runtime import to_result
 
         runtime, window, encoded = self._encode(requests)
-        results = runtime.batcher.run(
+        results = runtime.worker.run(
             lambda: [runtime.by_reference(request, window) for request in encoded],
-            self._concurrency(),
-        )
-        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
-
-    async def ascore(
-        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
-    ) -> list[ScoreResult]:
-        """Like `score`, for event loops; holds no thread while it waits.
-
-        Cancelling the awaiting task drops what has not been computed yet.
-        """
-        from ecs_plugins.lm.runtime import to_result
-
-        runtime, window, encoded = await run_sync(self._encode, requests)
-        results = await runtime.batcher.ascore(
-            encoded,
-            window=window,
-            token_budget=self._options.token_budget,
-            concurrency=self._concurrency(deadline_s),
+            **self._limits(),
         )
         return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
@@ -272,55 +261,13 @@ class LocalLM(ModelHandle):
             ModelError: The model cannot be loaded, or memory does not suffice.
         """
         from ecs_plugins.lm.generation import GenerationOptions
+        from ecs_plugins.lm.runtime import encode_prompts
 
-        if isinstance(stop, str):
-            raise InvalidInputError(f"stop is a list of texts; write [{stop!r}]")
-        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, tuple(stop))
-        return self._generate(prompts, options)
-
-    def stream(
-        self,
-        prompt: Segments,
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> Generator[str, None, Generation]:
-        """As `generate` for one prompt, in pieces while they are written.
-
-        A generator whose return value is the `Generation`; the pieces join to its text. Closing
-        it ends the reply after the present token.
-
-        Raises:
-            InvalidInputError: As by `generate`.
-            ModelError: As by `generate`.
-        """
-        from ecs_plugins.lm.generation import GenerationOptions
-        from ecs_plugins.lm.streaming import pieces
-
-        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, tuple(stop))
-        return pieces(lambda watch: self._generate([prompt], options, watch)[0])
-
-    def _generate(
-        self,
-        prompts: Sequence[Segments],
-        options: GenerationOptions,
-        watch: Watch | None = None,
-    ) -> list[Generation]:
-        from ecs_plugins.lm.runtime import encode_prompt
-
-        runtime, window, new = self._load(), self.max_tokens, options.max_new_tokens
-        encoded = [encode_prompt(runtime.encoder, prompt) for prompt in prompts]
-        for n, ids in enumerate(encoded):
-            if len(ids) + new > window:
-                raise InvalidInputError(
-                    f"prompt {n} has {len(ids)} tokens; with {new} new ones that is "
-                    f"more than the model's window of {window}: shorten it or ask for fewer"
-                )
-        return runtime.batcher.run(
-            lambda: runtime.generator.generate(encoded, options, watch), self._concurrency()
+        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
+        runtime = self._load()
+        encoded = encode_prompts(runtime.encoder, prompts, max_new_tokens, self.max_tokens)
+        return runtime.worker.run(
+            lambda: runtime.generator.generate(encoded, options), **self._limits()
         )
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
@@ -329,37 +276,86 @@ class LocalLM(ModelHandle):
 
         return count(self._load().encoder, texts)
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> Segments:
-        """Several turns as one prompt for the assistant's next turn; contents are untrusted.
+    def warmup(self) -> Self:
+        """Load the model and run its self-check now instead of on first use."""
+        runtime = self._load()
+        runtime.worker.run(runtime.engine.warm_up)
+        return self
 
-        Args:
-            messages: ``{"role": ..., "content": ...}`` in order.
+    @property
+    def cache_statistics(self) -> CacheStatistics:
+        """What the prefix cache of the loaded model did so far."""
+        return self._load().engine.cache.statistics
 
-        Raises:
-            ConfigurationError: The model's chat template refuses these messages.
+    def clear_cache(self) -> None:
+        """Forget all computed prefixes of the loaded model and start counting anew."""
+        self._load().engine.cache.clear()
+
+    def close(self) -> None:
+        """Let go of the model; its memory is freed once no other handle holds it.
+
+        A handle made from a name loads it again when used; one made from a pair cannot.
         """
-        from ecs_plugins.lm.prompts import render_chat
+        with self._lock:
+            self._runtime = None
+            self._pair = None
 
-        return render_chat(self._load().tokenizer, messages)
+    def _load(self) -> Runtime:
+        runtime = self._runtime
+        if runtime is not None:
+            return runtime
+        from ecs_plugins.lm.runtime import Runtime, shared_runtime
+
+        with self._lock:
+            if self._runtime is None:
+                if self._source is not None:
+                    self._runtime = shared_runtime(self._source, self._options.loading)
+                elif self._pair is not None:
+                    self._runtime = Runtime(*self._pair, name=self.name)
+                else:
+                    raise ModelError(
+                        f"{self.name} was closed; make a new LocalLM from a model and tokenizer"
+                    )
+            return self._runtime
 
     def _encode(self, requests: Sequence[ScoreRequest]) -> tuple[Runtime, int, list[TokenRequest]]:
         from ecs_plugins.lm.runtime import encode_request
 
-        runtime = self._load()
-        window = min(runtime.window, self._options.max_tokens or runtime.window)
+        runtime, window = self._load(), self.max_tokens
         encoded = [encode_request(runtime.encoder, request) for request in requests]
         if self._options.truncate_prefix:
             encoded = [r.truncated(window, len(runtime.encoder.lead)) for r in encoded]
         for request in encoded:
             request.require_room(window)
-        self._size_cache(runtime)
-        return runtime, window, encoded
-
-    def _concurrency(self, deadline_s: float | None = None) -> Concurrency:
-        concurrency = self._options.concurrency
-        return concurrency if deadline_s is None else replace(concurrency, deadline_s=deadline_s)
-
-    def _size_cache(self, runtime: Runtime) -> None:
         wanted = self._options.cache_bytes
         if wanted is not None and wanted != runtime.engine.cache.max_bytes:
             runtime.engine.cache.resize(wanted)
+        return runtime, window, encoded
+
+    def _limits(self, deadline_s: float | None = None) -> dict[str, Any]:
+        options = self._options
+        limit = options.deadline_s if deadline_s is None else deadline_s
+        return {"max_waiting": options.max_waiting, "deadline_s": limit}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._source is None:
+            raise ConfigurationError(
+                "a LocalLM made from a loaded model cannot be pickled; make it with "
+                "LocalLM.from_pretrained, which pickles as its configuration"
+            )
+        return (type(self)._of, (self._name, self._source, self._options))
+
+    def __copy__(self) -> Self:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """The weights are shared, never copied."""
+        if self._source is None:
+            return self
+        return self._of(self._name, self._source, self._options, self._runtime)
+
+    def __repr__(self) -> str:
+        if self._source is None:
+            return f"LocalLM({self.name!r}, from a loaded model)"
+        loading = self._options.loading
+        return f"LocalLM({self.name!r}, device={loading.device!r}, dtype={loading.dtype!r})"

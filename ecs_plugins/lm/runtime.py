@@ -12,89 +12,108 @@ import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import ScoreRequest, ScoreResult, SegmentScore
-from ecs_plugins.lm.batching import Batcher
 from ecs_plugins.lm.generation import Generator
-from ecs_plugins.lm.loading import ModelSpec, load
+from ecs_plugins.lm.loading import LoadingOptions, load
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.scoring.divergence import Comparison
-from ecs_plugins.lm.scoring.planner import EngineResult, ScoringEngine, ScoringPath
+from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, path_of
+from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest, path_of
 from ecs_plugins.lm.scoring.runner import Runner
 from ecs_plugins.lm.tokenization import SegmentEncoder
+from ecs_plugins.lm.worker import Worker
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from ecs_plugins.lm.base import Segments
+    from ecs_plugins.lm.base import ChatLayout, Segments
 
 
 class Runtime:
     """A model and its tokenizer, ready to score and generate.
 
     Attributes:
-        lock: Held while the model computes: one forward at a time per loaded model.
-        batcher: Through which everything is computed: merges callers and lets them take turns.
+        worker: Through which everything is computed: one forward at a time per loaded model.
     """
 
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str
     ) -> None:
-        self.lock = threading.RLock()
+        self.model = model
         self.tokenizer = tokenizer
         self.layout = chat_layout(tokenizer)
-        template = getattr(tokenizer, "chat_template", None)
-        control_text = f"{self.layout.head}{self.layout.tail}{template or ''}"
-        self.encoder = SegmentEncoder(tokenizer, control_text)
+        self.encoder = encoder_of(tokenizer, self.layout)
         runner = Runner(model, name)
         profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
         self.window = profile.window
         self.engine = ScoringEngine(runner, profile)
-        self.batcher = Batcher(self.engine, self.lock)
+        self.worker = Worker(self.engine)
         self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
 
     def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
         """Score a request by the reference path; the caller sees to it that nothing else runs."""
-        result = EngineResult({}, {}, 0)
-        for k in range(len(request.candidates)):
-            if request.length(k) > window:
-                result.unscored[k] = f"{request.length(k)} tokens exceed the window of {window}"
+        result = EngineResult({}, request.beyond(window), 0)
         result.scores, result.computed_tokens = self.engine.run(
             ScoringPath.REFERENCE, request, result.fitting(request)
         )
         return result
 
 
-_SHARED: WeakValueDictionary[ModelSpec, Runtime] = WeakValueDictionary()
-_LOADING: dict[ModelSpec, threading.Lock] = {}
+_Key = tuple[str, LoadingOptions]
+_SHARED: WeakValueDictionary[_Key, Runtime] = WeakValueDictionary()
+_LOADING: dict[_Key, threading.Lock] = {}
 _REGISTRY = threading.Lock()
 
 
-def shared_runtime(spec: ModelSpec) -> Runtime:
-    """The one runtime of this process for a specification, loaded on first use.
+def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
+    """The one runtime of this process for a name and a way to load it, loaded on first use.
 
     It lives as long as somebody holds it.
     """
+    key = (name_or_path, options)
     with _REGISTRY:
-        loading = _LOADING.setdefault(spec, threading.Lock())
+        loading = _LOADING.setdefault(key, threading.Lock())
     with loading:
-        runtime = _SHARED.get(spec)
+        runtime = _SHARED.get(key)
         if runtime is None:
-            runtime = Runtime(*load(spec), name=spec.name_or_path)
-            _SHARED[spec] = runtime
+            runtime = Runtime(*load(name_or_path, options), name=name_or_path)
+            _SHARED[key] = runtime
         return runtime
 
 
-def encode_prompt(encoder: SegmentEncoder, prompt: Segments) -> tuple[int, ...]:
-    """A whole prompt in ids, with BOS where the tokenizer adds one.
+def encoder_of(tokenizer: PreTrainedTokenizerBase, layout: ChatLayout) -> SegmentEncoder:
+    """An encoder that knows which tokens a model's layout and chat template control it by."""
+    template = getattr(tokenizer, "chat_template", None)
+    return SegmentEncoder(tokenizer, f"{layout.head}{layout.tail}{template or ''}")
+
+
+def encode_prompts(
+    encoder: SegmentEncoder, prompts: Sequence[Segments], new: int, window: int
+) -> list[tuple[int, ...]]:
+    """Whole prompts in ids, with BOS where the tokenizer adds one.
+
+    Args:
+        encoder: The model's.
+        prompts: To be continued.
+        new: Tokens that will be written behind each.
+        window: The longest prompt with its new tokens.
 
     Raises:
-        InvalidInputError: The prompt has no tokens and the tokenizer no token to begin with.
+        InvalidInputError: A prompt is too long, or has no tokens and the tokenizer none to begin
+            with.
     """
-    ids = encoder.with_lead(encoder.join(prompt, at_head=True)) or encoder.start
-    if not ids:
-        raise InvalidInputError("an empty prompt cannot be continued; give it some text")
-    return ids
+    encoded = []
+    for n, prompt in enumerate(prompts):
+        ids = encoder.with_lead(encoder.join(prompt, at_head=True)) or encoder.start
+        if not ids:
+            raise InvalidInputError("an empty prompt cannot be continued; give it some text")
+        if len(ids) + new > window:
+            raise InvalidInputError(
+                f"prompt {n} has {len(ids)} tokens; with {new} new ones that is "
+                f"more than the model's window of {window}: shorten it or ask for fewer"
+            )
+        encoded.append(ids)
+    return encoded
 
 
 def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenRequest:

@@ -286,7 +286,7 @@ class UtilityFunction(Protocol):
     """Utility of memories at sleep time, in nats; ``E = -utility``."""
 
     def __call__(
-        self, items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int
+        self, items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int, /
     ) -> Sequence[float]:
         """Return one finite utility per item: the cold store, then what is proposed."""
         ...

@@ -1,4 +1,4 @@
-"""The way to the servers: a connection pool, deadlines, retries, replicas, checks.
+"""The way to the servers: a connection pool, deadlines, retries, replicas.
 
 What a fault means:
 
@@ -6,45 +6,96 @@ What a fault means:
   long as it asks for (``Retry-After``) or for a random time that doubles with every failure in a
   row, and the request goes to the next one. Only when all of them rest does a request wait.
 * 401, 403 and 404 are configuration errors; any other 4xx is the request's own fault.
-* A replica is used only after its tokenizer agreed with the local one.
+* A replica is used only after it was checked.
+
+Which replica a prompt goes to is decided by hashing its prefix together with each address
+(rendezvous hashing), so that server caches hit: when a replica leaves, only its prompts move.
 """
 
 from __future__ import annotations
 
-import email.utils
+import contextlib
 import json
 import random
 import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import TypeVar
 
 import httpx
+from pydantic import Field, model_validator
 
+from ecs_plugins.common.aio import abandoned
+from ecs_plugins.common.config import Config
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
     ModelError,
     ModelTimeoutError,
 )
-from ecs_plugins.lm.remote.dialect import Ask, Json
-from ecs_plugins.lm.remote.options import RemoteOptions
-from ecs_plugins.lm.remote.ring import Ring
+from ecs_plugins.lm.base import ChatLayout
+from ecs_plugins.lm.remote.dialects import Ask, Json
 
 T = TypeVar("T")
 
+LONG_PREFIX = 64
+"""Tokens from which on a prefix decides alone; shorter ones are shared by too many prompts."""
+
+_HASHED = 512  # so that a conversation stays where it began
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-_MALFORMED = (KeyError, TypeError, ValueError, IndexError, AttributeError)
+
+
+class RemoteOptions(Config):
+    """Settings of a `RemoteLM`."""
+
+    layout: ChatLayout | None = Field(
+        None, description="The chat layout; from the tokenizer's chat template by default."
+    )
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="A window shorter than the server's; needed if the server does not tell.",
+    )
+    max_parallel: int = Field(
+        16, ge=1, description="Requests on the wire at once, over all calls and servers."
+    )
+    deadline_s: float | None = Field(
+        300.0, gt=0, description="How long a call may take altogether; without end if None."
+    )
+    request_timeout_s: float = Field(
+        60.0, gt=0, description="How long a server may be silent before it counts as hanging."
+    )
+    connect_timeout_s: float = Field(5.0, gt=0, description="How long a connection may take.")
+    max_retries: int = Field(
+        4, ge=0, description="How often a request is sent again after a passing fault."
+    )
+    backoff_s: float = Field(
+        0.2,
+        ge=0,
+        description="A server that failed rests for up to this long, twice as long after each "
+        "further failure in a row.",
+    )
+    max_backoff_s: float = Field(10.0, ge=0, description="The longest of these rests.")
+    ca_file: str | None = Field(
+        None, description="Certificates of a private authority (PEM), for https addresses."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> RemoteOptions:
+        if self.backoff_s > self.max_backoff_s:
+            raise ValueError("backoff_s must not exceed max_backoff_s")
+        return self
 
 
 class Patience:
     """How long one call may go on: its deadline, and whether somebody still waits for it."""
 
-    def __init__(self, deadline_s: float | None, abandoned: threading.Event | None = None) -> None:
-        self._end = None if deadline_s is None else time.monotonic() + deadline_s
+    def __init__(self, deadline_s: float | None) -> None:
         self._limit = deadline_s
-        self._abandoned = abandoned
+        self._end = time.monotonic() + (float("inf") if deadline_s is None else deadline_s)
+        self._abandoned = abandoned()
         self.stop = threading.Event()
 
     def left(self, most: float) -> float:
@@ -53,24 +104,22 @@ class Patience:
         Raises:
             ModelTimeoutError: None are, or nobody waits any more.
         """
+        left = min(most, self._end - time.monotonic())
         gone = self._abandoned is not None and self._abandoned.is_set()
-        left = most if self._end is None else min(most, self._end - time.monotonic())
         if left <= 0 or gone or self.stop.is_set():
-            raise self.late()
+            raise ModelTimeoutError(
+                f"the servers did not answer within {self._limit} s; give the call more time "
+                "(deadline_s), ask for less at once, or add servers"
+            )
         return left
 
     def sleep(self, seconds: float) -> None:
         """Wait, or raise at once if the deadline comes first."""
-        if self._end is not None and time.monotonic() + seconds >= self._end:
-            raise self.late()
-        self.stop.wait(seconds)
-
-    def late(self) -> ModelTimeoutError:
-        """The error of a call that took too long."""
-        return ModelTimeoutError(
-            f"the servers did not answer within {self._limit} s; give the call more time "
-            "(RemoteOptions.deadline_s), ask for less at once, or add servers"
-        )
+        if self.left(seconds) < seconds:
+            self._end = 0.0
+        else:
+            self.stop.wait(seconds)
+        self.left(seconds)
 
 
 class Replica:
@@ -116,6 +165,9 @@ class Client:
         api_key: Sent as a bearer token, if there is one.
         options: Limits.
         check: Called once per replica before its first use; raises to refuse it.
+
+    Raises:
+        ConfigurationError: The certificates cannot be read.
     """
 
     def __init__(
@@ -123,12 +175,17 @@ class Client:
         urls: Sequence[str],
         api_key: str | None,
         options: RemoteOptions,
-        check: Callable[[Client, Replica, Patience], None],
+        check: Callable[[Replica, Patience], None],
     ) -> None:
         self.replicas = [Replica(url) for url in urls]
         self._options = options
         self._check = check
-        self._ring = Ring(urls)
+        try:
+            verify = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True
+        except OSError as error:
+            raise ConfigurationError(
+                f"the certificates in ca_file={options.ca_file!r} cannot be read: {error}"
+            ) from error
         # No proxies or credentials from the environment, no redirects: data goes to the
         # addresses given and nowhere else.
         self._http = httpx.Client(
@@ -137,7 +194,7 @@ class Client:
                 max_connections=options.max_parallel,
                 max_keepalive_connections=options.max_parallel,
             ),
-            verify=ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True,
+            verify=verify,
             trust_env=False,
             follow_redirects=False,
         )
@@ -147,7 +204,7 @@ class Client:
         self._http.close()
 
     def send(self, ask: Ask, key: bytes, read: Callable[[Json], T], patience: Patience) -> T:
-        """Ask the replicas in the order of the ring until one gives a usable answer.
+        """Ask the replicas, in an order decided by the key, until one gives a usable answer.
 
         Raises:
             ModelTimeoutError: The deadline passed.
@@ -155,13 +212,13 @@ class Client:
             ConfigurationError: Wrong address, key or tokenizer.
             ModelError: Every try failed.
         """
-        order = [self.replicas[n] for n in self._ring.order(key)]
+        order = sorted(self.replicas, key=lambda replica: weight_of(replica.url, key))
         last: _PassingFault | None = None
         for _ in range(self._options.max_retries + 1):
             replica, began = self._awake(order, patience), time.monotonic()
             try:
                 self._admit(replica, patience)
-                answer = read(self.ask(replica, ask, patience))
+                answer = self.ask(replica, ask, patience, read)
             except _PassingFault as fault:
                 replica.failed(fault, began, self._options)
                 last = fault
@@ -174,16 +231,17 @@ class Client:
             "they run and are reachable, or raise max_retries"
         ) from last
 
-    def ask(self, replica: Replica, ask: Ask, patience: Patience) -> Json:
+    def ask(self, replica: Replica, ask: Ask, patience: Patience, read: Callable[[Json], T]) -> T:
         """One request to one replica, without another try.
 
         Raises:
             ConfigurationError: Wrong address or key.
-            ModelError: The server refuses the request.
+            ModelError: The server refuses the request, or its answer has another form.
         """
-        status, headers, body = self._exchange(replica, ask, patience)
+        response = self._exchange(replica, ask, patience)
+        status, body = response.status_code, response.content
         if status in _PASSING:
-            raise _PassingFault(f"HTTP {status}", _retry_after(headers))
+            raise _PassingFault(f"HTTP {status}", _retry_after(response.headers))
         if status in (401, 403):
             raise ConfigurationError(f"{replica.url} refuses the API key (HTTP {status})")
         if status == 404:
@@ -197,16 +255,21 @@ class Client:
             answer = json.loads(body)
         except ValueError as error:
             raise _PassingFault(f"an answer that is not JSON: {_excerpt(body)}") from error
-        if not isinstance(answer, dict):
+        try:
+            return read(answer)
+        except EcsPluginsError:
+            raise
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise ModelError(
-                f"{replica.url} answers with {_excerpt(body)}; is it the right server?"
-            )
-        return answer
+                f"an answer of {replica.url} is not of the form that this kind of server is known "
+                f"for ({type(error).__name__}: {error}): {_excerpt(body)}; check the kind of "
+                "server and its version"
+            ) from error
 
     def healthy(self, replica: Replica, timeout_s: float) -> bool:
         """Whether a replica says that it is well."""
         try:
-            return self._exchange(replica, Ask("/health"), Patience(timeout_s))[0] == 200
+            return self._exchange(replica, Ask("/health"), Patience(timeout_s)).is_success
         except (_PassingFault, ModelTimeoutError):
             return False
 
@@ -216,7 +279,6 @@ class Client:
             now = time.monotonic()
             for replica in order:
                 if replica.rests_until <= now:
-                    patience.left(1.0)
                     return replica
             patience.sleep(min(replica.rests_until for replica in order) - now)
 
@@ -224,29 +286,28 @@ class Client:
         if not replica.checked:
             with replica.checking:
                 if not replica.checked:
-                    self._check(self, replica, patience)
+                    self._check(replica, patience)
                     replica.checked = True
 
-    def _exchange(
-        self, replica: Replica, ask: Ask, patience: Patience
-    ) -> tuple[int, httpx.Headers, bytes]:
+    def _exchange(self, replica: Replica, ask: Ask, patience: Patience) -> httpx.Response:
         silence = patience.left(self._options.request_timeout_s)
         timeout = httpx.Timeout(silence, connect=min(silence, self._options.connect_timeout_s))
-        method, content, headers = "GET", None, {}
-        if ask.body is not None:
-            method, content = "POST", json.dumps(ask.body).encode()
-            headers = {"Content-Type": "application/json"}
+        method = "GET" if ask.body is None else "POST"
         end = time.monotonic() + silence
         try:
             with self._http.stream(
-                method, replica.url + ask.path, content=content, headers=headers, timeout=timeout
+                method, replica.url + ask.path, json=ask.body, timeout=timeout
             ) as response:
                 pieces = []
                 for piece in response.iter_bytes():
                     pieces.append(piece)
                     if time.monotonic() > end:
                         raise _PassingFault(f"no whole answer within {silence:.1f} s")
-                return response.status_code, response.headers, b"".join(pieces)
+            return httpx.Response(
+                response.status_code,
+                headers={"Retry-After": response.headers.get("Retry-After", "")},
+                content=b"".join(pieces),
+            )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise ConfigurationError(f"{replica.url} is no usable address: {error}") from error
         except (httpx.TransportError, httpx.DecodingError) as error:
@@ -258,36 +319,21 @@ class Client:
             raise ModelError("the RemoteLM was closed during a call; call again") from error
 
 
-def readable(server: str, read: Callable[[Json], T]) -> Callable[[Json], T]:
-    """``read``, with an error that says so for an answer of unknown form."""
+def weight_of(url: str, key: bytes) -> bytes:
+    """What the replicas of a prompt are sorted by; the least is asked first."""
+    return blake2b(url.encode() + b"\0" + key, digest_size=8).digest()
 
-    def guarded(answer: Json) -> T:
-        try:
-            return read(answer)
-        except EcsPluginsError:
-            raise
-        except _MALFORMED as error:
-            raise ModelError(
-                f"an answer is not of the form that {server} is known for "
-                f"({type(error).__name__}: {error}): {_excerpt(json.dumps(answer).encode())}; "
-                "check the kind of server and its version"
-            ) from error
 
-    return guarded
+def prompt_key(prefix: Sequence[int], candidate: Sequence[int] = ()) -> bytes:
+    """What decides where a prompt goes: its prefix, and its candidate too if that is short."""
+    ids = prefix if len(prefix) >= LONG_PREFIX else (*prefix, *candidate)
+    return b",".join(b"%d" % i for i in ids[:_HASHED])
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:
-    value = headers.get("Retry-After", "").strip()
-    if not value:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return None
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(headers.get("Retry-After", "")))
+    return None
 
 
 def _excerpt(body: bytes) -> str:

@@ -10,35 +10,49 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
-from ecs_plugins.common.aio import abandoned
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelNotFoundError
+import numpy as np
+
+from ecs_plugins.errors import (
+    ConfigurationError,
+    ModelError,
+    ModelNotFoundError,
+    ModelTimeoutError,
+)
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.generation import GenerationOptions
-from ecs_plugins.lm.prompts import render_chat
-from ecs_plugins.lm.remote.client import Client, Patience, readable
-from ecs_plugins.lm.remote.connection import Connection, PromptBatch
-from ecs_plugins.lm.remote.dialect import Dialect
-from ecs_plugins.lm.remote.options import RemoteOptions
-from ecs_plugins.lm.remote.ring import prompt_key
-from ecs_plugins.lm.remote.sglang import SGLang
-from ecs_plugins.lm.remote.vllm import VLLM
-from ecs_plugins.lm.runtime import encode_prompt, encode_request, to_result
-from ecs_plugins.lm.scoring.planner import EngineResult
-from ecs_plugins.lm.scoring.request import Logprobs, TokenRequest
+from ecs_plugins.lm.prompts import chat_layout
+from ecs_plugins.lm.remote.client import (
+    LONG_PREFIX,
+    Client,
+    Patience,
+    RemoteOptions,
+    Replica,
+    prompt_key,
+)
+from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, Dialect, Scores
+from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_result
+from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 T = TypeVar("T")
+_Prompt = tuple[Ids, int, bytes]
+"""Ids, the first scored position, and what decides which server gets it."""
 
-_DIALECTS: dict[str, Callable[[], Dialect]] = {"sglang": SGLang, "vllm": VLLM}
+_PROBES = (
+    "The 3 quick foxes paid $14.07 -- didn't they?\n\n\tdef f(x): return x**2",
+    "Grüße aus Kraków, naïve café: 東京 и Москва ☕ 0x1F",
+)
+"""Two tokenizers that agree on these ids are taken for the same."""
 
 
 class RemoteLM:
@@ -52,12 +66,10 @@ class RemoteLM:
             agreement with every server is checked before first use.
         model: The name under which the model is served; asked for if there is only one.
         api_key: Sent as a bearer token. It is part of the pickled configuration.
-        layout: The chat layout; from the tokenizer's chat template by default.
-        max_tokens: A window shorter than the server's; needed if the server does not tell.
-        options: Parallelism, deadlines, retries.
+        **options: Fields of `RemoteOptions`: deadlines, retries, parallelism.
 
     Raises:
-        ConfigurationError: No usable address or an unknown kind of server.
+        ConfigurationError: No usable address, an unknown kind of server or option.
 
     Example:
         >>> model = RemoteLM(  # doctest: +SKIP
@@ -73,24 +85,18 @@ class RemoteLM:
         server: Literal["sglang", "vllm"] = "sglang",
         model: str | None = None,
         api_key: str | None = None,
-        layout: ChatLayout | None = None,
-        max_tokens: int | None = None,
-        options: RemoteOptions | None = None,
+        **options: Any,
     ) -> None:
-        if server not in _DIALECTS:
-            raise ConfigurationError(f"server must be one of {sorted(_DIALECTS)}, got {server!r}")
-        if max_tokens is not None and max_tokens < 1:
-            raise ConfigurationError(f"max_tokens must be positive, got {max_tokens}")
+        if server not in DIALECTS:
+            raise ConfigurationError(f"server must be one of {sorted(DIALECTS)}, got {server!r}")
         self._urls = _addresses(urls)
         self._server = server
         self._tokenizer = tokenizer
         self._model = model
         self._api_key = api_key
-        self._layout = layout
-        self._max_tokens = max_tokens
-        self._options = options or RemoteOptions()
+        self._options = RemoteOptions(**options)
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._session: _Session | None = None
 
     @property
     def name(self) -> str:
@@ -124,22 +130,12 @@ class RemoteLM:
                 "distributions, so a divergence cannot be computed: use a LocalLM for this "
                 "signal, or another signal"
             )
-        connection = self._connect()
-        encoded = [encode_request(connection.encoder, request) for request in requests]
+        session = self._connect()
+        encoded = [encode_request(session.encoder, request) for request in requests]
         for request in encoded:
-            request.require_room(connection.window)
-        patience = Patience(self._options.deadline_s, abandoned())
-        work = PromptBatch(connection, patience)
-        for n, request in enumerate(encoded):
-            for k in range(len(request.candidates)):
-                if request.length(k) <= connection.window:
-                    for m in range(len(request.continuations)):
-                        work.add(request, n, k, m)
-        scored = work.run(self._options.max_parallel)
-        return [
-            to_result(request, _result(request, n, connection.window, scored))
-            for n, request in enumerate(encoded)
-        ]
+            request.require_room(session.window)
+        results = session.score(encoded, Patience(self._options.deadline_s))
+        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
 
     def generate(
         self,
@@ -163,41 +159,14 @@ class RemoteLM:
             ConfigurationError: Wrong address, API key or tokenizer.
             ModelError: No server answered.
         """
-        if isinstance(stop, str):
-            raise InvalidInputError(f"stop is a list of texts; write [{stop!r}]")
-        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, tuple(stop))
-        connection = self._connect()
-        encoded = [encode_prompt(connection.encoder, prompt) for prompt in prompts]
-        for n, ids in enumerate(encoded):
-            if len(ids) + max_new_tokens > connection.window:
-                raise InvalidInputError(
-                    f"prompt {n} has {len(ids)} tokens; with {max_new_tokens} new ones that is "
-                    f"more than the server's window of {connection.window}: shorten it or ask "
-                    "for fewer"
-                )
-        patience = Patience(self._options.deadline_s, abandoned())
-        read = readable(connection.dialect.name, connection.dialect.generation)
-
-        def one(ids: tuple[int, ...]) -> Generation:
-            ask = connection.dialect.generate(connection.model, ids, options)
-            return connection.client.send(ask, prompt_key(ids, ()), read, patience)
-
-        return connection.all([partial(one, ids) for ids in encoded], patience)
+        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
+        session = self._connect()
+        encoded = encode_prompts(session.encoder, prompts, max_new_tokens, session.window)
+        return session.generate(encoded, options, Patience(self._options.deadline_s))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off; counted here."""
         return count(self._connect().encoder, texts)
-
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> Segments:
-        """Several turns as one prompt for the assistant's next turn; contents are untrusted.
-
-        Args:
-            messages: ``{"role": ..., "content": ...}`` in order.
-
-        Raises:
-            ConfigurationError: The model's chat template refuses these messages.
-        """
-        return render_chat(self._connect().tokenizer, messages)
 
     def warmup(self) -> RemoteLM:
         """Connect and check the tokenizer now instead of on first use."""
@@ -215,59 +184,187 @@ class RemoteLM:
     def close(self) -> None:
         """Close all connections; the next use opens new ones. Calls under way get an error."""
         with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
 
-    def _connect(self) -> Connection:
-        connection = self._connection
-        if connection is not None and connection.pid == os.getpid():
-            return connection
+    def _connect(self) -> _Session:
         with self._lock:
-            connection = self._connection
-            if connection is None or connection.pid != os.getpid():
-                # Sockets and threads of a parent process are not ours to use.
-                connection = Connection(
+            # Sockets and threads of a parent process are not ours to use.
+            if self._session is None or self._session.pid != os.getpid():
+                self._session = _Session(
                     self._urls,
-                    _DIALECTS[self._server](),
+                    DIALECTS[self._server](),
                     _loaded(self._tokenizer),
                     self._model,
                     self._api_key,
-                    self._layout,
-                    self._max_tokens,
                     self._options,
                 )
-                self._connection = connection
-            return connection
+            return self._session
 
     def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_connection")}
+        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_session")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _connection=None)
+        vars(self).update(state, _lock=threading.Lock(), _session=None)
 
     def __repr__(self) -> str:
         key = ", api_key=..." if self._api_key else ""
         return f"RemoteLM({list(self._urls)}, server={self._server!r}, model={self._model!r}{key})"
 
 
-def _result(
-    request: TokenRequest,
-    n: int,
-    window: int,
-    scored: Mapping[tuple[int, int, int], tuple[Logprobs, int]],
-) -> EngineResult:
-    result = EngineResult({}, {}, 0)
-    for k in range(len(request.candidates)):
-        if request.length(k) > window:
-            result.unscored[k] = (
-                f"{request.length(k)} tokens exceed the server's window of {window}"
+class _Session:
+    """Everything that exists only once a server has answered.
+
+    Raises:
+        ConfigurationError: A server does not fit.
+        ModelError: No server answered.
+    """
+
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        dialect: Dialect,
+        tokenizer: PreTrainedTokenizerBase,
+        model: str | None,
+        api_key: str | None,
+        options: RemoteOptions,
+    ) -> None:
+        self.pid = os.getpid()
+        self.layout = options.layout or chat_layout(tokenizer)
+        self.encoder = encoder_of(tokenizer, self.layout)
+        self._dialect = dialect
+        self._dialect.model = model or ""
+        self.window = 0
+        self._options = options
+        self._probes = [(text, list(tokenizer.encode(text))) for text in _PROBES]
+        self._client = Client(urls, api_key, options, self._check)
+        self._pool = ThreadPoolExecutor(options.max_parallel, thread_name_prefix="ecs-remote")
+        try:
+            # Any replica that is up will do; each is checked before its own first use.
+            patience = Patience(options.deadline_s)
+            self._client.send(Ask("/v1/models"), b"", lambda _: None, patience)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def model(self) -> str:
+        """The name under which the model is served."""
+        return self._dialect.model
+
+    def close(self) -> None:
+        """Calls under way find out by an error."""
+        self._pool.shutdown(wait=False)
+        self._client.close()
+
+    def score(self, requests: Sequence[TokenRequest], patience: Patience) -> list[EngineResult]:
+        """Scores of requests, each distinct prompt sent once."""
+        results = [EngineResult({}, {}, 0) for _ in requests]
+        prompts: dict[_Prompt, list[tuple[int, int, int]]] = {}
+        leaders: dict[Ids, _Prompt] = {}
+        for n, request in enumerate(requests):
+            results[n].unscored.update(request.beyond(self.window))
+            for k in results[n].fitting(request):
+                for m, continuation in enumerate(request.continuations):
+                    path = path_of(request.candidates[k], continuation)
+                    key = prompt_key(request.prefix, request.candidates[k])
+                    first = len(request.prefix) + path.scored[0]
+                    prompt = (request.prefix + path.ids, first, key)
+                    prompts.setdefault(prompt, []).append((n, k, m))
+                    if len(request.prefix) >= LONG_PREFIX:
+                        leaders.setdefault(request.prefix, prompt)
+        ahead = list(dict.fromkeys(leaders.values())) if self._dialect.shares_prefixes else []
+        for wave in (ahead, [prompt for prompt in prompts if prompt not in ahead]):
+            calls = [partial(self._scores, *prompt, patience) for prompt in wave]
+            for prompt, scores in zip(wave, self._all(calls, patience), strict=True):
+                flat, tokens = np.asarray(scores.logprobs, dtype=np.float32), scores.computed_tokens
+                for n, k, m in prompts[prompt]:
+                    scored = path_of(requests[n].candidates[k], requests[n].continuations[m]).scored
+                    results[n].scores[k, m] = flat[[s - scored[0] for s in scored]]
+                    results[n].computed_tokens += tokens
+                    tokens = 0
+        return results
+
+    def generate(
+        self, prompts: Sequence[Ids], options: GenerationOptions, patience: Patience
+    ) -> list[Generation]:
+        """Continue prompts."""
+
+        def one(ids: Ids) -> Generation:
+            ask = self._dialect.generate(ids, options)
+            return self._client.send(ask, prompt_key(ids), self._dialect.generation, patience)
+
+        return self._all([partial(one, ids) for ids in prompts], patience)
+
+    def _scores(self, ids: Ids, start: int, key: bytes, patience: Patience) -> Scores:
+        ask = self._dialect.score(ids, start)
+        return self._client.send(
+            ask, key, lambda answer: self._dialect.scores(answer, ids, start), patience
+        )
+
+    def _all(self, calls: Sequence[Callable[[], T]], patience: Patience) -> list[T]:
+        """Results of all calls, in their order; the first error ends the others."""
+        try:
+            futures: list[Future[T]] = [self._pool.submit(call) for call in calls]
+        except RuntimeError as error:
+            raise ModelError("the RemoteLM was closed during a call; call again") from error
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [f for f in futures if f.done() and f.exception() is not None]
+            return [f.result() for f in (failed or futures)]
+        except BaseException:
+            patience.stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+    def _check(self, replica: Replica, patience: Patience) -> None:
+        """See that a replica serves the model, encodes as we do, and how much it takes."""
+        server = f"{self._dialect.name} at {replica.url}"
+        models = self._client.ask(
+            replica, Ask("/v1/models"), patience, lambda a: [str(m["id"]) for m in a["data"]]
+        )
+        if not self.model:
+            if len(models) != 1:
+                raise ConfigurationError(f"{server} serves {models}; name one of them as model=")
+            self._dialect.model = models[0]
+        if self.model not in models:
+            raise ConfigurationError(f"{server} does not serve {self.model!r} but {models}")
+        for text, wanted in self._probes:
+            ask = self._dialect.tokenize(text)
+            got = self._client.ask(replica, ask, patience, self._dialect.tokenized)
+            if got != wanted:
+                raise ConfigurationError(
+                    f"{server} encodes {text!r} as {len(got)} tokens {got[:8]}... and the local "
+                    f"tokenizer as {len(wanted)} tokens {wanted[:8]}...; give the tokenizer of "
+                    "the served model"
+                )
+        window = self._window_of(replica, patience)
+        self.window = self.window or window
+        if window < self.window:
+            raise ConfigurationError(
+                f"{server} takes {window} tokens and other replicas {self.window}; serve all of "
+                f"them alike, or give max_tokens={window}"
             )
-            continue
-        for m in range(len(request.continuations)):
-            result.scores[k, m], tokens = scored[n, k, m]
-            result.computed_tokens += tokens
-    return result
+
+    def _window_of(self, replica: Replica, patience: Patience) -> int:
+        found: int | None = None
+        for path in self._dialect.window_paths:
+            try:
+                found = self._client.ask(replica, Ask(path), patience, self._dialect.window)
+            except ModelTimeoutError:
+                raise
+            except (ConfigurationError, ModelError):
+                continue  # older and newer servers tell it in different places
+            if found is not None:
+                break
+        wanted = self._options.max_tokens
+        if found is None and wanted is None:
+            raise ConfigurationError(
+                f"{replica.url} does not tell its window; give it as max_tokens="
+            )
+        return min(n for n in (found, wanted) if n is not None)
 
 
 def _addresses(urls: str | Sequence[str]) -> tuple[str, ...]:

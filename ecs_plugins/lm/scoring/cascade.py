@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import copy
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,15 +29,10 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.fused import fuse
 from ecs_plugins.lm.scoring.kernels import Varlen, attend, kernels_of
-from ecs_plugins.lm.scoring.last_layer import LastLayer
-from ecs_plugins.lm.scoring.layers import replace_layers
-from ecs_plugins.lm.scoring.plan import AttentionPlan
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
-from ecs_plugins.lm.scoring.ragged import ragged
-from ecs_plugins.lm.scoring.runner import Runner
-from ecs_plugins.lm.scoring.scratch import Scratch
+from ecs_plugins.lm.scoring.ragged import RaggedPlan, ragged
+from ecs_plugins.lm.scoring.runner import Runner, on_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,12 +43,80 @@ _REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "alibi", "head_mask")
 """Arguments that change attention in a way that the blocks below do not know."""
 
 
+_ROW_BY_ROW = {
+    "mlp",
+    "feed_forward",
+    "block_sparse_moe",
+    "o_proj",
+    "out_proj",
+}
+"""Modules that work row by row in every architecture."""
+
+
+@dataclass(slots=True)
+class AttentionPlan:
+    """Which rows attend to what, in one packed row.
+
+    Attributes:
+        own: Runs of nodes of equal length, as (first row, length, count).
+        shared: Inner nodes, as (first row, one past the last, one past the last descendant).
+        prefixes: Prefix states, as (first row, one past the last row behind it, state).
+        longest: Tokens of the longest path, prefix included.
+        kept: The rows that are looked at, ascending; the last layer leaves out the others. None are
+            where only keys and values are wanted.
+        layers: Attention layers of the model.
+        captured: Keys and values of the row itself, per layer, if wanted.
+        calls: Attention layers that ran; a model that goes its own way shows here.
+        ragged: The same plan for a kernel of variable length, where there is one.
+    """
+
+    own: list[tuple[int, int, int]] = field(default_factory=list)
+    shared: list[tuple[int, int, int]] = field(default_factory=list)
+    prefixes: list[tuple[int, int, PrefixState]] = field(default_factory=list)
+    longest: int = 0
+    kept: Sequence[int] = ()
+    layers: int = 0
+    captured: list[tuple[Tensor, Tensor]] | None = None
+    calls: int = 0
+    ragged: RaggedPlan | None = None
+    _kept: Tensor | None = None
+
+    def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
+        """Plan a forest that stands at row ``offset`` behind a prefix."""
+        for node in forest.nodes:
+            start = node.start + offset
+            first, length, count = self.own[-1] if self.own else (0, -1, 0)
+            if length == node.length and first + length * count == start:
+                self.own[-1] = (first, length, count + 1)
+            else:
+                self.own.append((start, node.length, 1))
+            if node.end > node.stop:
+                self.shared.append((start, node.stop + offset, node.end + offset))
+            self.longest = max(self.longest, len(prefix.ids) + node.depth + node.length)
+        if prefix.ids:
+            self.prefixes.append((offset, offset + len(forest.tokens), prefix))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last attention layer has been reached."""
+        return self.calls == self.layers
+
+    def kept_on(self, device: torch.device) -> Tensor:
+        """The kept rows as an index, int64; sent to the device once."""
+        if self._kept is None:
+            self._kept = on_device(self.kept, device)
+        return self._kept
+
+    def kept_within(self, start: int, end: int) -> slice:
+        """Which of the kept rows lie in a range of rows."""
+        return slice(bisect_left(self.kept, start), bisect_left(self.kept, end))
+
+
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     """A second module tree that shares every weight and differs in its attention alone.
 
-    Some of its layers make fewer passes over memory (see ``fused`` and ``layers``). The model
-    itself stays as it is: generation and the reference path keep their attention, in other
-    threads too.
+    The model itself stays as it is: generation and the reference path keep their attention, in
+    other threads too.
     """
     from transformers import AttentionInterface
 
@@ -59,8 +124,6 @@ def twin_of(model: PreTrainedModel) -> PreTrainedModel:
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     twin = copy.deepcopy(model, shared)
     twin.set_attn_implementation(NAME)
-    replace_layers(twin, cascade_attention)
-    fuse(twin)
     return twin
 
 
@@ -171,6 +234,53 @@ def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
     return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
 
 
+class LastLayer:
+    """Hooks by which the last layer computes only the rows whose logits are wanted.
+
+    Behind the last attention nothing mixes rows any more, so its output projection and its
+    feed-forward block run on the scored rows alone; the other rows of the result are zero and are
+    never looked at. For a model of 12 layers and answers of 10 tokens in 165 that is a twelfth of
+    nearly all feed-forward work. A model that has none of the hooked modules computes all rows.
+
+    Args:
+        model: The model; its calls must be serialised.
+        layers: How many layers it has.
+    """
+
+    def __init__(self, model: nn.Module, layers: int) -> None:
+        self._kept: Tensor | None = None
+        self._rows = 0
+        stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == layers]
+        for name, module in stacks[0][-1].named_modules() if stacks else ():
+            path = name.split(".")
+            if path[-1] in _ROW_BY_ROW and not _ROW_BY_ROW & set(path[:-1]):
+                module.register_forward_pre_hook(self._narrow)
+                module.register_forward_hook(self._widen)
+
+    def keep(self, kept: Tensor | None, rows: int = 0) -> None:
+        """Compute these rows of so many in the next call; None computes all."""
+        self._kept, self._rows = kept, rows
+
+    def _narrow(self, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if self._kept is None or not args or args[0].shape[:2] != (1, self._rows):
+            return None
+        return (args[0][:, self._kept], *args[1:])
+
+    def _widen(self, _module: nn.Module, _args: tuple[Any, ...], out: Any) -> Any:
+        if self._kept is None:
+            return None
+        if isinstance(out, tuple):
+            return (self._scattered(out[0]), *out[1:])
+        return self._scattered(out)
+
+    def _scattered(self, out: Tensor) -> Tensor:
+        if self._kept is None or out.shape[:2] != (1, self._kept.shape[0]):
+            return out
+        wide = torch.zeros(1, self._rows, out.shape[2], dtype=out.dtype, device=out.device)
+        wide[:, self._kept] = out
+        return wide
+
+
 class CascadeForward:
     """A `PackedForward` through cascade attention.
 
@@ -187,7 +297,6 @@ class CascadeForward:
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
         self._last_layer = LastLayer(self._twin, self._layers)
         self._runner = runner
-        self._scratch = Scratch()
         self._varlen = varlen or kernels_of(runner.model).varlen
         self.name = runner.name
         self.max_rows = runner.max_rows
@@ -204,12 +313,7 @@ class CascadeForward:
         Raises:
             ScoringError: The model cannot be called this way.
         """
-        plan = AttentionPlan(
-            kept=rows,
-            layers=self._layers,
-            captured=[] if capture else None,
-            scratch=self._scratch,
-        )
+        plan = AttentionPlan(kept=rows, layers=self._layers, captured=[] if capture else None)
         tokens: list[int] = []
         positions: list[int] = []
         for forest, prefix in groups:

@@ -17,11 +17,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
-from ecs_plugins.lm.scoring.budget import TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.forest import Forest, plant
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixCache, PrefixState
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, Scored, common_length
-from ecs_plugins.lm.scoring.runner import is_out_of_memory, target_logprobs
+from ecs_plugins.lm.scoring.runner import (
+    TokenBudget,
+    is_out_of_memory,
+    run_in_packs,
+    target_logprobs,
+)
 
 WORTH_KEEPING = 32
 """Tokens from which on a prefix gets a forward of its own and a place in the cache."""
@@ -216,6 +220,7 @@ def prefill(
     spent = [0] * len(wanted)
     piece = max(1, min(budget.tokens, forward.max_tokens))
     while chunks := _next_chunks(wanted, states, piece, forward.many_prefixes):
+        budget.check()
         row = [(plant([chunk]), states[n]) for n, chunk in chunks]
         tokens = sum(len(chunk) for _, chunk in chunks)
         try:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ecs_plugins.lm.scoring.budget import TokenBudget, run_in_packs
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, Scored
-from ecs_plugins.lm.scoring.runner import Runner, target_logprobs
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, run_in_packs, target_logprobs
 
 
 def score(runner: Runner, prefix: Ids, paths: Sequence[Path], budget: TokenBudget) -> Scored:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 import numpy as np
@@ -17,23 +16,26 @@ import torch
 
 from ecs_plugins.errors import ModelError, ScoringError
 from ecs_plugins.lm.scoring import packed, padded, reference
-from ecs_plugins.lm.scoring.budget import DEFAULT_TOKEN_BUDGET, TokenBudget
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.masked import MaskedForward
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
 from ecs_plugins.lm.scoring.profile import ModelProfile
 from ecs_plugins.lm.scoring.request import (
     Continuation,
+    EngineResult,
     Logprobs,
     Path,
     Scored,
+    Scores,
     TokenRequest,
 )
-from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory
-from ecs_plugins.lm.scoring.surroundings import undisturbed
-
-Scores = dict[tuple[int, int], Logprobs]
-"""Log-probabilities of the scored tokens by (candidate, continuation)."""
+from ecs_plugins.lm.scoring.runner import (
+    DEFAULT_TOKEN_BUDGET,
+    Runner,
+    TokenBudget,
+    is_out_of_memory,
+    undisturbed,
+)
 
 _CHECK_TOKENS = 72
 """Long enough for a prefix that is kept and a passage that is shared."""
@@ -82,6 +84,7 @@ class ScoringEngine:
         *,
         window: int | None = None,
         token_budget: int = DEFAULT_TOKEN_BUDGET,
+        stopped: Callable[[], bool] | None = None,
     ) -> list[EngineResult]:
         """Score requests together, each on the best path that can be trusted.
 
@@ -89,8 +92,10 @@ class ScoringEngine:
             requests: What to score.
             window: The longest prompt, if shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
+            stopped: Asked between packs whether nobody waits for the results any more.
 
         Raises:
+            ModelTimeoutError: Nobody does.
             InvalidInputError: A prefix leaves no room for a continuation.
             ScoringError: The model's numbers are not finite, or memory does not suffice for a
                 single path.
@@ -101,12 +106,12 @@ class ScoringEngine:
         planned: dict[ScoringPath, list[int]] = {}
         for n, request in enumerate(requests):
             request.require_room(window)
-            results[n].unscored.update(_beyond_window(request, window))
+            results[n].unscored.update(request.beyond(window))
             fitting = results[n].fitting(request)
             if fitting:
                 path = self._plan(max(request.length(k) for k in fitting))
                 planned.setdefault(path, []).append(n)
-        budget = TokenBudget(min(token_budget, self._affordable))
+        budget = TokenBudget(min(token_budget, self._affordable), stopped)
         for path, indices in planned.items():
             work = [(requests[n], results[n].fitting(requests[n])) for n in indices]
             for n, (scores, computed) in zip(
@@ -298,27 +303,6 @@ class ScoringEngine:
 
     def _vocabulary(self) -> int:
         return int(self.runner.model.config.get_text_config().vocab_size)
-
-
-@dataclass(slots=True)
-class EngineResult:
-    """Log-probabilities by (candidate, continuation), reasons by unscored candidate, tokens."""
-
-    scores: Scores
-    unscored: dict[int, str]
-    computed_tokens: int
-
-    def fitting(self, request: TokenRequest) -> list[int]:
-        """The candidates that can be scored."""
-        return [k for k in range(len(request.candidates)) if k not in self.unscored]
-
-
-def _beyond_window(request: TokenRequest, window: int) -> dict[int, str]:
-    return {
-        k: f"{request.length(k)} tokens exceed the model's window of {window}"
-        for k in range(len(request.candidates))
-        if request.length(k) > window
-    }
 
 
 def _tolerance(runner: Runner) -> float:

@@ -26,7 +26,7 @@ from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.runner import on_device
 
 if TYPE_CHECKING:
-    from ecs_plugins.lm.scoring.plan import AttentionPlan
+    from ecs_plugins.lm.scoring.cascade import AttentionPlan
 
 Rows = slice | Tensor
 Range = tuple[int, int]

@@ -53,6 +53,13 @@ class TokenRequest:
         """Tokens of the longest continuation."""
         return max(len(continuation.ids) for continuation in self.continuations)
 
+    @property
+    def tokens(self) -> int:
+        """Tokens of all paths, where the candidates share nothing but the prefix."""
+        behind = sum(len(continuation.ids) for continuation in self.continuations)
+        candidates = sum(len(candidate) + behind for candidate in self.candidates)
+        return len(self.prefix) + candidates
+
     def require_room(self, window: int) -> None:
         """Refuse a prefix that leaves no room even for the empty candidate.
 
@@ -92,6 +99,31 @@ class TokenRequest:
     def length(self, candidate: int) -> int:
         """Tokens from the head of the prefix to the end of the longest continuation."""
         return len(self.prefix) + len(self.candidates[candidate]) + self.longest_continuation
+
+    def beyond(self, window: int) -> dict[int, str]:
+        """The candidates that exceed a window, with the reason."""
+        return {
+            k: f"{self.length(k)} tokens exceed the model's window of {window}"
+            for k in range(len(self.candidates))
+            if self.length(k) > window
+        }
+
+
+Scores = dict[tuple[int, int], Logprobs]
+"""Log-probabilities of the scored tokens by (candidate, continuation)."""
+
+
+@dataclass(slots=True)
+class EngineResult:
+    """Log-probabilities by (candidate, continuation), reasons by unscored candidate, tokens."""
+
+    scores: Scores
+    unscored: dict[int, str]
+    computed_tokens: int
+
+    def fitting(self, request: TokenRequest) -> list[int]:
+        """The candidates that can be scored."""
+        return [k for k in range(len(request.candidates)) if k not in self.unscored]
 
 
 class Path(NamedTuple):

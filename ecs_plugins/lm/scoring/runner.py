@@ -1,22 +1,31 @@
-"""The only place that calls the model's forward: devices, logits and log-probabilities.
+"""The only place that calls the model's forward: devices, precision, memory, log-probabilities.
 
-Log-softmax is taken in float32 whatever the model's dtype, as gather minus logsumexp in
-chunks, so that no ``[rows, vocabulary]`` float32 copy of everything exists at once.
+* Log-softmax is taken in float32 whatever the model's dtype, as gather minus logsumexp in chunks,
+  so that no ``[rows, vocabulary]`` float32 copy of everything exists at once.
+* Nothing that the caller's process has set changes a model's numbers (`undisturbed`).
+* Work is done in packs under a token budget, which halves itself when memory runs out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ecs_plugins.errors import ModelTimeoutError, ScoringError
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from ecs_plugins.lm.scoring.request import Logprobs
+
+DEFAULT_TOKEN_BUDGET = 2048
 
 _CACHED_AT_ONCE = 2**19
 _LAUNCHED_AT_ONCE = 2**25
@@ -132,3 +141,145 @@ def is_out_of_memory(error: BaseException) -> bool:
         or "not enough memory" in text
         or "alloc_failed" in text  # the libraries of CUDA have words of their own
     )
+
+
+@contextlib.contextmanager
+def undisturbed(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
+    """Inference in the dtype of the model, whatever the process prefers.
+
+    Without autocast, float32 in full precision, and a model on ``cuda:1`` with that card as the
+    current one, in a worker's thread too.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        if torch.is_autocast_enabled(device.type):
+            stack.enter_context(torch.autocast(device.type, enabled=False))
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+        if dtype == torch.float32:
+            stack.enter_context(_FULL)
+        yield
+
+
+class _FullFloat32:
+    """While anybody is inside, float32 matrices are multiplied in float32, in the whole process.
+
+    Torch can be told to multiply them in TensorFloat-32 (CUDA) or bfloat16 (CPU), which costs three
+    digits and raises nothing. The setting is put back when the last computation ends.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._put_back: Callable[[], None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._put_back = _demand_float32()
+            self._inside += 1
+
+    def __exit__(self, *_error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._put_back is not None:
+                self._put_back()
+
+
+def _demand_float32() -> Callable[[], None] | None:
+    """Set what has to be set; what puts it back."""
+    try:
+        before = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set by backend, which torch does not allow to be mixed with this way
+        before = "highest"
+    if before != "highest":
+        torch.set_float32_matmul_precision("highest")
+        return lambda: torch.set_float32_matmul_precision(before)
+    kinds: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
+    backends = [kind.matmul for kind in kinds]
+    found = {backend: backend.fp32_precision for backend in backends}
+    reduced = {backend: how for backend, how in found.items() if how not in ("ieee", "none")}
+    for backend in reduced:
+        backend.fp32_precision = "ieee"
+
+    def put_back() -> None:
+        for backend, precision in reduced.items():
+            backend.fp32_precision = "none"  # it may have followed the general setting
+            if backend.fp32_precision != precision:
+                backend.fp32_precision = precision
+
+    return put_back
+
+
+_FULL = _FullFloat32()
+
+
+@dataclass
+class TokenBudget:
+    """Tokens that may pass through the model at once; shrinks for good when memory runs out.
+
+    Attributes:
+        tokens: The present budget.
+        stopped: Whether nobody waits for the results any more.
+        shrunk: How often it was halved.
+    """
+
+    tokens: int = DEFAULT_TOKEN_BUDGET
+    stopped: Callable[[], bool] | None = None
+    shrunk: int = 0
+
+    def halve(self, spent: int) -> None:
+        """Halve to below what was just too much."""
+        self.tokens = max(1, min(self.tokens, spent) // 2)
+        self.shrunk += 1
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def check(self) -> None:
+        """Give up where nobody waits.
+
+        Raises:
+            ModelTimeoutError: Nobody does.
+        """
+        if self.stopped is not None and self.stopped():
+            raise ModelTimeoutError("nobody waits for these scores any more")
+
+
+Take = Callable[[Sequence[int], int], tuple[int, int]]
+"""``(indices left, token budget) -> (how many of them make the next pack, its tokens)``."""
+
+
+def run_in_packs(
+    order: Iterable[int],
+    take: Take,
+    run: Callable[[Sequence[int]], None],
+    budget: TokenBudget,
+    model: str,
+) -> None:
+    """Run every index of ``order`` in packs.
+
+    Raises:
+        ScoringError: Not even a single path fits into memory.
+        ModelTimeoutError: Nobody waits for the results any more.
+    """
+    left = list(order)
+    while left:
+        budget.check()
+        number, tokens = take(left, budget.tokens)
+        try:
+            run(left[:number])
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            failed = error
+        else:
+            left = left[number:]
+            continue
+        # Outside the handler, so that the failed call's tensors are freed before the retry.
+        if number == 1:
+            raise ScoringError(
+                f"out of memory while {model} scored {tokens} tokens alone; use shorter "
+                "passages, a smaller model or a smaller dtype"
+            ) from failed
+        failed.__traceback__ = None
+        budget.halve(tokens)

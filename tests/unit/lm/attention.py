@@ -2,7 +2,7 @@
 
 import torch
 
-from ecs_plugins.lm.scoring.plan import AttentionPlan
+from ecs_plugins.lm.scoring.cascade import AttentionPlan
 from ecs_plugins.lm.scoring.prefix import PrefixState
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8

@@ -1,6 +1,6 @@
 import copy
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,17 +10,16 @@ from tiny_models import SHARING, model, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import Divergence, ScoreRequest, Segment
-from ecs_plugins.lm.batching import Batcher
-from ecs_plugins.lm.concurrency import Concurrency
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.remote import RemoteLM
+from ecs_plugins.lm.remote.model import RemoteLM
 from ecs_plugins.lm.runtime import encode_request, to_result
-from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.divergence import Comparison, divergence_of
-from ecs_plugins.lm.scoring.planner import EngineResult, ScoringEngine, ScoringPath
+from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.request import EngineResult
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
+from ecs_plugins.lm.worker import Worker
 
 TOLERANCE = 1e-4
 EXACT, TOP = Divergence(), Divergence(top_k=50)
@@ -141,14 +140,11 @@ def test_asking_again_finds_the_same_behind_the_cached_prefix():
 
 def test_callers_in_several_threads_get_their_own_divergences():
     under_test = engine("llama")
-    batcher = Batcher(under_test, threading.RLock())
+    worker = Worker(under_test)
     asked = [encoded(request(prefix=f"{PREFIX} Day {n}.")) for n in range(4)]
-    options = Concurrency(window_s=0.05)
-    futures = [
-        batcher.submit([one], window=256, token_budget=100, concurrency=options) for one in asked
-    ]
-    for one, future in zip(asked, futures, strict=True):
-        (result,) = future.result(60)
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda one: worker.score([one], window=256, token_budget=100), asked)
+    for one, (result,) in zip(asked, results, strict=True):
         assert_same(flat(to_result(one, result)), plain("llama", one, EXACT))
 
 

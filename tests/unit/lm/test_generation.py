@@ -92,10 +92,10 @@ def test_running_out_of_memory_makes_smaller_batches(monkeypatch) -> None:
     generator = lm._load().generator
     whole = generator._batch
 
-    def limited(prompts, options, watch):
+    def limited(prompts, options):
         if len(prompts) > 1:
             raise torch.OutOfMemoryError("out of memory")
-        return whole(prompts, options, watch)
+        return whole(prompts, options)
 
     monkeypatch.setattr(generator, "_batch", limited)
     assert lm.generate(PROMPTS, max_new_tokens=4) == wanted
@@ -131,42 +131,3 @@ def test_options_out_of_range_are_refused(options) -> None:
 
 def test_no_prompts_give_no_texts() -> None:
     assert local().generate([]) == []
-
-
-def test_a_stream_joins_to_what_generate_writes() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"))
-    prompt = (Segment("the river was"),)
-    (whole,) = lm.generate([prompt], max_new_tokens=12)
-    ends = []
-
-    def read():
-        ends.append((yield from lm.stream(prompt, max_new_tokens=12)))
-
-    pieces = list(read())
-    assert "".join(pieces) == whole.text
-    assert len(pieces) > 3
-    assert ends == [whole]
-
-
-def test_a_stream_never_shows_a_stop_string_nor_what_follows() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"))
-    prompt = (Segment("the river was"),)
-    (free,) = lm.generate([prompt], max_new_tokens=12)
-    mark = free.text[4:7]
-    (whole,) = lm.generate([prompt], max_new_tokens=12, stop=[mark])
-    assert "".join(lm.stream(prompt, max_new_tokens=12, stop=[mark])) == whole.text
-
-
-def test_closing_a_stream_ends_the_reply_early() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"))
-    stream = lm.stream((Segment("the river was"),), max_new_tokens=200)
-    next(stream)
-    stream.close()
-    (after,) = lm.generate([(Segment("the"),)], max_new_tokens=2)
-    assert after.completion_tokens <= 2
-
-
-def test_a_stream_raises_what_generating_raises() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"))
-    with pytest.raises(InvalidInputError, match="window of 256"):
-        list(lm.stream((Segment("snow " * 400),)))

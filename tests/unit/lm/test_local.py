@@ -44,12 +44,12 @@ def damaged(directory, tmp_path):
 
 @pytest.fixture
 def loads(monkeypatch):
-    """Every specification that was really loaded."""
+    """Every model that was really loaded."""
     seen = []
 
-    def counted(spec):
-        seen.append(spec)
-        return loading.load(spec)
+    def counted(*what):
+        seen.append(what)
+        return loading.load(*what)
 
     monkeypatch.setattr(runtime, "load", counted)
     return seen
@@ -187,11 +187,19 @@ def test_a_model_that_is_not_causal_is_refused(damaged, changes) -> None:
         {"dtype": "int3"},
         {"max_tokens": 0},
         {"token_budget": 0},
+        {"max_waiting": 0},
+        {"deadline_s": 0.0},
+        {"max_token": 5},
     ],
 )
-def test_arguments_out_of_range_are_refused_at_once(directory, arguments) -> None:
-    with pytest.raises(ConfigurationError):
+def test_options_unknown_or_out_of_range_are_refused_at_once(directory, arguments) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(arguments))):
         LocalLM.from_pretrained(directory, **arguments)
+
+
+def test_a_loaded_pair_cannot_be_loaded_in_another_way() -> None:
+    with pytest.raises(ConfigurationError, match="dtype: a loaded model"):
+        LocalLM(model("llama"), tokenizer("byte_level"), dtype="bfloat16")
 
 
 def test_a_device_that_is_not_here_is_refused(directory) -> None:
@@ -211,3 +219,13 @@ def test_a_pair_is_used_as_it_is() -> None:
     assert (lm.name, lm.max_tokens) == ("mine", 50)
     assert lm._load().engine.runner.model is model("llama")
     assert isinstance(tokenizer("byte_level"), tf.PreTrainedTokenizerFast)
+
+
+def test_the_loaded_model_can_be_used_elsewhere(directory, loads) -> None:
+    lm = LocalLM.from_pretrained(directory)
+    loaded, its_tokenizer = lm.pair()
+    ids = its_tokenizer("Ann lives in", return_tensors="pt").input_ids
+    assert loaded.generate(ids, max_new_tokens=2, do_sample=False).shape == (1, ids.shape[1] + 2)
+    assert lm.pair()[0] is loaded
+    assert sums(lm)
+    assert len(loads) == 1

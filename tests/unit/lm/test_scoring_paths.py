@@ -12,11 +12,10 @@ from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.runtime import encode_request
 from ecs_plugins.lm.scoring import packed
-from ecs_plugins.lm.scoring.budget import TokenBudget
 from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
-from ecs_plugins.lm.scoring.runner import Runner, target_logprobs
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, target_logprobs
 
 TOLERANCE = 1e-4
 LONG = " in Paris with Bob and honey, because the old train was late again in Rome"

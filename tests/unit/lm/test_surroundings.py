@@ -12,8 +12,7 @@ from ecs_plugins.lm.loading import resolve_device, resolve_dtype
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
-from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory
-from ecs_plugins.lm.scoring.surroundings import undisturbed
+from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory, undisturbed
 
 CPU, FLOAT32 = torch.device("cpu"), torch.float32
 

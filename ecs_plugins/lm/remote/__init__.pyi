@@ -1,2 +1,0 @@
-from .model import RemoteLM as RemoteLM
-from .options import RemoteOptions as RemoteOptions

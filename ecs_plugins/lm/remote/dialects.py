@@ -1,0 +1,252 @@
+"""What differs between servers: paths, payloads, and how an answer is read.
+
+A dialect raises `ScoringError` for an answer whose numbers cannot be used, and
+`KeyError`, `TypeError`, `ValueError` or `IndexError` for one that is not of the known form; the
+client turns those into an error that says so.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ecs_plugins.errors import ScoringError
+from ecs_plugins.lm.base import Generation
+from ecs_plugins.lm.generation import GenerationOptions
+
+Json = Mapping[str, Any]
+
+
+class Ask(NamedTuple):
+    """One HTTP request: GET without a body, POST with one."""
+
+    path: str
+    body: Json | None = None
+
+
+class Scores(NamedTuple):
+    """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
+
+    logprobs: tuple[float, ...]
+    computed_tokens: int
+
+
+class Dialect(ABC):
+    """How one kind of server is spoken to."""
+
+    name: str
+    model: str = ""
+    """The name under which the model is served, once it is known."""
+    shares_prefixes: bool
+    """Whether prompt log-probabilities profit from the server's prefix cache."""
+    window_paths: tuple[str, ...]
+    """Where to ask for the longest prompt, in order of preference."""
+
+    @abstractmethod
+    def score(self, ids: Sequence[int], start: int) -> Ask:
+        """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
+
+    @abstractmethod
+    def scores(self, answer: Json, ids: Sequence[int], start: int) -> Scores:
+        """Read them, and see that they are about these ids."""
+
+    @abstractmethod
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
+        """Ask for a continuation."""
+
+    @abstractmethod
+    def generation(self, answer: Json) -> Generation:
+        """Read it."""
+
+    @abstractmethod
+    def tokenize(self, text: str) -> Ask:
+        """Ask how the server encodes a text, with the tokens that its tokenizer adds."""
+
+    @abstractmethod
+    def tokenized(self, answer: Json) -> list[int]:
+        """Read the ids."""
+
+    @abstractmethod
+    def window(self, answer: Json) -> int | None:
+        """The longest prompt in tokens, if the answer holds it."""
+
+
+class SGLang(Dialect):
+    """SGLang's native ``/generate``.
+
+    ``input_token_logprobs`` holds ``[log-probability, token id, text]`` from position
+    ``logprob_start_len`` on; what lies before it comes from the cache. The first of them is empty:
+    its logits belong to the position before, which the cache may have skipped. So one asks for one
+    token more.
+    """
+
+    name = "sglang"
+    shares_prefixes = True
+    window_paths = ("/server_info", "/get_server_info", "/v1/models")
+    reserved = 8
+    """Tokens of the context that SGLang keeps for itself, where it does not tell the limit."""
+
+    def score(self, ids: Sequence[int], start: int) -> Ask:
+        """See `Dialect`."""
+        return self._prefill({"input_ids": list(ids)}, start - 1)
+
+    def scores(self, answer: Json, ids: Sequence[int], start: int) -> Scores:
+        """See `Dialect`."""
+        meta = answer["meta_info"]
+        (_, boundary), *entries = [(e[0], int(e[1])) for e in meta["input_token_logprobs"]]
+        values = [(boundary, 0.0), *((token, value) for value, token in entries)]
+        logprobs = checked(values, ids[start - 1 :])[1:]
+        return Scores(logprobs, len(ids) - int(meta.get("cached_tokens") or 0))
+
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
+        """See `Dialect`."""
+        sampling: dict[str, object] = {
+            "max_new_tokens": options.max_new_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "stop": list(options.stop),
+        }
+        if options.temperature:
+            sampling["sampling_seed"] = options.seed
+        return Ask("/generate", {"input_ids": list(ids), "sampling_params": sampling})
+
+    def generation(self, answer: Json) -> Generation:
+        """See `Dialect`."""
+        meta = answer["meta_info"]
+        return _generation(answer["text"], meta, meta["finish_reason"]["type"])
+
+    def tokenize(self, text: str) -> Ask:
+        """See `Dialect`; the ids come along with log-probabilities in every version."""
+        return self._prefill({"text": text}, 0)
+
+    def tokenized(self, answer: Json) -> list[int]:
+        """See `Dialect`."""
+        return [int(entry[1]) for entry in answer["meta_info"]["input_token_logprobs"]]
+
+    def window(self, answer: Json) -> int | None:
+        """See `Dialect`."""
+        if limit := answer.get("max_req_input_len"):
+            return int(limit) - 1
+        total = _window_of_models(answer, self.model)
+        return None if total is None else total - self.reserved
+
+    def _prefill(self, prompt: dict[str, object], start: int) -> Ask:
+        asked = {
+            "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+            "return_logprob": True,
+            "logprob_start_len": start,
+        }
+        return Ask("/generate", prompt | asked)
+
+
+class VLLM(Dialect):
+    """vLLM's ``/v1/completions`` with ``prompt_logprobs``.
+
+    The answer holds one entry per prompt token, empty for the first: token id (as text) ->
+    ``{"logprob": ...}``, for the token itself and for as many likelier ones as were asked for. vLLM
+    ignores its prefix cache for such requests and answers for the whole prompt. One token is
+    generated because the endpoint wants at least one.
+    """
+
+    name = "vllm"
+    shares_prefixes = False
+    window_paths = ("/v1/models",)
+    no_chance = -9999.0
+    """What vLLM writes for minus infinity, which JSON does not know."""
+
+    def score(self, ids: Sequence[int], start: int) -> Ask:
+        """See `Dialect`; the answer is about the whole prompt."""
+        del start
+        asked = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        return Ask("/v1/completions", {"model": self.model, "prompt": list(ids), **asked})
+
+    def scores(self, answer: Json, ids: Sequence[int], start: int) -> Scores:
+        """See `Dialect`."""
+        entries = answer["choices"][0]["prompt_logprobs"]
+        values = []
+        for n, entry in enumerate(entries[start:], start):
+            wanted = str(ids[n]) if n < len(ids) else ""
+            token = wanted if wanted in entry else next(iter(entry))
+            values.append((int(token), entry[token]["logprob"]))
+        logprobs = checked(values, ids[start:])
+        usage = answer.get("usage") or {}
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        return Scores(
+            tuple(-math.inf if n <= self.no_chance else n for n in logprobs), len(ids) - int(cached)
+        )
+
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
+        """See `Dialect`."""
+        asked = {
+            "max_tokens": options.max_new_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "seed": options.seed,
+            "stop": list(options.stop),
+        }
+        return Ask("/v1/completions", {"model": self.model, "prompt": list(ids), **asked})
+
+    def generation(self, answer: Json) -> Generation:
+        """See `Dialect`."""
+        choice = answer["choices"][0]
+        return _generation(choice["text"], answer["usage"], choice["finish_reason"])
+
+    def tokenize(self, text: str) -> Ask:
+        """See `Dialect`."""
+        return Ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": True})
+
+    def tokenized(self, answer: Json) -> list[int]:
+        """See `Dialect`."""
+        return [int(token) for token in answer["tokens"]]
+
+    def window(self, answer: Json) -> int | None:
+        """See `Dialect`; one token of the context is for the generated one."""
+        total = _window_of_models(answer, self.model)
+        return None if total is None else total - 1
+
+
+DIALECTS: dict[str, type[Dialect]] = {"sglang": SGLang, "vllm": VLLM}
+
+
+def checked(values: Sequence[tuple[int, float | None]], ids: Sequence[int]) -> tuple[float, ...]:
+    """Log-probabilities of exactly these ids.
+
+    Raises:
+        ScoringError: Other tokens, too few, or no numbers.
+    """
+    if len(values) != len(ids):
+        raise ScoringError(
+            f"the server returned {len(values)} log-probabilities for {len(ids)} tokens; check "
+            "that nothing between here and the server changes or truncates requests"
+        )
+    for (got, _), wanted in zip(values, ids, strict=True):
+        if got != wanted:
+            raise ScoringError(
+                f"the server scored token {got} where {wanted} was sent; it changes prompts and "
+                "its scores cannot be used"
+            )
+    numbers = tuple(math.nan if value is None else float(value) for _, value in values)
+    if any(math.isnan(n) or n == math.inf for n in numbers):
+        raise ScoringError(
+            "the server returned NaN log-probabilities; its model is broken or overflows: serve "
+            "it in bfloat16 or float32"
+        )
+    return numbers
+
+
+def _generation(text: object, usage: Json, reason: str) -> Generation:
+    return Generation(
+        text=str(text),
+        prompt_tokens=int(usage["prompt_tokens"]),
+        completion_tokens=int(usage["completion_tokens"]),
+        finish_reason="length" if reason == "length" else "stop",
+    )
+
+
+def _window_of_models(answer: Json, model: str) -> int | None:
+    for entry in answer.get("data", ()):
+        if entry["id"] == model and entry.get("max_model_len"):
+            return int(entry["max_model_len"])
+    return None

@@ -1,0 +1,373 @@
+"""One worker per loaded model: everything is computed in its thread, one round after the other.
+
+What this module decides:
+
+* Calls that wait are computed together as long as they fit into one pack of tokens. Nobody waits
+  for company: what arrives during a round makes the next one.
+* A call whose caller was cancelled or whose deadline passed is dropped: between rounds, and
+  between the packs of a round that nobody waits for any more.
+* If a merged round fails, its calls are computed one by one, so that each gets its own error.
+* Work that cannot be merged (generation) takes its turn like everything else.
+
+A forked child starts a worker of its own, whose OpenMP team is new as well, while the thread that
+forked may hold one that no longer exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from ecs_plugins.common.aio import abandoned
+from ecs_plugins.errors import ModelBusyError, ModelError, ModelTimeoutError
+from ecs_plugins.lm.scoring.request import EngineResult, TokenRequest
+
+T = TypeVar("T")
+
+DEFAULT_MAX_WAITING = 1024
+
+_EXIT_S = 10.0
+
+
+class Engine(Protocol):
+    """What scores a round; see `ecs_plugins.lm.scoring.planner.ScoringEngine`."""
+
+    def score(
+        self,
+        requests: Sequence[TokenRequest],
+        *,
+        window: int,
+        token_budget: int,
+        stopped: Callable[[], bool],
+    ) -> list[EngineResult]:
+        """One result per request; gives up between packs once ``stopped`` says so."""
+        ...
+
+
+class Job(Generic[T]):
+    """One call on its way, known to its caller as a future.
+
+    Args:
+        deadline_s: How long it may take altogether; without end if None.
+    """
+
+    def __init__(self, deadline_s: float | None) -> None:
+        self.deadline = None if deadline_s is None else time.monotonic() + deadline_s
+        self.threads = torch.get_num_threads()
+        self.future: Future[T] = Future()
+        self._abandoned = abandoned()
+
+    def left(self) -> float | None:
+        """Seconds left, if there is a deadline."""
+        return None if self.deadline is None else self.deadline - time.monotonic()
+
+    def over(self) -> bool:
+        """Whether nobody waits for it any more; a deadline that has passed is reported."""
+        left = self.left()
+        if self._abandoned is not None and self._abandoned.is_set():
+            self.future.cancel()
+        elif left is not None and left <= 0:
+            self.fail(late())
+        return self.future.done()
+
+    def finish(self, result: T) -> None:
+        """Hand over the result, if the caller still waits."""
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Hand over an error, if the caller still waits."""
+        if not isinstance(error, Exception):
+            failure = ModelError(f"the computation was ended by {type(error).__name__}: {error}")
+            failure.__cause__ = error
+            error = failure
+        if not self.future.done() and self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class Call(Job[T]):
+    """Something that runs alone."""
+
+    def __init__(self, function: Callable[[], T], deadline_s: float | None) -> None:
+        super().__init__(deadline_s)
+        self.function = function
+
+
+class Scoring(Job[list[EngineResult]]):
+    """Requests to score, together with others under the same limits."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        requests: Sequence[TokenRequest],
+        window: int,
+        token_budget: int,
+        deadline_s: float | None,
+    ) -> None:
+        super().__init__(deadline_s)
+        self.engine = engine
+        self.requests = requests
+        self.limits = (window, token_budget)
+        self.tokens = sum(request.tokens for request in requests)
+
+
+class _Queue:
+    """Calls that wait or are under way, and the thread that serves them.
+
+    It holds no model, so that an idle thread keeps none alive.
+    """
+
+    def __init__(self) -> None:
+        self.computing = threading.RLock()
+        self.changed = threading.Condition()
+        self.jobs: deque[Job[Any]] = deque()
+        self.thread: threading.Thread | None = None
+        self.stopped = False
+
+    def put(self, job: Job[Any], max_waiting: int) -> None:
+        """Add a call.
+
+        Raises:
+            ModelBusyError: Too many are there already.
+        """
+        with self.changed:
+            if len(self.jobs) >= max_waiting:
+                raise ModelBusyError(
+                    f"{len(self.jobs)} calls wait for the model already; try again later, or raise "
+                    "max_waiting"
+                )
+            self.jobs.append(job)
+            self.changed.notify_all()
+            if self.thread is None or not self.thread.is_alive():
+                self.thread = threading.Thread(
+                    target=_serve, args=(self,), name="ecs-plugins-lm", daemon=True
+                )
+                self.thread.start()
+
+    def next_round(self) -> list[Job[Any]]:
+        """Wait for calls and choose those of a round; empty when there is nothing left to serve."""
+        with self.changed:
+            while True:
+                for job in [job for job in self.jobs if job.over()]:
+                    self.jobs.remove(job)
+                if self.jobs:
+                    return _together(self.jobs)
+                if self.stopped:
+                    return []
+                self.changed.wait()
+
+    def end_round(self, jobs: Sequence[Job[Any]]) -> None:
+        """Those who were served leave the line."""
+        with self.changed:
+            for job in jobs:
+                self.jobs.remove(job)
+
+    def stop(self) -> None:
+        """Let the thread go once it has served what waits."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+    def abandon(self) -> None:
+        """Forget everything that the parent process was about; in a forked child."""
+        self.changed = threading.Condition()
+        self.jobs = deque()
+        self.thread = None
+
+
+def _together(jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
+    """The first call, and those that fit beside it into one pack of tokens."""
+    first = jobs[0]
+    if not isinstance(first, Scoring):
+        return [first]
+    chosen: list[Job[Any]] = [first]
+    room = first.limits[1] - first.tokens
+    for job in list(jobs)[1:]:
+        if isinstance(job, Scoring) and job.limits == first.limits and job.tokens <= room:
+            chosen.append(job)
+            room -= job.tokens
+    return chosen
+
+
+def _serve(queue: _Queue) -> None:
+    """One round after the other."""
+    while jobs := queue.next_round():
+        with queue.computing:
+            _compute(jobs)
+        queue.end_round(jobs)
+        del jobs  # an idle thread keeps no model alive
+
+
+def _compute(jobs: Sequence[Job[Any]]) -> None:
+    first = jobs[0]
+    if torch.get_num_threads() != first.threads:
+        torch.set_num_threads(first.threads)
+    try:
+        if isinstance(first, Call):
+            first.finish(first.function())
+        else:
+            _score([job for job in jobs if isinstance(job, Scoring)])
+    except BaseException as error:
+        if len(jobs) == 1:
+            first.fail(error)
+            return
+        # One of them is to blame, and the others shall not suffer.
+        for job in jobs:
+            if not job.over():
+                _compute([job])
+
+
+def _score(jobs: Sequence[Scoring]) -> None:
+    window, token_budget = jobs[0].limits
+    results = iter(
+        jobs[0].engine.score(
+            [request for job in jobs for request in job.requests],
+            window=window,
+            token_budget=token_budget,
+            stopped=lambda: all(job.over() for job in jobs),
+        )
+    )
+    for job in jobs:
+        job.finish([next(results) for _ in job.requests])
+
+
+class Worker:
+    """Computes for many threads and event loops on one model. Thread-safe.
+
+    Args:
+        engine: What scores a round; called by one thread at a time.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._queue = _Queue()
+        with _live_lock:
+            _live.add(self._queue)
+        weakref.finalize(self, self._queue.stop).atexit = False
+
+    def score(
+        self,
+        requests: Sequence[TokenRequest],
+        *,
+        window: int,
+        token_budget: int,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        deadline_s: float | None = None,
+    ) -> list[EngineResult]:
+        """Score requests; other callers' requests may be computed together with them.
+
+        Raises:
+            ModelBusyError: ``max_waiting`` calls wait already.
+            ModelTimeoutError: The deadline passed.
+            Exception: Whatever the engine raises about these requests.
+        """
+        job = Scoring(self._engine, requests, window, token_budget, deadline_s)
+        return self._wait(job, max_waiting)
+
+    async def ascore(
+        self,
+        requests: Sequence[TokenRequest],
+        *,
+        window: int,
+        token_budget: int,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        deadline_s: float | None = None,
+    ) -> list[EngineResult]:
+        """Like `score`, for event loops: holds no thread, and cancelling it drops the work."""
+        job = Scoring(self._engine, requests, window, token_budget, deadline_s)
+        self._queue.put(job, max_waiting)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job.future), deadline_s)
+        except TimeoutError:
+            raise late() from None
+
+    def run(
+        self,
+        function: Callable[[], T],
+        *,
+        max_waiting: int = DEFAULT_MAX_WAITING,
+        deadline_s: float | None = None,
+    ) -> T:
+        """Call ``function`` in the worker, alone and in turn.
+
+        Raises:
+            ModelBusyError: ``max_waiting`` calls wait already.
+            ModelTimeoutError: The deadline passed.
+            Exception: Whatever ``function`` raises.
+        """
+        return self._wait(Call(function, deadline_s), max_waiting)
+
+    def _wait(self, job: Job[T], max_waiting: int) -> T:
+        self._queue.put(job, max_waiting)
+        try:
+            return job.future.result(job.left())
+        except concurrent.futures.TimeoutError:
+            raise late() from None
+        finally:
+            job.future.cancel()
+
+
+def late() -> ModelTimeoutError:
+    """The error of a call whose deadline passed."""
+    return ModelTimeoutError(
+        "the deadline passed before the model had answered; give it more time (deadline_s), less "
+        "to do, or fewer callers"
+    )
+
+
+_live: weakref.WeakSet[_Queue] = weakref.WeakSet()
+_live_lock = threading.Lock()
+_held: list[_Queue] = []
+
+
+def _before_fork() -> None:
+    # A child must not inherit a model in the middle of a round: wait for its end.
+    _live_lock.acquire()
+    _held.extend(_live)
+    for queue in _held:
+        queue.computing.acquire()
+        queue.changed.acquire()
+
+
+def _release() -> None:
+    for queue in reversed(_held):
+        queue.changed.release()
+        queue.computing.release()
+    _held.clear()
+    _live_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    queues = list(_held)
+    _release()
+    for queue in queues:
+        queue.abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_release, after_in_child=_after_fork_in_child
+    )
+
+
+@atexit.register
+def _finish() -> None:
+    """No computation may be under way while the interpreter is taken apart."""
+    for queue in list(_live):
+        with queue.changed:
+            for job in queue.jobs:
+                job.future.cancel()
+        queue.stop()
+        if (thread := queue.thread) is not None:
+            thread.join(_EXIT_S)

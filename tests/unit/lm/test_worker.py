@@ -1,0 +1,391 @@
+import asyncio
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_models import model, tokenizer
+
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import (
+    ModelBusyError,
+    ModelError,
+    ModelTimeoutError,
+    ScoringError,
+)
+from ecs_plugins.lm.base import ScoreRequest, Segment
+from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest
+from ecs_plugins.lm.worker import Worker
+
+BUDGET = 100
+WAIT = 20.0
+
+
+def request(name="r", candidates=1, length=9, prefix=0):
+    """Candidates of ``length`` tokens and a continuation of one: ``length + 1`` each."""
+    made = tuple((k,) * length for k in range(candidates))
+    return TokenRequest((7,) * prefix, made, (Continuation((1,), ((0, 1),)),), name)
+
+
+class StubEngine:
+    """Scores a candidate by its first token, a pack per candidate; can be held at the gate."""
+
+    def __init__(self):
+        self.rounds = []
+        self.packs = 0
+        self.gate = threading.Semaphore(0)
+        self.held = False
+        self.at_gate = threading.Event()
+
+    def score(self, requests, *, window, token_budget, stopped):
+        self.rounds.append(sorted(r.name for r in requests))
+        if self.held:
+            self.at_gate.set()
+            assert self.gate.acquire(timeout=WAIT)
+        for r in requests:
+            if r.name == "bad":
+                raise ScoringError("this one is bad")
+            if r.name == "deadly":
+                raise SystemExit("gone")
+        return [self.result(r, stopped) for r in requests]
+
+    def result(self, r, stopped):
+        scores = {}
+        for k, ids in enumerate(r.candidates):
+            if stopped():
+                raise ModelTimeoutError("nobody waits")
+            self.packs += 1
+            scores[k, 0] = np.array([ids[0] if ids else -1], dtype=np.float32)
+        return EngineResult(scores, {}, r.tokens)
+
+    def hold(self):
+        self.held = True
+        self.at_gate.clear()
+
+    def let_go(self):
+        self.held = False
+        self.gate.release(1000)
+
+
+class Bench:
+    """A worker on a stub, and threads that call it."""
+
+    def __init__(self):
+        self.engine = StubEngine()
+        self.worker = Worker(self.engine)
+        self.pool = ThreadPoolExecutor(32)
+
+    def score(self, *requests, window=1000, **limits):
+        return self.worker.score(requests, window=window, token_budget=BUDGET, **limits)
+
+    def call(self, *requests, **options):
+        return self.pool.submit(self.score, *requests, **options)
+
+    def occupied(self):
+        """The worker is held in a round of its own until the engine is let go."""
+        self.engine.hold()
+        first = self.call(request("first"))
+        assert self.engine.at_gate.wait(WAIT)
+        return first
+
+    def waiting(self, number):
+        until = time.monotonic() + WAIT
+        while len(self.worker._queue.jobs) != number and time.monotonic() < until:
+            time.sleep(0.001)
+        assert len(self.worker._queue.jobs) == number
+
+
+@pytest.fixture
+def bench():
+    made = Bench()
+    yield made
+    made.engine.let_go()
+    made.pool.shutdown()
+
+
+def values(results):
+    return [[float(r.scores[k, 0][0]) for k in range(len(r.scores))] for r in results]
+
+
+def test_calls_that_wait_are_computed_together_and_get_their_own_results(bench) -> None:
+    bench.occupied()
+    calls = [bench.call(request(str(n), candidates=n)) for n in (1, 2, 3)]
+    bench.waiting(4)
+    bench.engine.let_go()
+    assert [values(c.result(WAIT)) for c in calls] == [[[0.0]], [[0.0, 1.0]], [[0.0, 1.0, 2.0]]]
+    assert bench.engine.rounds == [["first"], ["1", "2", "3"]]
+
+
+def test_a_round_holds_what_fits_into_one_pack_or_one_larger_call(bench) -> None:
+    bench.occupied()
+    calls = [bench.call(request("large", 50))]
+    bench.waiting(2)
+    calls += [bench.call(request(str(n), 4)) for n in range(3)]  # 40 tokens each
+    bench.waiting(5)
+    bench.engine.let_go()
+    for call in calls:
+        call.result(WAIT)
+    assert [len(names) for names in bench.engine.rounds] == [1, 1, 2, 1]
+
+
+def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
+    bench.occupied()
+    calls = [bench.call(request(str(n)), window=n) for n in (500, 600, 500)]
+    bench.waiting(4)
+    bench.engine.let_go()
+    for call in calls:
+        call.result(WAIT)
+    assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
+
+
+def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
+    bench.occupied()
+    alone = bench.pool.submit(bench.worker.run, lambda: len(bench.engine.rounds))
+    bench.waiting(2)
+    behind = bench.call(request("behind"))
+    bench.waiting(3)
+    bench.engine.let_go()
+    assert alone.result(WAIT) == 1
+    behind.result(WAIT)
+
+
+def test_an_error_reaches_only_the_call_that_caused_it(bench) -> None:
+    bench.occupied()
+    good, bad, fine = (bench.call(request(name)) for name in ("good", "bad", "fine"))
+    bench.waiting(4)
+    bench.engine.let_go()
+    assert values(good.result(WAIT)) == values(fine.result(WAIT)) == [[0.0]]
+    with pytest.raises(ScoringError, match="this one is bad"):
+        bad.result(WAIT)
+
+
+def test_a_call_that_would_end_the_thread_is_told_and_the_others_are_served(bench) -> None:
+    bench.occupied()
+    deadly, other = bench.call(request("deadly")), bench.call(request("other", 2))
+    bench.waiting(3)
+    bench.engine.let_go()
+    with pytest.raises(ModelError, match="SystemExit: gone"):
+        deadly.result(WAIT)
+    assert values(other.result(WAIT)) == [[0.0, 1.0]]
+    with pytest.raises(ModelError, match="SystemExit"):
+        bench.worker.run(lambda: sys.exit(1))
+    assert bench.worker.run(lambda: 5) == 5
+
+
+def test_a_deadline_ends_the_wait_and_the_work(bench) -> None:
+    bench.engine.hold()
+    late = bench.call(request("late", 1000), deadline_s=0.1)
+    with pytest.raises(ModelTimeoutError, match="deadline_s"):
+        late.result(WAIT)
+    bench.engine.let_go()
+    bench.score(request("next"))
+    assert bench.engine.packs == 1
+
+
+def test_a_deadline_holds_while_others_compute(bench) -> None:
+    bench.occupied()
+    with pytest.raises(ModelTimeoutError):
+        bench.call(request("gone"), deadline_s=0.05).result(WAIT)
+    bench.engine.let_go()
+    bench.score(request("next"))
+    assert ["gone"] not in bench.engine.rounds
+
+
+def test_a_full_queue_refuses(bench) -> None:
+    bench.occupied()
+    with pytest.raises(ModelBusyError, match="max_waiting"):
+        bench.score(request("no"), max_waiting=1)
+    patient = bench.call(request("yes"), max_waiting=2)
+    bench.waiting(2)
+    bench.engine.let_go()
+    assert values(patient.result(WAIT)) == [[0.0]]
+    assert ["no"] not in bench.engine.rounds
+
+
+@pytest.mark.parametrize("bridge", ["ascore", "run_sync"])
+async def test_a_cancelled_task_leaves_no_work_behind(bench, bridge) -> None:
+    bench.engine.hold()
+    options = {"window": 1000, "token_budget": BUDGET}
+    work = [request("gone", 1000)]
+    if bridge == "ascore":
+        task = asyncio.create_task(bench.worker.ascore(work, **options))
+    else:
+        task = asyncio.create_task(run_sync(bench.worker.score, work, **options))
+    await asyncio.to_thread(bench.engine.at_gate.wait, WAIT)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    bench.engine.let_go()
+    await asyncio.to_thread(bench.score, request("next"))
+    assert bench.engine.packs == 1
+
+
+async def test_many_tasks_share_rounds_without_threads_of_their_own(bench) -> None:
+    first = bench.occupied()
+    options = {"window": 1000, "token_budget": BUDGET}
+    tasks = [
+        asyncio.create_task(bench.worker.ascore([request(str(n), 2)], **options)) for n in range(20)
+    ]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(bench.waiting, 21)
+    before = threading.active_count()
+    bench.engine.let_go()
+    assert [values(r) for r in await asyncio.gather(*tasks)] == [[[0.0, 1.0]]] * 20
+    assert threading.active_count() <= before
+    assert len(bench.engine.rounds) < 10
+    first.result(WAIT)
+
+
+async def test_tasks_are_told_of_a_full_queue_and_of_their_deadline(bench) -> None:
+    bench.occupied()
+    options = {"window": 1000, "token_budget": BUDGET}
+    with pytest.raises(ModelBusyError):
+        await bench.worker.ascore([request()], **options, max_waiting=1)
+    with pytest.raises(ModelTimeoutError):
+        await bench.worker.ascore([request()], **options, deadline_s=0.03)
+
+
+def test_an_idle_worker_keeps_no_engine_alive_and_ends_with_it() -> None:
+    bench = Bench()
+    bench.score(request())
+    thread, engine = bench.worker._queue.thread, weakref.ref(bench.engine)
+    bench.pool.shutdown()
+    del bench
+    gc.collect()
+    thread.join(WAIT)
+    assert not thread.is_alive()
+    assert engine() is None
+
+
+# With a real model.
+
+
+def texts(n):
+    passages = (f" Passage {n} says bread.", f" The market number {n} is closed.", " Rome")
+    return ScoreRequest(
+        (Segment(f"Ann lives in house {n}."),),
+        ((), *((Segment(p),) for p in passages)),
+        ((Segment(" Question: where?"), Segment(" in Paris", scored=True)),),
+    )
+
+
+def sums(result):
+    return [row[0][0].sum for row in result.scores]
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return LocalLM(model("llama"), tokenizer("byte_level"), token_budget=256)
+
+
+def test_concurrent_results_equal_serial_ones(lm) -> None:
+    requests = [texts(n) for n in range(24)]
+    serial = [sums(lm.score([r])[0]) for r in requests]
+    with ThreadPoolExecutor(12) as pool:
+        merged = list(pool.map(lambda r: sums(lm.score([r])[0]), requests))
+    np.testing.assert_allclose(merged, serial, atol=2e-5)
+
+
+async def test_tasks_get_what_threads_get(lm) -> None:
+    requests = [texts(n) for n in range(8)]
+    results = await asyncio.gather(*(lm.ascore([r]) for r in requests))
+    serial = [sums(lm.score([r])[0]) for r in requests]
+    np.testing.assert_allclose([sums(r) for (r,) in results], serial, atol=2e-5)
+
+
+def test_work_that_nobody_waits_for_ends_between_packs(lm) -> None:
+    many = ScoreRequest(
+        (Segment("Ann lives in a house with a garden near the sea, says Bob. " * 2),),
+        tuple((Segment(f" Line {n} of {n % 5}."),) for n in range(600)),
+        ((Segment(" So"), Segment(" Paris", scored=True)),),
+    )
+    _, window, (encoded,) = lm._encode([many])
+    packs = iter([False] * 3 + [True])
+    with pytest.raises(ModelTimeoutError):
+        lm._load().engine.score(
+            [encoded], window=window, token_budget=256, stopped=lambda: next(packs)
+        )
+
+
+def test_generation_and_scoring_exclude_each_other_and_both_end(lm) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        scored = [pool.submit(lm.score, [texts(n)]) for n in range(6)]
+        written = pool.submit(lm.generate, [(Segment("Ann"),)], max_new_tokens=3)
+        assert written.result(WAIT)[0].completion_tokens > 0
+        assert all(call.result(WAIT) for call in scored)
+
+
+def test_deadlines_of_a_handle_and_of_a_call() -> None:
+    lm = LocalLM(model("llama"), tokenizer("byte_level"), deadline_s=1e-6)
+    with pytest.raises(ModelTimeoutError):
+        lm.score([texts(0)])
+    assert lm.score([texts(0)], deadline_s=WAIT)
+
+
+def test_close_during_a_call_lets_it_finish() -> None:
+    lm = LocalLM(model("llama"), tokenizer("byte_level"))
+    runtime = lm._load()
+    with ThreadPoolExecutor(1) as pool:
+        with runtime.worker._queue.computing:
+            call = pool.submit(lm.score, [texts(1)])
+            until = time.monotonic() + WAIT
+            while not runtime.worker._queue.jobs and time.monotonic() < until:
+                time.sleep(0.001)
+            lm.close()
+        del runtime
+        assert sums(call.result(WAIT)[0])
+    with pytest.raises(ModelError, match="was closed"):
+        lm.score([texts(1)])
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this platform")
+def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
+    code = """
+        import os, signal, sys, threading, warnings
+        warnings.simplefilter("ignore")
+        import torch
+        sys.path.insert(0, sys.argv[1])
+        from test_worker import LocalLM, Segment, model, sums, texts, tokenizer
+        signal.alarm(90)
+        torch.set_num_threads(2)
+        lm = LocalLM(model("llama"), tokenizer("byte_level"))
+        wanted = sums(lm.score([texts(1)])[0])
+        torch.rand(600, 600) @ torch.rand(600, 600)  # an OpenMP team in the thread that forks
+        torch.rand(10**6).exp()
+        stop = threading.Event()
+        def busy():
+            while not stop.is_set():
+                lm.score([texts(2)])
+        threads = [threading.Thread(target=busy) for _ in range(2)]
+        for thread in threads: thread.start()
+        for _ in range(3):
+            child = os.fork()
+            if not child:
+                signal.alarm(30)
+                big = lm._load().worker.run(lambda: (torch.rand(10**6).exp() > 0).all().item())
+                lm.generate([(Segment("Ann"),)], max_new_tokens=2)
+                got = sums(lm.score([texts(1)])[0])
+                same = all(abs(a - b) < 2e-5 for a, b in zip(got, wanted, strict=True))
+                os._exit(0 if same and big else 7)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        stop.set()
+        for thread in threads: thread.join(20)
+        assert lm.score([texts(3)])
+        print("parent works")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.split("\n")[:-1] == ["0", "0", "0", "parent works"], done.stderr
