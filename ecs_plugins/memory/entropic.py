@@ -353,9 +353,7 @@ class EntropicMemory:
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
-            return sleeps.decisions(
-                connection, space.id, sleep=sleep_id, item=item_id, limit=limit
-            )
+            return sleeps.decisions(connection, space.id, sleep=sleep_id, item=item_id, limit=limit)
 
     def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
         """Recompute every decision of a namespace from what was recorded about it."""

@@ -261,7 +261,9 @@ class Indexes:
         except (OSError, ValueError, RuntimeError) as error:
             logger.warning("%s cannot be used (%s); the graph is built anew", self._file, error)
 
-    def _read(self, connection: sqlite3.Connection) -> dict[int, tuple[int, np.ndarray, np.ndarray]]:
+    def _read(
+        self, connection: sqlite3.Connection
+    ) -> dict[int, tuple[int, np.ndarray, np.ndarray]]:
         """Epoch, rows and graph of each namespace in the snapshot."""
         digest = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
         if digest is None:

@@ -422,7 +422,11 @@ def _vectors(
 
 
 def import_item(
-    connection: sqlite3.Connection, line: dict[str, Any], vectors: Mapping[str, Vector], *, epoch: int
+    connection: sqlite3.Connection,
+    line: dict[str, Any],
+    vectors: Mapping[str, Vector],
+    *,
+    epoch: int,
 ) -> None:
     """Write an item that `exported_items` described.
 

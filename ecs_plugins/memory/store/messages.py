@@ -111,9 +111,7 @@ def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage:
         raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
     strange = [key for key in message if key not in _KEYS]
     if strange:
-        raise InvalidInputError(
-            f"a message has no key {str(strange[0])!r}; use {', '.join(_KEYS)}"
-        )
+        raise InvalidInputError(f"a message has no key {str(strange[0])!r}; use {', '.join(_KEYS)}")
     said = {key: value for key, value in message.items() if value is not None}
     text = said.pop("text", None)
     return NewMessage(said.pop("content", text), **{**defaults, **said})  # type: ignore[arg-type]
@@ -254,9 +252,7 @@ def observations(
     )
     return [
         (
-            Observation(
-                name, unpack(vector, checksum, dimension, f"message {name}"), step, text
-            ),
+            Observation(name, unpack(vector, checksum, dimension, f"message {name}"), step, text),
             json.loads(metadata),
             expires,
         )

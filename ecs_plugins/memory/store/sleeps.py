@@ -190,8 +190,7 @@ def record_decisions(
     """Write decisions and the ids by which they are found."""
     for each in decisions:
         number = connection.execute(
-            "INSERT INTO decisions (sleep, namespace, position, erased, record)"
-            " VALUES (?,?,?,?,?)",
+            "INSERT INTO decisions (sleep, namespace, position, erased, record) VALUES (?,?,?,?,?)",
             (sleep, space.id, each.index, int(erased), dump(each.to_json())),
         ).lastrowid
         items = {each.candidate_id, each.target_id or "", *each.members} - {"", ERASED}

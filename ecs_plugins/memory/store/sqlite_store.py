@@ -27,7 +27,6 @@ from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.recall import RecallRequest, recalled
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import changes, reembedding, search, sleeps, spaces
-from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Erased
