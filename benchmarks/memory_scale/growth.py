@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -195,7 +196,7 @@ class _Run:
         with memory._store.database.read() as connection:
             space = spaces.listed(connection)[0]
             index = memory._store.indexes.current(connection, space).index
-        graph = faiss.deserialize_index(index.to_bytes()[1])
+        graph: Any = faiss.deserialize_index(index.to_bytes()[1])
         ef = graph.hnsw.efSearch = search_width(graph.ntotal)
         found = [graph.search(query[None], 3)[1][0] for query in self._queries]
         hits = sum(

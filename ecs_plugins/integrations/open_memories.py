@@ -50,7 +50,7 @@ def shared(path: str | os.PathLike[str]) -> EntropicMemory:
     key = _key(path)
     with _lock:
         found = _known.get(key)
-        if found is None or found._store._closed:
+        if found is None or found.closed:
             found = EntropicMemory.open(key)
             _known[key] = found
             _opened.append(found)

@@ -44,6 +44,9 @@ _MAGIC = b"ecs-plugins index 2\n"
 _KEY = "snapshot"  # in `meta`: the SHA-256 of the snapshot
 
 
+_Stored = dict[int, tuple[int, np.ndarray, np.ndarray]]
+
+
 @dataclass(slots=True)
 class OpenIndex:
     """An index and the state of the namespace that it stands for."""
@@ -261,9 +264,7 @@ class Indexes:
         except (OSError, ValueError, RuntimeError) as error:
             logger.warning("%s cannot be used (%s); the graph is built anew", self._file, error)
 
-    def _read(
-        self, connection: sqlite3.Connection
-    ) -> dict[int, tuple[int, np.ndarray, np.ndarray]]:
+    def _read(self, connection: sqlite3.Connection) -> _Stored:
         """Epoch, rows and graph of each namespace in the snapshot."""
         digest = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
         if digest is None:

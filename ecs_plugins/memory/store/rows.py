@@ -85,11 +85,6 @@ def dump_evidence(evidence: Evidence) -> str:
     )
 
 
-def load_evidence(text: str) -> Evidence:
-    """The evidence behind its JSON."""
-    return Evidence.from_json(json.loads(text))
-
-
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:
     """What two sets of metadata agree on: the metadata of an item that merges both."""
     return {key: value for key, value in left.items() if key in right and right[key] == value}

@@ -295,7 +295,7 @@ class SqliteStore:
     def view(self, namespace: Namespace) -> sleeps.SleepView | None:
         """What a sleep phase decides on; None if nothing was ever stored in the namespace."""
         with self.reading(namespace) as (connection, space):
-            return space and sleeps.view(connection, space, self.dimension)
+            return None if space is None else sleeps.view(connection, space, self.dimension)
 
     def apply(
         self,
@@ -501,7 +501,8 @@ class RecordedEmbedder:
 
     def embed_query(self, text: str) -> Vector:
         """Refuse."""
-        return self.embed_documents([text])[0]
+        vector: Vector = self.embed_documents([text])[0]
+        return vector
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

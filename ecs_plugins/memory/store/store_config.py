@@ -14,26 +14,30 @@ class StoreConfig(Config):
     """Storage and scheduling."""
 
     synchronous: Synchronous = Field(
-        "full",
+        default="full",
         description="full: a write that returned survives a power cut. normal: a power cut may "
         "lose the last writes; a killed process loses none.",
     )
-    busy_timeout: float = Field(30.0, gt=0, description="Seconds to wait for another writer.")
+    busy_timeout: float = Field(
+        default=30.0, gt=0, description="Seconds to wait for another writer."
+    )
     sleep: Literal["caller", "background", "manual"] = Field(
-        "caller",
+        default="caller",
         description="Who runs the sleep phases that fall due: the caller of add, a background "
         "thread, or nobody.",
     )
     summary_deadline: float = Field(
-        60.0, gt=0, description="Seconds that all summaries of one sleep phase may take together."
+        default=60.0,
+        gt=0,
+        description="Seconds that all summaries of one sleep phase may take together.",
     )
     on_summary_error: Literal["extractive", "raise"] = Field(
-        "extractive",
+        default="extractive",
         description="When the language model fails: take the text from the cluster, or leave the "
         "tiers as they were and raise.",
     )
     log_retention: float | None = Field(
-        None,
+        default=None,
         gt=0,
         description="Seconds that the message log is kept for; None is for ever. What the hot "
         "tier holds is kept anyway.",

@@ -20,12 +20,11 @@ from ecs_plugins.memory.store.rows import (
     crc,
     dump,
     dump_evidence,
-    load_evidence,
     pack,
     unpack,
 )
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import ColdMemory, FreeEnergy, HotItem, Tier, Vector
+from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier, Vector
 
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
@@ -86,6 +85,7 @@ _COLUMNS = (
     " text_crc, vector_crc"
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
+_METADATA, _EVIDENCE = 9, 19  # their places in a row
 _INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 22)})"
 
 
@@ -111,29 +111,40 @@ def select(
     """
     found = connection.execute(f"{_SELECT} WHERE {where}", values).fetchall()
     behind = provenance(connection, [row[1] for row in found if row[3] == "hot"]) if members else {}
-    return [_row(row, dimension, behind.get(row[1], ())) for row in found]
+    # All JSON at once: a sleep phase reads a thousand rows.
+    texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
+    parsed = json.loads(f"[{texts}]")
+    return [
+        _row(row, dimension, behind.get(row[1], ()), metadata, Evidence.from_json(evidence))
+        for row, metadata, evidence in zip(found, parsed[::2], parsed[1::2], strict=True)
+    ]
 
 
-def _row(row: tuple[object, ...], dimension: int, members: tuple[str, ...]) -> TierRow:
+def _row(
+    row: tuple[object, ...],
+    dimension: int,
+    members: tuple[str, ...],
+    metadata: Metadata,
+    evidence: Evidence,
+) -> TierRow:
     (
-        number, name, space, tier, live, version, born, died, text, metadata, created, changed,
-        expires, pinned, judged, energy, entropy, total, cluster_entropy, evidence,
+        number, name, space, tier, live, version, born, died, text, _, created, changed,
+        expires, pinned, judged, energy, entropy, total, cluster_entropy, _,
         vector, text_crc, vector_crc,
     ) = row  # fmt: skip
     what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
     value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR  # type: ignore[arg-type]
     content = checked_text(text, text_crc, what)  # type: ignore[arg-type]
-    known = load_evidence(evidence)  # type: ignore[arg-type]
     item: HotItem | ColdMemory
     if tier == "hot":
-        item = HotItem(name, value, known, members, content, judged)  # type: ignore[arg-type]
+        item = HotItem(name, value, evidence, members, content, judged)  # type: ignore[arg-type]
     else:
         item = ColdMemory(
-            name, value, known, content, bool(pinned), cluster_entropy  # type: ignore[arg-type]
+            name, value, evidence, content, bool(pinned), cluster_entropy  # type: ignore[arg-type]
         )  # fmt: skip
     terms = None if total is None else FreeEnergy(energy, entropy, total)  # type: ignore[arg-type]
     return TierRow(
-        item, json.loads(metadata), created, changed, expires, version, terms, number, space,  # type: ignore[arg-type]
+        item, metadata, created, changed, expires, version, terms, number, space,  # type: ignore[arg-type]
         bool(live), born, died,  # type: ignore[arg-type]
     )  # fmt: skip
 

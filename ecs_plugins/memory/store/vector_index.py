@@ -24,8 +24,8 @@ from ecs_plugins.memory.types import Matrix, Vector
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-_LINKS = 32
-_EF_CONSTRUCTION = 64
+_LINKS = 16
+_EF_CONSTRUCTION = 40
 _CHUNK = 1024  # vectors linked at a time, between which a closing memory can stop
 _MIN_DEAD = 256  # tombstones that are always tolerated
 _ERASED_SHARE = 0.05  # of the graph, blanked: beyond it, searches lose their way
@@ -53,7 +53,7 @@ def _one_thread() -> Iterator[None]:
 
 def search_width(linked: int) -> int:
     """An ``efSearch`` that keeps recall@3 at .99 as a graph grows (measured up to 100k)."""
-    return int(min(512, max(64, 0.6 * linked**0.5)))
+    return int(min(512, max(64, 1.2 * linked**0.5)))
 
 
 class VectorIndex:
