@@ -393,3 +393,38 @@ def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):
+    memory = open_memory(config={"cold_capacity": 7}, store={"sleep": "manual"})
+    assert memory.config == MemoryConfig(cold_capacity=7)
+    for wrong in ({"cold_capacty": 7}, ["cold_capacity"], "cold"):
+        with pytest.raises(ConfigurationError):
+            open_memory(config=wrong)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda memory: memory.add("text", namespace="user"),
+        lambda memory: memory.recall("text", namespace="user"),
+        lambda memory: memory.recall("text", also=["user"]),
+        lambda memory: memory.recall("text", also="user"),
+        lambda memory: memory.observe("text", "answer", namespace="user"),
+        lambda memory: memory.sleep("user"),
+        lambda memory: memory.sleeps("user"),
+        lambda memory: memory.decisions("user"),
+        lambda memory: memory.replay("user"),
+        lambda memory: memory.messages("user"),
+        lambda memory: memory.memories("user"),
+        lambda memory: memory.namespaces("user"),
+        lambda memory: memory.forget("user"),
+        lambda memory: memory.admin.stats("user"),
+        lambda memory: memory.admin.export("out.jsonl", namespace="user"),
+    ],
+)
+def test_a_text_is_refused_as_a_namespace(open_memory, use):
+    memory = open_memory()
+    with pytest.raises(InvalidInputError, match="write"):
+        use(memory)
+    assert memory.namespaces() == []
