@@ -10,12 +10,11 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.memory.background import BackgroundThread
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
-from ecs_plugins.memory.store.inspection import namespace_stats
+from ecs_plugins.memory.store.inspection import namespace_stats, verify
 from ecs_plugins.memory.store.items import count_items
 from ecs_plugins.memory.store.schema import MIGRATIONS
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.transfer import Import, exported, read_export, write_export
-from ecs_plugins.memory.store.verification import verify
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 
 Progress = Callable[[int, int], None]

@@ -14,9 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter, defaultdict
 
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.lm.base import LanguageModel
@@ -63,12 +61,12 @@ class SleepRunner:
     def reset(self) -> None:
         """Begin anew, with nothing running."""
         self.background.reset()
-        self._locks = NamespaceLocks()
+        self._locks: defaultdict[Namespace, threading.Lock] = defaultdict(threading.Lock)
         self._retry_at: dict[Namespace, int] = {}
 
     def sleep(self, namespace: Namespace) -> SleepReport | None:
         """Run one sleep phase now; None if nothing was ever stored in the namespace."""
-        with self._locks.hold(namespace):
+        with self._locks[namespace]:
             self._store.flush(namespace)
             if self._store.wants_purge():
                 self._store.purge()
@@ -132,7 +130,7 @@ class SleepRunner:
             self.background.submit(
                 f"sleep in {namespace}", lambda _: self._try_sleep(namespace, since_sleep)
             )
-        elif not self._locks.is_held(namespace):
+        elif not self._locks[namespace].locked():
             self._try_sleep(namespace, since_sleep)
 
     def _try_sleep(self, namespace: Namespace, since_sleep: int) -> None:
@@ -158,32 +156,6 @@ class SleepRunner:
             deadline=store.settings.summary_deadline,
             fallback=store.settings.on_summary_error == "extractive",
         )
-
-
-class NamespaceLocks:
-    """One sleep phase per namespace at a time."""
-
-    def __init__(self) -> None:
-        self._busy: set[Namespace] = set()
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def hold(self, namespace: Namespace) -> Iterator[None]:
-        """Wait until nobody holds the namespace, and hold it."""
-        with self._changed:
-            self._changed.wait_for(lambda: namespace not in self._busy)
-            self._busy.add(namespace)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy.discard(namespace)
-                self._changed.notify_all()
-
-    def is_held(self, namespace: Namespace) -> bool:
-        """Whether somebody holds the namespace."""
-        with self._changed:
-            return namespace in self._busy
 
 
 _runners: weakref.WeakSet[SleepRunner] = weakref.WeakSet()

@@ -26,10 +26,10 @@ from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.recall import RecallRequest, recalled
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
-from ecs_plugins.memory.store import changes, reembedding, search, sleeps, spaces
+from ecs_plugins.memory.store import reembedding, search, sleeps, spaces
 from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.erasure import Erased
+from ecs_plugins.memory.store.erasure import Change, Erased, Erasure, any_expired
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Intake
 from ecs_plugins.memory.store.messages import NewMessage
@@ -335,7 +335,7 @@ class SqliteStore:
             self._retention_due = time.monotonic() + _RETENTION_EVERY
             return True
         with self.database.read() as connection:
-            return changes.any_expired(connection, time.time())
+            return any_expired(connection, time.time())
 
     # Changing and erasing
 
@@ -349,53 +349,48 @@ class SqliteStore:
     ) -> None:
         """Change a message, and what rests on it, or a memory."""
         changed = NewMessage("-" if text is None else text, metadata=metadata or {})
-        vector = None if text is None else self.embed([text])[0]
-        with self.erasing(erases=text is not None or metadata is not None) as (connection, erased):
-            change = changes.Change(
-                None if text is None else changed.text,
-                None if metadata is None else changed.metadata,
-                vector,
-                pinned,
-            )
-            changes.update(connection, name, change, self.config, self.dimension, erased)
-        self.finish_erasure(erased, nothing=text is None and metadata is None)
+        change = Change(
+            None if text is None else changed.text,
+            None if metadata is None else changed.metadata,
+            None if text is None else self.embed([text])[0],
+            pinned,
+        )
+        with self._erasing(erases=change.erases) as erasure:
+            erasure.update(name, change)
+        self.finish_erasure(erasure, erases=change.erases)
 
     def delete(self, name: str, *, evidence: bool) -> ErasureReceipt:
         """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
-        with self.erasing() as (connection, erased):
-            changes.delete(connection, name, self.config, self.dimension, erased, evidence=evidence)
-        return self.finish_erasure(erased)
+        with self._erasing() as erasure:
+            erasure.delete(name, evidence=evidence)
+        return self.finish_erasure(erasure)
 
     def forget(
         self, namespace: Namespace, condition: Filter | None, *, below: bool
     ) -> ErasureReceipt:
         """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
-        with self.erasing() as (connection, erased):
-            changes.forget(
-                connection, namespace, condition, self.config, self.dimension, erased, below=below
-            )
-        for each in erased.namespaces:
-            self.pending.discard(each)
-        return self.finish_erasure(erased)
+        with self._erasing() as erasure:
+            erasure.forget(namespace, condition, below=below)
+        return self.finish_erasure(erasure)
 
     def purge(self) -> ErasureReceipt:
         """Erase the messages and items that have expired, and end the log's retention."""
         retention, now = self.settings.log_retention, time.time()
         with self.database.read() as connection:
-            if retention is None and not changes.any_expired(connection, now):
-                return Erased().receipt(now, scrubbed=True)
-        with self.erasing() as (connection, erased):
-            changes.purge(connection, now, retention, self.config, self.dimension, erased)
-        return self.finish_erasure(erased)
+            if retention is None and not any_expired(connection, now):
+                return Erased().receipt(scrubbed=True)
+        with self._erasing() as erasure:
+            erasure.purge(now, retention)
+        return self.finish_erasure(erasure)
 
     @contextmanager
-    def erasing(self, *, erases: bool = True) -> Iterator[tuple[sqlite3.Connection, Erased]]:
+    def _erasing(self, *, erases: bool = True) -> Iterator[Erasure]:
         """A write transaction that erases: it notes that `finish_erasure` has to follow."""
         with self.writing() as connection:
-            erased = Erased()
-            yield connection, erased
+            erasure = Erasure(connection, self.config, self.dimension)
+            yield erasure
             if erases:
-                erased.snapshots += self.indexes.forget_snapshot(connection)
+                erasure.erased.snapshots += self.indexes.forget_snapshot(connection)
                 self.note_scrub(connection)
 
     @staticmethod
@@ -403,19 +398,17 @@ class SqliteStore:
         """Note in a transaction that erases that `scrub` has to follow, should the process die."""
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_SCRUB,))
 
-    def finish_erasure(self, erased: Erased, *, nothing: bool = False) -> ErasureReceipt:
-        """Remove the snapshot of what was erased, empty the log, and write the receipt.
-
-        With ``nothing``, a change erased nothing and only the indexes have to follow.
-        """
-        for space in erased.spaces:
+    def finish_erasure(self, erasure: Erasure, *, erases: bool = True) -> ErasureReceipt:
+        """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
+        for space in erasure.changed:
             self.indexes.committed(space)
-        for number in erased.dropped:
+        for number in erasure.dropped:
             self.indexes.drop(number)
-        if nothing:
-            return erased.receipt(time.time(), scrubbed=True)
-        self.indexes.remove_file()
-        return erased.receipt(time.time(), scrubbed=self.scrub())
+        for namespace in erasure.erased.namespaces:
+            self.pending.discard(namespace)
+        if erases:
+            self.indexes.remove_file()
+        return erasure.erased.receipt(scrubbed=not erases or self.scrub())
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""

@@ -224,7 +224,9 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
     name = memory.add(SECRET)[0]
     memory.admin.compact()
-    monkeypatch.setattr(memory._store, "finish_erasure", lambda _: None)  # killed after the commit
+    monkeypatch.setattr(
+        memory._store, "finish_erasure", lambda *_, **__: None
+    )  # killed after the commit
     memory.delete(name)
     assert leftovers(db.parent)
     open_memory(store=MANUAL)
