@@ -1,18 +1,16 @@
 """The shared passes against `ContextShaper`, which scores one signal at a time."""
 
-import math
-
 import pytest
 
 from benchmarks.evidence.catalogue import CATALOGUE, choose
-from benchmarks.evidence.passes import order_by_signals
+from benchmarks.evidence.shared_passes import order_by_signals
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals import SIGNALS, QueryLikelihood
 
-from .helpers import UNITS, finder, question, tools
+from .helpers import finder, question, tools
 
 ASKED = question()
 SIGNAL_NAMES = [name for name, entry in CATALOGUE.items() if entry.signal is not None]
@@ -65,64 +63,11 @@ def test_signals_that_wrap_a_passage_alike_share_one_pass(together):
     assert len(set(asked)) == len(asked)
 
 
-def test_drafts_are_written_once_for_all_signals(together):
-    _, _, model = together
-    assert len(model.prompts) == len(set(model.prompts)) > 0
-
-
 def test_a_method_is_charged_for_what_it_would_take_alone(together):
     signals, found, _ = together
     for name in ("query_likelihood", "answer_shift", "longllmlingua_rule"):
         alone = shaped(FakeLanguageModel(), signals[name], ASKED)
         assert found[name].scored_tokens == alone.ledger.total()
-
-
-def test_sharing_does_not_make_a_signal_cheaper():
-    model = FakeLanguageModel()
-    candidates = finder(model).find(ASKED)
-    ours = choose(["query_likelihood", "joint_shift"], tools()).signals
-    both = order_by_signals(ours, candidates, model)
-    one = order_by_signals({"query_likelihood": QueryLikelihood()}, candidates, model)
-    assert both["query_likelihood"].scored_tokens == one["query_likelihood"].scored_tokens
-    assert both["joint_shift"].scored_tokens > one["query_likelihood"].scored_tokens
-
-
-def test_a_long_unit_is_worth_its_best_piece():
-    filler = " ".join(f"Filler sentence number {n} says nothing." for n in range(60))
-    units = (*UNITS, f"{filler} Ana bought a red boat. {filler}")
-    asked = question(units=units)
-    model = FakeLanguageModel()
-    found = order_by_signals({"q": QueryLikelihood()}, finder(model, 7).find(asked), model)["q"]
-    alone = shaped(FakeLanguageModel(), QueryLikelihood(), asked, 7)
-    assert found.order == tuple(verdict.index for verdict in alone.ranked)
-    assert found.scores == pytest.approx([verdict.score for verdict in alone.ranked])
-
-
-class Wordy(QueryLikelihood):
-    """Asks behind every passage for the question, and for the question said four times."""
-
-    def requests(self, task, layout):
-        (request,) = super().requests(task, layout)
-        (once,) = request.continuations
-        return [type(request)(request.prefix, request.candidates, (once, once * 4))]
-
-
-def test_what_fits_the_window_alone_is_not_lost_to_a_longer_neighbour():
-    model = FakeLanguageModel(max_tokens=70)
-    candidates = finder(model).find(ASKED)
-    found = order_by_signals({"q": QueryLikelihood(), "wordy": Wordy()}, candidates, model)
-    assert found["wordy"].error or len(found["wordy"].scores) < len(candidates.pool)
-    assert len(found["q"].scores) == len(candidates.pool)
-    alone = order_by_signals({"q": QueryLikelihood()}, candidates, model)["q"]
-    assert (found["q"].order, found["q"].scores) == (alone.order, alone.scores)
-
-
-def test_a_unit_without_a_score_stands_behind_those_with_one():
-    model = FakeLanguageModel(lambda context, text: math.nan if "paint" in context else -1.0)
-    candidates = finder(model).find(ASKED)
-    found = order_by_signals({"q": QueryLikelihood()}, candidates, model)["q"]
-    assert found.order[-1] == 3
-    assert len(found.scores) == len(candidates.pool) - 1
 
 
 def test_a_signal_that_fails_leaves_its_reason_and_the_order_of_stage_1():
