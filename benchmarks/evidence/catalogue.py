@@ -27,8 +27,9 @@ from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.fusion import HybridRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
-from ecs_plugins.shaping.signals import SIGNALS, QueryLikelihood
+from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 
 Kind = Literal["ours", "peer", "bound"]
 """Ours, somebody else's, or chance and ceiling."""

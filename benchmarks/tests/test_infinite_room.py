@@ -16,7 +16,8 @@ from benchmarks.infinite_room.worlds import (
     WORLDS,
     stream,
 )
-from ecs_plugins.memory import MemoryConfig, replay
+from ecs_plugins.memory import MemoryConfig
+from ecs_plugins.memory.contest import replay
 
 STEPS = 1500
 SEEDS = (0, 1)

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from benchmarks.memory_scale import growth, sleep_cost
-from ecs_plugins.memory import IndexConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
@@ -13,7 +12,6 @@ def result():
         growth.latent_vectors(600, 48),
         growth.latent_vectors(20, 48, seed=1),
         source="latent",
-        index=IndexConfig(exact_limit=100, links=8, ef_construction=40),
     )
 
 

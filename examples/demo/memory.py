@@ -60,7 +60,7 @@ def run(demo: Demo) -> None:
             before = {question.id: _recall(memory, question.question) for question in asked}
         with _open(file, demo.embedder) as memory:
             after = {question.id: _recall(memory, question.question) for question in asked}
-            sound = memory.verify().ok
+            sound = memory.admin.verify().ok
     demo.results["memory"] = {
         "turns": len(demo.data.turns),
         "room": HOT + COLD,

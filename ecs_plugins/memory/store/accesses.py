@@ -1,4 +1,4 @@
-"""Retrieval hits: counted in memory as they happen, written with the next write.
+"""Retrieval hits and query events: counted in memory as they happen, written with the next write.
 
 A recall should not pay for a commit. What is not written yet is lost when the process is killed,
 and nothing else is; a close, a sleep phase and every write to the namespace write it.
@@ -17,17 +17,14 @@ import numpy as np
 
 from ecs_plugins.memory.admission import record_hit, record_outcome
 from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.store import cold_memories, hot_items
-from ecs_plugins.memory.store.rows import dump
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.rows import dump, pack
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.vectors import pack
-from ecs_plugins.memory.types import ColdMemory, HotItem, Vector
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
-
-FLUSH_AT = 256
-"""Pending recalls of a namespace from which on the next recall writes them itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +63,6 @@ class PendingAccesses:
             with self._lock:
                 self._pending[namespace] = [*accesses, *self._pending.get(namespace, [])]
 
-    def any(self, namespace: Namespace) -> bool:
-        """Whether something is pending in a namespace."""
-        with self._lock:
-            return namespace in self._pending
-
     def namespaces(self) -> list[Namespace]:
         """Where something is pending."""
         with self._lock:
@@ -78,11 +70,8 @@ class PendingAccesses:
 
     def discard(self, namespace: Namespace | None = None) -> None:
         """Forget what is pending, of one namespace or all."""
-        with self._lock:
-            if namespace is None:
-                self._pending.clear()
-            else:
-                self._pending.pop(namespace, None)
+        for each in self.namespaces() if namespace is None else [namespace]:
+            self.take(each)
 
     def __len__(self) -> int:
         with self._lock:
@@ -94,25 +83,37 @@ def write_accesses(
 ) -> None:
     """Write recalls: a query event each, a hit for every item that is still in its tier."""
     for access in accesses:
-        insert_query(
-            connection, space, step=access.step, at=access.at, vector=access.vector,
-            items=access.items,
-        )  # fmt: skip
-        for row, item in _live(connection, space, access.items):
-            step = max(access.step, item.evidence.updated)
-            if isinstance(item, HotItem):
-                hit = record_hit(item, step=step)
-                hot_items.update_hot(connection, space.id, row, hit)
-            else:
-                cold_memories.update_cold(connection, row, record_hit(item, step=step))
+        _insert_query(connection, space, access.step, access.at, access.vector, access.items)
+        for each in _live(connection, space, access.items):
+            step = max(access.step, each.item.evidence.updated)
+            tiers.update(connection, each.row, record_hit(each.item, step=step))
     if accesses:
-        prune_queries(connection, space)
+        _prune_queries(connection, space)
 
 
-def insert_query(
+def write_observation(
     connection: sqlite3.Connection,
     space: Space,
     *,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+    outcome: bool | None,
+) -> None:
+    """Write a question with its answer, and what came of the items that were used."""
+    if not _complete_query(connection, space, vector, items, text, answer):
+        _insert_query(connection, space, space.step, time.time(), vector, items, text, answer)
+    _prune_queries(connection, space)
+    if outcome is not None:
+        for each in _live(connection, space, items):
+            item = record_outcome(each.item, outcome, step=space.step)
+            tiers.update(connection, each.row, item)
+
+
+def _insert_query(
+    connection: sqlite3.Connection,
+    space: Space,
     step: int,
     at: float,
     vector: Vector,
@@ -120,7 +121,7 @@ def insert_query(
     text: str = "",
     answer: str | None = None,
 ) -> None:
-    """Record a query event. A recall records no text; `observe` does, it needs it."""
+    # A recall records no text; an observation does, it needs it.
     connection.execute(
         "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
         " VALUES (?,?,?,?,?,?,?)",
@@ -128,10 +129,9 @@ def insert_query(
     )
 
 
-def complete_query(
+def _complete_query(
     connection: sqlite3.Connection,
     space: Space,
-    *,
     vector: Vector,
     items: Sequence[str],
     text: str,
@@ -165,7 +165,7 @@ def complete_query(
     return False
 
 
-def prune_queries(connection: sqlite3.Connection, space: Space) -> None:
+def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:
     """Delete query events beyond the window that utilities look at."""
     connection.execute(
         "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
@@ -174,38 +174,20 @@ def prune_queries(connection: sqlite3.Connection, space: Space) -> None:
     )
 
 
-def write_outcome(
-    connection: sqlite3.Connection,
-    space: Space,
-    items: Sequence[str],
-    outcome: bool,
-) -> None:
-    """Book an observed outcome with the items that were used."""
-    for row, item in _live(connection, space, items):
-        if isinstance(item, HotItem):
-            hot = record_outcome(item, outcome, step=space.step)
-            hot_items.update_hot(connection, space.id, row, hot)
-        else:
-            cold = record_outcome(item, outcome, step=space.step)
-            cold_memories.update_cold(connection, row, cold)
+def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEvent]:
+    """The recent queries of a namespace, oldest first."""
+    rows = connection.execute(
+        "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
+        " ORDER BY id DESC LIMIT ?",
+        (space, QUERY_WINDOW),
+    ).fetchall()
+    return [
+        QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
+        for step, vector, text, answer in reversed(rows)
+    ]
 
 
-def _live(
-    connection: sqlite3.Connection, space: Space, names: Sequence[str]
-) -> list[tuple[int, HotItem | ColdMemory]]:
-    """The items of these ids that are in a tier now, without vectors, each with its row."""
-    found: list[tuple[int, HotItem | ColdMemory]] = []
-    hot = hot_items.live_rows(connection, space.id, names)
-    found += [
-        (row, each.item) for row, each in hot_items.hot_rows(connection, space.id, hot).items()
-    ]
-    cold = [
-        row
-        for (row,) in connection.execute(
-            "SELECT row FROM memories WHERE namespace = ? AND live = 1"
-            " AND id IN (SELECT value FROM json_each(?))",
-            (space.id, dump(list(names))),
-        )
-    ]
-    found += [(row, each.memory) for row, each in cold_memories.cold_rows(connection, cold).items()]
-    return found
+def _live(connection: sqlite3.Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
+    """The items of these ids that are in a tier now, without vectors."""
+    where = "namespace = ? AND live = 1 AND id IN (SELECT value FROM json_each(?))"
+    return tiers.select(connection, where, (space.id, dump(list(names))))
