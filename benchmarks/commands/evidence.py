@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.evidence.benchmark import Progress, Protocol, Selection
     from benchmarks.evidence.questions import EvidenceQuestion, Part
-    from ecs_plugins.shaping.protocol import Signal
+    from ecs_plugins.shaping.signals.base import Signal
 
 _ABOUT: dict[str, str] = {
     "locomo": "Turns of long conversations that hold the answer (LoCoMo).",
@@ -104,7 +104,7 @@ def command(bench: str) -> Callable[..., None]:
         methods: Annotated[
             str | None,
             typer.Option(
-                help="Names separated by commas, or 'all'; by default all but the judges; with "
+                help="Names separated by commas, or 'all'; by default all but the judge; with "
                 "--tables-only those that were measured on most questions."
             ),
         ] = None,
@@ -268,7 +268,7 @@ def _methods(text: str | None, tables_only: bool) -> tuple[str, ...]:
     from benchmarks.evidence.catalogue import CATALOGUE
 
     if text is None:
-        judged = (name for name in CATALOGUE if not name.startswith("judge_"))
+        judged = (name for name in CATALOGUE if name != "judge")
         return () if tables_only else tuple(judged)
     return tuple(CATALOGUE) if text.strip() == "all" else tuple(_listed(text))
 

@@ -29,9 +29,9 @@ from ecs_plugins.lm.base import (
     ScoreResult,
     Segments,
 )
-from ecs_plugins.shaping.pool import Pool
-from ecs_plugins.shaping.protocol import ScoringTask, Signal
-from ecs_plugins.shaping.scoring import checked_answers
+from ecs_plugins.shaping.passages import Pool
+from ecs_plugins.shaping.shaper import checked_answers
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal
 from ecs_plugins.tokens import TokenLedger
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult, Segment
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.shaping.fusion import z_scores
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.signals.fused import z_scores
 from ecs_plugins.tokens import TokenLedger
 
 UPR_TEMPLATE = PromptTemplate(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from ecs_plugins.errors import ConfigurationError
 
@@ -41,8 +42,16 @@ class Config(BaseModel):
         return type(self)(**{**dict(self), **changes})
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as JSON values."""
-        return self.model_dump(mode="json")
+        """The settings as JSON values.
+
+        Raises:
+            ConfigurationError: A setting is an object that cannot be written.
+        """
+        try:
+            return self.model_dump(mode="json")
+        except PydanticSerializationError as error:
+            said = str(error).rpartition("ValueError: ")[2]
+            raise ConfigurationError(f"{type(self).__name__}: {said}") from None
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

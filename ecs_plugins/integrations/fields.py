@@ -30,19 +30,19 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.ranking.build import LazyRanker
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
     LlamaIndexEmbedding,
     as_embedder,
 )
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.fusion import RankFused
-from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.ranking.registry import LazyRanker
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import SIGNALS, resolve_signal
+from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.fused import RankFused
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
@@ -97,16 +97,7 @@ def _check_config(value: object) -> ShapingConfig:
     if isinstance(value, ShapingConfig):
         return value
     if isinstance(value, Mapping):
-        known = [field.name for field in fields(ShapingConfig)]
-        unknown = sorted(str(name) for name in value if name not in known)
-        if unknown:
-            raise ConfigurationError(
-                f"ShapingConfig has no field {', '.join(unknown)}; it has {', '.join(known)}"
-            )
-        try:
-            return ShapingConfig(**value)
-        except TypeError as error:
-            raise ConfigurationError(f"a value of config has the wrong type: {error}") from error
+        return ShapingConfig.from_json(value)
     raise ConfigurationError(
         f"config must be a ShapingConfig or a dict of its fields, got {type(value).__name__}"
     )
@@ -129,7 +120,7 @@ def _check_embedder(
 
 def config_fields(config: ShapingConfig) -> dict[str, object]:
     """The fields of ``config``; plain values unless it holds an own signal or ranker."""
-    return {field.name: getattr(config, field.name) for field in fields(config)}
+    return dict(config)
 
 
 def _plain_config(config: ShapingConfig) -> dict[str, object]:
@@ -269,7 +260,7 @@ class ShapingFields(BaseModel):
             for name in ("top_k", "threshold", "max_tokens")
             if (value := getattr(self, name)) is not None
         }
-        return replace(self.config, **overrides)
+        return self.config.replace(**overrides)
 
     def signals(self) -> dict[str, Signal]:
         """The signals that may be measured, by name, with the templates set here.
@@ -304,10 +295,10 @@ class ShapingFields(BaseModel):
                 signal = replace(signal, signal=asked)
             else:
                 signal = with_template(signal, self.templates.get(signal.name, {}))
-            config = replace(config, signal=signal)
+            config = config.replace(signal=signal)
         if isinstance(config.ranker, str):
             ranker = self._ranker_in_use.get(config.ranker, self.embedder)
-            config = replace(config, ranker=ranker)
+            config = config.replace(ranker=ranker)
         return ContextShaper(as_model(self.model), config).shape(query, passages, answer=answer)
 
     async def ashape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:

@@ -64,7 +64,7 @@ def run(demo: Demo) -> None:
 
 def compare(demo: Demo, questions: Sequence[Question]) -> list[Outcome]:
     """Let every method order the turns for every question."""
-    from ecs_plugins.ranking.build import make_ranker
+    from ecs_plugins.ranking.registry import make_ranker
     from ecs_plugins.shaping.config import ShapingConfig
     from ecs_plugins.shaping.shaper import ContextShaper
 

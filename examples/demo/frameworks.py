@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ecs_plugins.errors import EcsPluginsError, MissingExtraError
-from ecs_plugins.ranking.build import make_ranker
+from ecs_plugins.ranking.registry import make_ranker
 from examples.demo.context import Demo
 from examples.demo.data import Question
 

@@ -35,7 +35,7 @@ from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
 from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder, Retrieval, sentences_of
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 from examples.demo.context import Demo
 from examples.demo.data import Question, choose

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from ecs_plugins.ranking.build import make_ranker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
+from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.utility import Verdict
 from examples.demo.context import Demo
 from examples.demo.data import Question, Repeated, choose
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
-from ecs_plugins.ranking import _sentence_transformers as loading
 from ecs_plugins.ranking import embedder as module
 from ecs_plugins.ranking.embedder import (
     Embedder,
@@ -142,13 +141,13 @@ def test_the_default_needs_no_network(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(loading, "_LOADED", {})
+    monkeypatch.setattr(module, "_LOADED", {})
     assert SentenceTransformerEmbedder().embed_query("hello").shape == (384,)
 
 
 def test_without_package_and_cache_the_default_says_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setattr(loading, "_offline_package", lambda: None)
-    monkeypatch.setattr(loading, "_is_cached", lambda name: False)
+    monkeypatch.setattr(module, "_offline_package", lambda: None)
+    monkeypatch.setattr(module, "_is_cached", lambda name: False)
     monkeypatch.setattr(module, "_default", None)
     with pytest.raises(ModelNotFoundError, match=r"ecs-plugins\[offline\]"):
         default_embedder()

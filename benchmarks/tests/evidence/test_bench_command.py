@@ -138,9 +138,9 @@ def test_every_method_is_listed_with_what_it_is(run):
 
 def test_a_signal_of_the_users_runs_beside_the_others(run, tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
-        "from ecs_plugins.shaping import AnswerShift, QueryLikelihood\n"
+        "from ecs_plugins.shaping.signals import AnswerShift, QueryLikelihood\n"
         "chatty = QueryLikelihood(layout='chat')\n"
-        "def knowing():\n    return AnswerShift(per_token=True)\n"
+        "def knowing():\n    return AnswerShift(layout='chat')\n"
         "number = 3\n",
         encoding="utf-8",
     )

@@ -11,9 +11,9 @@ from benchmarks.evidence.signals import LongLLMLinguaRule, WeightedSum
 from ecs_plugins.errors import MissingExtraError, ModelError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.fusion import z_scores
-from ecs_plugins.shaping.protocol import ScoringTask
 from ecs_plugins.shaping.signals import AnswerShift, QueryLikelihood
+from ecs_plugins.shaping.signals.base import ScoringTask
+from ecs_plugins.shaping.signals.fused import z_scores
 from ecs_plugins.tokens import TokenLedger
 
 from .helpers import UNITS, finder, question, tools

@@ -150,7 +150,7 @@ def test_unknown_or_repeated_methods_name_the_known_ones():
 def test_what_sees_the_answer_says_so():
     seeing = {name for name, entry in CATALOGUE.items() if entry.uses_answer}
     assert seeing == {
-        "oracle", "answer_shift", "joint_shift", "joint_shift+bm25", "judge_correctness",
+        "oracle", "answer_shift", "joint_shift", "joint_shift+bm25",
         "query_likelihood+half_answer_shift", "stage1_answered",
     }  # fmt: skip
 

@@ -20,7 +20,7 @@ from ecs_plugins.frontier.answering import AnswerModel
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 COMPRESS_PROMPT = (

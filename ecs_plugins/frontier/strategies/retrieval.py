@@ -22,7 +22,7 @@ from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.text import sentence_spans
 
 
 class FullContext:

@@ -19,8 +19,8 @@ from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strateg
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
-from ecs_plugins.shaping.passages import sentence_spans
 from ecs_plugins.tokens import TokenLedger
 
 SIGNAL = "query_likelihood+bm25"

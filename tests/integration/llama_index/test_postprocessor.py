@@ -31,7 +31,8 @@ from pydantic import ValidationError
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.shaping import QueryLikelihood, ShapingConfig
+from ecs_plugins.shaping import ShapingConfig
+from ecs_plugins.shaping.signals import QueryLikelihood
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,

@@ -10,7 +10,7 @@ from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder, FullContex
 from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.signals import resolve_signal
+from ecs_plugins.shaping.config import resolve_signal
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import simple

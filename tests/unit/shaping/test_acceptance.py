@@ -118,7 +118,7 @@ def test_settings_out_of_range_are_refused(settings):
 @pytest.mark.parametrize("part", ["signal", "ranker"])
 @pytest.mark.parametrize("value", ["magic", 7])
 def test_parts_that_are_no_parts_are_refused(part, value):
-    with pytest.raises(ConfigurationError, match=f"unknown {part}"):
+    with pytest.raises(ConfigurationError, match=f"{part} must be one of"):
         ShapingConfig(**{part: value})
 
 

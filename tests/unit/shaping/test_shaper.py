@@ -17,13 +17,8 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
-from ecs_plugins.shaping import (
-    DEFAULT_TOP_K,
-    ContextShaper,
-    ShapedContext,
-    ShapingConfig,
-    Verdict,
-)
+from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict
+from ecs_plugins.shaping.config import DEFAULT_TOP_K
 from ecs_plugins.tokens import Role, Stage
 
 QUESTION = "Where does Anna live?"

@@ -3,9 +3,9 @@ import random
 import pytest
 
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking import BM25Ranker
+from ecs_plugins.ranking.conversation import MAX_ASKED, as_replies, is_conversation
+from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.replies import MAX_ASKED, as_replies, is_conversation
 
 DATES = ("(3 May 2021)", "(9 May 2021)", "(2 June 2021)")
 SAID = (

@@ -7,14 +7,10 @@ from hypothesis import strategies as st
 
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
-from ecs_plugins.shaping import (
-    JointShift,
-    QueryLikelihood,
-    RankFused,
-    ScoringTask,
-    UnitUtility,
-)
-from ecs_plugins.shaping.coverage import complementary_order
+from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
+from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
+from ecs_plugins.shaping.signals.base import ScoringTask
+from ecs_plugins.shaping.signals.fused import complementary_order, z_scores
 
 
 def plainly(relevance, by_token, weight, depth):
@@ -148,3 +144,67 @@ def test_signals_that_score_the_question_say_how_likely_each_of_its_tokens_is(si
         assert len(unit.by_token) == 5
         if "query_logprob" in unit.parts:
             assert np.mean(unit.by_token) == pytest.approx(unit.parts["query_logprob"])
+
+
+TASK = ScoringTask("Where is it?", ("It is in Rome.", "It rained."), answers=("Rome", "Roma"))
+
+
+def measure(signal, model, task=TASK):
+    return signal.utilities(task, model.score(signal.requests(task, model.layout)))
+
+
+def test_z_scores_have_mean_zero_and_deviation_one_and_leave_out_what_is_no_number():
+    low, missing, high = z_scores([1.0, math.nan, 3.0])
+    assert (low, high) == pytest.approx((-1.0, 1.0))
+    assert math.isnan(missing)
+    assert z_scores([2.0, 2.0]) == [0.0, 0.0]
+    assert z_scores([]) == []
+
+
+class ByLength:
+    name = "length"
+
+    def rank(self, query, passages):
+        return Ranking.from_scores(len(passage) for passage in passages)
+
+
+def test_fusion_orders_by_both_and_leaves_the_utility_alone():
+    model = FakeLanguageModel(lambda context, scored: -1.0)
+    alone = measure(QueryLikelihood(), model)
+    fused = measure(RankFused(QueryLikelihood(), ByLength(), weight=0.5), model)
+    assert [unit.utility for unit in fused] == [unit.utility for unit in alone]
+    assert [unit.order_by for unit in fused] == pytest.approx([0.5, -0.5])
+    assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
+
+
+class WordsShared:
+    name = "shared"
+
+    def rank(self, query, passages):
+        words = set(query.lower().split())
+        return Ranking.from_scores(len(words & set(p.lower().split())) for p in passages)
+
+
+@pytest.mark.parametrize("signal", [JointShift(), QueryLikelihood()])
+def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
+    task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
+    model = FakeLanguageModel(lambda context, scored: -1.0)
+    fused = measure(RankFused(signal, WordsShared(), weight=0.5, coverage=0.0), model, task)
+    parts = [{k: v for k, v in unit.parts.items() if "ranker" in k} for unit in fused]
+    if signal.needs_answer:
+        assert parts[0] == {"ranker_z": -1.0, "answer_ranker_z": 1.0}
+        assert [unit.order_by for unit in fused] == [0.0, 0.0]
+    else:
+        assert parts[0] == {"ranker_z": -1.0}
+        assert [unit.order_by for unit in fused] == [-0.5, 0.5]
+
+
+def test_the_default_orders_passages_of_equal_likelihood_by_their_words():
+    def alike(context, scored):
+        return -1.0 * len(scored)
+
+    shaped = ContextShaper(FakeLanguageModel(alike), ShapingConfig(top_k=1)).shape(
+        "Where is the Colosseum?", ["It rained all day.", "The Colosseum is in Rome."]
+    )
+    assert shaped.signal == "query_likelihood+bm25"
+    assert [verdict.index for verdict in shaped.kept] == [1]

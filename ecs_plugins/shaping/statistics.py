@@ -6,13 +6,11 @@ Passages of one question are alike, so whatever is held out or resampled is whol
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-
-from ecs_plugins.errors import InvalidInputError
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.bool_]
@@ -39,23 +37,13 @@ class Distribution:
     percentiles: tuple[float, ...]
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Distribution:
-        """Of the finite values.
-
-        Raises:
-            InvalidInputError: There is none.
-        """
-        found = np.asarray(list(values), dtype=np.float64)
-        found = found[np.isfinite(found)]
+    def of(cls, values: Floats) -> Distribution | None:
+        """Of the finite values; None if there is none."""
+        found = values[np.isfinite(values)]
         if not found.size:
-            raise InvalidInputError("a distribution needs at least one finite value")
-        percentiles = np.percentile(found, np.arange(101))
-        return cls(
-            int(found.size),
-            float(found.mean()),
-            float(found.std()),
-            tuple(float(value) for value in percentiles),
-        )
+            return None
+        percentiles = np.percentile(found, np.arange(101)).tolist()
+        return cls(found.size, float(found.mean()), float(found.std()), tuple(percentiles))
 
     def quantile(self, share: float) -> float:
         """The value below which this share lies."""

@@ -2,8 +2,15 @@
 
 Relevance is ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
 together, which makes nats and word overlap comparable without calibration. Where an answer was
-given, the ranker is asked a second time, with the answer alone, and both z-scores count. What is
-relevant is then ordered so that passages complement each other (`ecs_plugins.shaping.coverage`).
+given, the ranker is asked a second time, with the answer alone, and both z-scores count.
+
+What is relevant is then ordered so that passages complement each other. A question with two hops
+names two things, and the passages that make one of them likely crowd out the one passage about the
+other. The question's tokens show it: each has a log-probability behind every passage, and a passage
+adds to those already chosen what it raises a token above the best of them. This is greedy
+maximisation of relevance and a facility-location function over the question's tokens (Lin and
+Bilmes 2011), and needs no further pass through the model.
+
 All of it depends on the company of a passage, so it only orders: the utility, and with it the
 threshold, stay the signal's.
 """
@@ -12,16 +19,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
+
+import numpy as np
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.lexical import BM25Ranker
-from ecs_plugins.shaping.coverage import complementary_order
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility, reads_best_first
-from ecs_plugins.shaping.signals import JointShift, QueryLikelihood
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
 from ecs_plugins.tokens import TokenLedger
+
+DEPTH = 10
+"""Passages chosen with an eye to each other; the others follow by relevance."""
 
 
 def z_scores(values: Sequence[float]) -> list[float]:
@@ -51,8 +60,8 @@ class RankFused:
             question; 0 orders by relevance alone.
     """
 
-    signal: Signal = field(default_factory=QueryLikelihood)
-    ranker: Ranker = field(default_factory=BM25Ranker)
+    signal: Signal
+    ranker: Ranker
     weight: float = 0.5
     coverage: float = 1.0
 
@@ -84,7 +93,7 @@ class RankFused:
     @property
     def reads_best_first(self) -> bool:
         """As the signal."""
-        return reads_best_first(self.signal)
+        return bool(getattr(self.signal, "reads_best_first", False))
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """As the signal."""
@@ -140,11 +149,40 @@ class RankFused:
         return placed
 
 
-def query_likelihood_bm25() -> RankFused:
-    """`QueryLikelihood`, heeding BM25 half as much: the default without an answer."""
-    return RankFused(QueryLikelihood())
+def complementary_order(
+    relevance: Sequence[float],
+    by_token: Sequence[Sequence[float]],
+    weight: float,
+    *,
+    depth: int = DEPTH,
+) -> list[int]:
+    """The most relevant passage, then whichever is best in relevance and in what it adds.
 
+    ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
+    many nats a passage raises each above the best of those chosen before it, in standard
+    deviations of the passages' own means.
 
-def joint_shift_bm25() -> RankFused:
-    """`JointShift`, heeding BM25 of the question and of the answer: the default with an answer."""
-    return RankFused(JointShift())
+    Args:
+        relevance: Of every passage, finite, on a scale of standard deviations.
+        by_token: ``[passages, tokens]`` log-probabilities of the question.
+        weight: Of the gain.
+        depth: How many are chosen in this way.
+
+    Returns:
+        Indices, best first; ties by index.
+    """
+    left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
+    logprobs = np.asarray(by_token, dtype=np.float64)
+    spread = float(logprobs.mean(axis=1).std()) if len(left) > 1 else 0.0
+    if not weight or not spread:
+        return left
+    chosen = left[:1]
+    left = left[1:]
+    explained = logprobs[chosen[0]]
+    while left and len(chosen) < depth:
+        gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread
+        scores = np.asarray([relevance[index] for index in left]) + weight * gains
+        best = left.pop(int(np.argmax(scores)))
+        chosen.append(best)
+        explained = np.maximum(explained, logprobs[best])
+    return chosen + left

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.text import sentence_spans
 
 MIN_TURNS = 12
 """Passages from which on chance hardly makes a selection of turns alternate as a chat does."""

@@ -1,4 +1,4 @@
-"""Rankers by name."""
+"""Rankers by name: one line of `RANKERS` each, also for those of other packages."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from ecs_plugins.ranking.embedder import Embedder, default_embedder
 from ecs_plugins.ranking.fusion import HybridRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
-_LEXICAL: dict[str, Callable[[], Ranker]] = {
-    "tfidf": TfidfRanker,
-    "tfidf_query": TfidfQueryRanker,
-    "bm25": BM25Ranker,
-}
+RankerFactory = Callable[[Embedder | None], Ranker]
+"""Makes a ranker; the embedder is the caller's, None if there is none."""
 
-RANKERS = (*_LEXICAL, "dense", "hybrid")
-"""The names that `make_ranker` knows."""
+
+def _dense(embedder: Embedder | None) -> DenseRanker:
+    return DenseRanker(embedder or default_embedder())
+
+
+RANKERS: dict[str, RankerFactory] = {
+    "tfidf": lambda _: TfidfRanker(),
+    "tfidf_query": lambda _: TfidfQueryRanker(),
+    "bm25": lambda _: BM25Ranker(),
+    "dense": _dense,
+    "hybrid": lambda embedder: HybridRanker(TfidfQueryRanker((1, 2)), _dense(embedder)),
+}
+"""What makes the ranker of each name; a name that is added is known everywhere."""
 
 
 def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
     """Build a ranker from its name.
 
     Args:
-        name: One of `RANKERS`. ``"hybrid"`` is TF-IDF on words and word pairs with dense, fused
+        name: A key of `RANKERS`. ``"hybrid"`` is TF-IDF on words and word pairs with dense, fused
             by reciprocal rank.
         embedder: For ``"dense"`` and ``"hybrid"``; by default the one that is installed.
 
@@ -34,14 +42,11 @@ def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
         ConfigurationError: The name is unknown.
         ModelNotFoundError: An embedder is needed and none is installed.
     """
-    if name in _LEXICAL:
-        return _LEXICAL[name]()
     if name not in RANKERS:
         raise ConfigurationError(
             f"unknown ranker {name!r}: use one of {', '.join(RANKERS)}, or pass an own Ranker"
         )
-    dense = DenseRanker(embedder or default_embedder())
-    return dense if name == "dense" else HybridRanker(TfidfQueryRanker((1, 2)), dense)
+    return RANKERS[name](embedder)
 
 
 class LazyRanker:
@@ -51,7 +56,7 @@ class LazyRanker:
     been embedded, and a deep copy is the ranker itself.
 
     Args:
-        name: One of `RANKERS`.
+        name: A key of `RANKERS`.
         embedder: As for `make_ranker`.
     """
 
@@ -68,13 +73,10 @@ class LazyRanker:
             ConfigurationError: The name is unknown.
             ModelNotFoundError: An embedder is needed and none is installed.
         """
-        return self._ranker().rank(query, passages)
-
-    def _ranker(self) -> Ranker:
         with self._lock:
             if self._built is None:
                 self._built = make_ranker(self.name, self.embedder)
-            return self._built
+        return self._built.rank(query, passages)
 
     def __deepcopy__(self, memo: dict[int, object]) -> LazyRanker:
         return self
