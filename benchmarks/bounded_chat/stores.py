@@ -291,7 +291,7 @@ class Entropic:
 
     def size(self) -> int:
         """Items in the tiers that are searched."""
-        stats = self._memory.stats().namespaces
+        stats = self._memory.admin.stats().namespaces
         if not stats:
             return 0
         hot = stats[0].hot if self._memory.config.search == "both" else 0

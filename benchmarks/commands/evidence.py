@@ -177,14 +177,14 @@ def report(
 
 def methods() -> None:
     """See `METHODS_HELP`, which the command line shows."""
+    from benchmarks.drawing import markdown_table
     from benchmarks.evidence.catalogue import CATALOGUE
-    from benchmarks.evidence.report import table
 
     rows = [
         [name, entry.kind, "yes" if entry.uses_answer else "no", entry.about]
         for name, entry in CATALOGUE.items()
     ]
-    typer.echo(table(["method", "whose", "sees the answer", "what it is"], rows))
+    typer.echo(markdown_table(["method", "whose", "sees the answer", "what it is"], rows))
 
 
 def _own_signals(places: list[str]) -> list[Signal]:

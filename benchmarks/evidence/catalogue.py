@@ -20,7 +20,7 @@ from benchmarks.evidence.peers import (
     LangChainEmbeddingsFilter,
     LlamaIndexSentenceOptimizer,
 )
-from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule, WeightedSum
+from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.dense import DenseRanker
@@ -28,10 +28,7 @@ from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.fusion import HybridRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
 from ecs_plugins.shaping.signals import SIGNALS
-from ecs_plugins.shaping.signals.answer_shift import AnswerShift
 from ecs_plugins.shaping.signals.base import Signal
-from ecs_plugins.shaping.signals.drafted import Drafted
-from ecs_plugins.shaping.signals.fused import RankFused
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 
 Kind = Literal["ours", "peer", "bound"]
@@ -160,27 +157,6 @@ def _catalogue() -> dict[str, Entry]:
         as_is=True,
     )
     out |= {name: _of_signal(name) for name in SIGNALS}
-    out["query_likelihood+hybrid"] = Entry(
-        "ours",
-        "query likelihood fused with stage 1",
-        signal=lambda tools: RankFused(QueryLikelihood(), tools.hybrid),
-    )
-    out["query_likelihood+bm25_no_coverage"] = Entry(
-        "ours",
-        "query likelihood fused with BM25, by relevance alone",
-        signal=lambda _: RankFused(QueryLikelihood(), BM25Ranker(), coverage=0.0),
-    )
-    out["query_likelihood+half_answer_shift"] = Entry(
-        "ours",
-        "z-scores, the answer given",
-        True,
-        signal=lambda _: WeightedSum(((QueryLikelihood(), 1.0), (AnswerShift(), 0.5))),
-    )
-    out["query_likelihood+half_drafted_answer_shift"] = Entry(
-        "ours",
-        "z-scores, the answer drafted",
-        signal=lambda _: WeightedSum(((QueryLikelihood(), 1.0), (Drafted(AnswerShift()), 0.5))),
-    )
     return out
 
 

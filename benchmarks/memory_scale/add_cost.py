@@ -96,7 +96,7 @@ class _BareTable:
 def _clock_embedding(memory: EntropicMemory) -> Callable[[], float]:
     """Count the seconds in which a memory embeds and checks vectors; returns those so far."""
     spent = 0.0
-    embed = memory._core.embed
+    embed = memory._store.embed
 
     def timed(texts: Sequence[str]) -> Matrix:
         nonlocal spent
@@ -105,7 +105,7 @@ def _clock_embedding(memory: EntropicMemory) -> Callable[[], float]:
         spent += time.perf_counter() - started
         return vectors
 
-    memory._core.embed = timed  # type: ignore[method-assign]
+    memory._store.embed = timed  # type: ignore[method-assign]
     return lambda: spent
 
 

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.drawing import markdown_table
 from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
-from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
-from ecs_plugins.memory.store.index import VectorIndex
-from ecs_plugins.memory.store.index_config import auto_ef_search
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.store import spaces
+from ecs_plugins.memory.store.vector_index import search_width
 from ecs_plugins.memory.types import Matrix, Vector
 
 LATENT = 32
@@ -84,7 +85,6 @@ def measure(
     *,
     source: str,
     folder: Path | None = None,
-    index: IndexConfig | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> ScaleResult:
     """Measure one size.
@@ -94,12 +94,10 @@ def measure(
         queries: Unit vectors [q, d] that are asked.
         source: A label for the vectors.
         folder: Where the file is made; a temporary folder by default.
-        index: How vectors are searched.
         progress: Called with what is being done.
     """
-    index = index or IndexConfig()
     with tempfile.TemporaryDirectory(dir=folder) as made:
-        run = _Run(Path(made), documents, queries, index, progress)
+        run = _Run(Path(made), documents, queries, progress)
         return ScaleResult(len(documents), source, run.measure())
 
 
@@ -109,13 +107,11 @@ class _Run:
         folder: Path,
         documents: Matrix,
         queries: Matrix,
-        index: IndexConfig,
         progress: Callable[[str], None],
     ) -> None:
         self._folder = folder
         self._documents = documents
         self._queries = queries
-        self._index = index
         self._progress = progress
         self._path = folder / "memory.db"
         self._embedder = PrecomputedEmbedder(documents, queries)
@@ -127,7 +123,7 @@ class _Run:
             self._path,
             embedder=self._embedder,
             config=MemoryConfig(rule="paper", hot_capacity=capacity),
-            store=StoreConfig(sleep="manual", index=self._index),
+            store=StoreConfig(sleep="manual"),
         )
 
     def measure(self) -> Figures:
@@ -135,12 +131,10 @@ class _Run:
         self._progress("adding")
         memory = self._open()
         figures |= self._adding(memory)
-        self._progress("recall before a graph is built")
-        figures |= _prefixed("exact", self._latency(memory))
         self._progress("building the index")
-        figures["build_s"] = _seconds(memory.compact)
+        figures["build_s"] = _seconds(memory.admin.compact)
         figures |= self._quality(memory)
-        figures["index_bytes"] = float(memory.stats().indexes["bytes"])
+        figures["index_bytes"] = float(memory.admin.stats().indexes["bytes"])
         memory.close()
         memory = self._reopened(figures)
         self._progress("raw FAISS HNSW")
@@ -151,7 +145,7 @@ class _Run:
             )
         self._progress("half of it deleted")
         figures |= self._half_deleted(memory)
-        figures["file_bytes"] = float(memory.stats().bytes)
+        figures["file_bytes"] = float(memory.admin.stats().bytes)
         memory.close()
         if len(self._documents) <= STORE_LIMIT:
             self._progress("LangGraph's InMemoryStore")
@@ -199,15 +193,12 @@ class _Run:
     def _raw(self, memory: EntropicMemory) -> Figures:
         import faiss
 
-        graph = self._graph_of(memory)
-        if graph is None:
-            graph = faiss.IndexHNSWFlat(
-                self._documents.shape[1], self._index.links, faiss.METRIC_INNER_PRODUCT
-            )
-            graph.hnsw.efConstruction = self._index.ef_construction
-            graph.add(self._documents)
-        ef = self._index.ef_search or auto_ef_search(graph.ntotal)
-        graph.hnsw.efSearch = ef
+        # The memory's own graph, loaded by FAISS alone: no other graph is searched.
+        with memory._store.database.read() as connection:
+            space = spaces.listed(connection)[0]
+            index = memory._store.indexes.current(connection, space).index
+        graph: Any = faiss.deserialize_index(index.to_bytes()[1])
+        ef = graph.hnsw.efSearch = search_width(graph.ntotal)
         found = [graph.search(query[None], 3)[1][0] for query in self._queries]
         hits = sum(
             len(set(row.tolist()) & set(exact[:3].tolist()))
@@ -220,25 +211,13 @@ class _Run:
             **_percentiles("raw_hnsw", times),
         }
 
-    def _graph_of(self, memory: EntropicMemory) -> Any:
-        """The memory's own graph, loaded by FAISS alone: no other graph is searched."""
-        import faiss
-
-        with memory._core.database.read() as connection:
-            from ecs_plugins.memory.store import spaces
-
-            space = spaces.listed(connection)[0]
-            index: VectorIndex = memory._core.indexes.current(connection, space, "hot")
-        content = index.graph_bytes()
-        return None if content is None else faiss.deserialize_index(content[0])
-
     def _half_deleted(self, memory: EntropicMemory) -> Figures:
         # A little less than half, so that what is measured is a graph full of tombstones and not
         # a new one.
         seconds = _seconds(lambda: memory.forget(("default",), filter={"half": 0}))
         figures = _prefixed("half_deleted", self._latency(memory))
         figures |= self._quality(memory, "_half_deleted")
-        figures["tombstones"] = float(memory.stats().indexes["tombstones"])
+        figures["tombstones"] = float(memory.admin.stats().indexes["tombstones"])
         figures["forget_half_s"] = seconds
         return figures
 
@@ -316,11 +295,8 @@ def _prefixed(prefix: str, figures: Figures) -> Figures:
 def table(results: Sequence[ScaleResult]) -> str:
     """A Markdown table: one row per figure, one column per size."""
     names = list(dict.fromkeys(name for result in results for name in result.figures))
-    head = "| figure | " + " | ".join(f"{r.count:,} {r.source}" for r in results) + " |"
-    lines = [head, "|---|" + "---|" * len(results)]
-    for name in names:
-        cells = (
-            f"{result.figures[name]:,.4g}" if name in result.figures else "-" for result in results
-        )
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [name, *(f"{r.figures[name]:,.4g}" if name in r.figures else "-" for r in results)]
+        for name in names
+    ]
+    return markdown_table(["figure", *(f"{r.count:,} {r.source}" for r in results)], rows)

@@ -178,7 +178,7 @@ def export(
 ) -> None:
     """Write everything, or a namespace and what is below it, to JSON lines."""
     with _inspect(db) as memory:
-        lines = memory.export(to, namespace=_namespace(namespace) if namespace else None)
+        lines = memory.admin.export(to, namespace=_namespace(namespace) if namespace else None)
     _print({"file": str(to), "lines": lines}, as_json, [f"{lines} lines in {to}"])
 
 
@@ -193,7 +193,7 @@ def import_(
     if not source.is_file():  # before a memory file is made for it
         raise StorageError(f"there is no export {source}; check the path")
     with _open(db, embedder, None) as memory:
-        counts = memory.import_(source)
+        counts = memory.admin.import_(source)
     _print(counts, as_json, [f"{count} x {kind}" for kind, count in counts.items()])
 
 
@@ -201,7 +201,7 @@ def import_(
 def verify(db: Db, as_json: Json = False) -> None:
     """Check every promise of the file; exit status 1 when one is broken."""
     with _inspect(db) as memory:
-        found = memory.verify()
+        found = memory.admin.verify()
     _print(
         asdict(found) | {"ok": found.ok},
         as_json,
@@ -216,7 +216,7 @@ def verify(db: Db, as_json: Json = False) -> None:
 def stats(db: Db, as_json: Json = False) -> None:
     """How full the file is."""
     with _inspect(db) as memory:
-        found = memory.stats()
+        found = memory.admin.stats()
     _print(
         found.to_dict(),
         as_json,

@@ -12,11 +12,12 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 MAX_WORKERS = 8
@@ -71,3 +72,15 @@ async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> 
 def abandoned() -> threading.Event | None:
     """Set once nobody awaits the present call any more; None outside of `run_sync`."""
     return _abandoned.get()
+
+
+def bridged(
+    method: Callable[Concatenate[S, P], T],
+) -> Callable[Concatenate[S, P], Awaitable[T]]:
+    """The async form of a method: the same call in a worker thread."""
+
+    @functools.wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await run_sync(method, self, *args, **kwargs)
+
+    return call

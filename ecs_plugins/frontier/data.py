@@ -219,17 +219,16 @@ def fit_contexts(
     Raises:
         InvalidInputError: No question is left.
     """
-    known: dict[str, Context | None] = {}
+    whole = {question.context.id: question.context for question in questions}
+    fitting = {name: _head(context, max_tokens, count_tokens) for name, context in whole.items()}
     out = []
     for question in questions:
-        whole = question.context
-        if whole.id not in known:
-            known[whole.id] = _cut(whole, max_tokens, count_tokens)
-        context = known[whole.id]
-        if context is whole:
+        kept = fitting[question.context.id]
+        if kept == len(question.context.documents):
             out.append(question)
-        elif context is not None and _answered_by(question, context):
-            out.append(replace(question, context=context))
+        elif question.supporting and max(question.supporting) < kept:
+            head = Context(question.context.documents[:kept])
+            out.append(replace(question, context=head))
     if not out:
         raise InvalidInputError(
             f"no question can be answered from the first {max_tokens} tokens of its context; "
@@ -238,22 +237,14 @@ def fit_contexts(
     return out
 
 
-def _answered_by(question: CalibrationQuestion, head: Context) -> bool:
-    supporting = question.supporting
-    return bool(supporting) and max(supporting) < len(head.documents)
-
-
-def _cut(
+def _head(
     context: Context, max_tokens: int, count_tokens: Callable[[Sequence[str]], Sequence[int]]
-) -> Context | None:
-    """The longest head of whole documents that fits; None where not even the first does."""
+) -> int:
+    """How many whole documents fit, from the first on."""
     if count_tokens([context.text])[0] <= max_tokens:
-        return context
-    documents = context.documents
-    sizes = count_tokens([document.titled + "\n\n" for document in documents])
-    kept = sum(1 for total in accumulate(sizes) if total <= max_tokens)
-    head = documents[:kept]
-    return Context(head) if any(document.text.strip() for document in head) else None
+        return len(context.documents)
+    sizes = count_tokens([document.titled + "\n\n" for document in context.documents])
+    return sum(1 for total in accumulate(sizes) if total <= max_tokens)
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

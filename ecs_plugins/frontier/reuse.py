@@ -15,7 +15,6 @@ expected to be asked more, and a new one like the average.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -23,7 +22,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -235,12 +234,10 @@ class ReuseLedger:
 
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
-        with self._transaction() as connection:
-            values = (self._namespace, context)
-            where = "WHERE namespace = ? AND context = ?"
-            deleted = connection.execute(f"DELETE FROM prepared {where}", values).rowcount
-            deleted += connection.execute(f"DELETE FROM contexts {where}", values).rowcount
-        return deleted > 0
+        values = (self._namespace, context)
+        where = "WHERE namespace = ? AND context = ? RETURNING 1"
+        prepared = self._run(f"DELETE FROM prepared {where}", values)
+        return bool(prepared + self._run(f"DELETE FROM contexts {where}", values))
 
     # Reading.
 
@@ -354,18 +351,6 @@ class ReuseLedger:
                 return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> StorageError:
         return StorageError(

@@ -67,15 +67,6 @@ class RentOrBuy:
         # Buying at query k means k - 1 rentals; k - 1 <= B / d < k keeps the ratio at 2.
         return max(0, math.ceil(self.break_even) - 1)
 
-    def cost(self, queries: int) -> float:
-        """What ``queries`` queries cost beyond the shared part."""
-        bought = queries > self.rentals
-        return min(queries, self.rentals) * self.rent_extra + (self.price if bought else 0.0)
-
-    def optimum(self, queries: int) -> float:
-        """What an all-knowing router would have paid."""
-        return min(queries * self.rent_extra, self.price)
-
 
 def decide_online(
     frontier: EfficiencyFrontier,

@@ -17,7 +17,7 @@ from ecs_plugins.memory.evidence import first_evidence, in_demand, with_outcome
 from ecs_plugins.memory.types import Admission, ColdMemory, HotItem, Observation, Vector
 from ecs_plugins.memory.wording import difference, may_replace
 
-Item = TypeVar("Item", HotItem, ColdMemory)
+Item = TypeVar("Item", bound=HotItem | ColdMemory)
 
 
 def admit(

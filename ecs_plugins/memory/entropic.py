@@ -8,33 +8,53 @@ bounded is what is searched, hot and cold; the message log has its own retention
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.common.aio import bridged
+from ecs_plugins.common.config import Config
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.facade.changing import Changing
-from ecs_plugins.memory.facade.consolidating import Consolidating
-from ecs_plugins.memory.facade.keeping import Keeping
-from ecs_plugins.memory.facade.looking import Looking
-from ecs_plugins.memory.facade.opened import bridged
-from ecs_plugins.memory.facade.remembering import Remembering
-from ecs_plugins.memory.store.core import Core
+from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE, Namespace, checked
+from ecs_plugins.memory.recall import RecallRequest
+from ecs_plugins.memory.records import (
+    ErasureReceipt,
+    Explanation,
+    Memory,
+    Recollection,
+    RecordedDecision,
+    ReplayedDecision,
+    SleepReport,
+)
+from ecs_plugins.memory.sleep import SleepRunner
+from ecs_plugins.memory.store import inspection, sleeps, spaces
+from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
-from ecs_plugins.memory.store.index import Progress
-from ecs_plugins.memory.store.recorded import RecordedEmbedder
+from ecs_plugins.memory.store.messages import Draft, Message, drafted
+from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
 from ecs_plugins.memory.store.store_config import StoreConfig
-from ecs_plugins.memory.types import UtilityFunction
+from ecs_plugins.memory.types import TIERS, Tier, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
+_TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
 
-class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
+C = TypeVar("C", bound=Config)
+
+
+class EntropicMemory:
     """A bounded long-term memory. Thread-safe; several processes may use one file.
 
     Every method that computes or waits has an async form with an ``a`` before its name.
+
+    Attributes:
+        admin: Operations on the whole file: export, import, checks, statistics.
 
     Example:
         >>> from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -44,6 +64,18 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
         'Ada lives in Paris.'
     """
 
+    def __init__(
+        self,
+        store: SqliteStore,
+        *,
+        model: LanguageModel | None = None,
+        utility: UtilityFunction | None = None,
+    ) -> None:
+        self._store = store
+        self._utility = utility
+        self._sleeper = SleepRunner(store, model, utility)
+        self.admin = MemoryAdmin(store, self._sleeper.background)
+
     @classmethod
     def open(
         cls,
@@ -51,8 +83,8 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
         *,
         embedder: Embedder | None = None,
         model: LanguageModel | None = None,
-        config: MemoryConfig | None = None,
-        store: StoreConfig | None = None,
+        config: MemoryConfig | Mapping[str, Any] | None = None,
+        store: StoreConfig | Mapping[str, Any] | None = None,
         utility: UtilityFunction | None = None,
         reembed: bool = False,
         progress: Progress | None = None,
@@ -63,34 +95,40 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
             path: The file, or ``":memory:"``.
             embedder: Anything that `as_embedder` takes; None is the default embedder.
             model: Writes summaries, for ``MemoryConfig(proposal="summary")``.
-            config: What is kept; it may differ from the one the file was used with before.
-            store: How it is stored and run.
+            config: What is kept, also as its JSON; it may differ from the one the file was used
+                with before.
+            store: How it is stored and run, also as its JSON.
             utility: Replaces the configured utility, e.g. ``answer_utility(model)``.
             reembed: If the file was written with another embedder, embed everything anew.
             progress: Called with texts done and texts to do while re-embedding.
 
         Raises:
-            ConfigurationError: Another embedder, or summaries without a model.
+            ConfigurationError: Another embedder, unknown settings, or summaries without a model.
             StorageError: The file cannot be opened, is no memory file, or is of a newer version.
         """
-        config, store = config or MemoryConfig(), store or StoreConfig()
-        if config.proposal == "summary" and model is None:
+        settings = _configured(StoreConfig, store)
+        what = _configured(MemoryConfig, config)
+        if what.proposal == "summary" and model is None:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
         embedder = default_embedder() if embedder is None else as_embedder(embedder)
-        database = Database(path, synchronous=store.synchronous, busy_timeout=store.busy_timeout)
+        database = Database(
+            path, synchronous=settings.synchronous, busy_timeout=settings.busy_timeout
+        )
         try:
-            core = Core(database, embedder, config, store, model, utility, adopt=reembed)
-            memory = cls(core)
-            if reembed and not core.is_current():
-                memory._maintenance.reembed(embedder, progress)
+            opened = SqliteStore(database, embedder, what, settings, adopt=reembed)
+            if reembed and not opened.is_current():
+                opened.reembed(embedder, progress)
         except BaseException:
             database.close()
             raise
-        return memory
+        return cls(opened, model=model, utility=utility)
 
     @classmethod
     def inspect(
-        cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        config: MemoryConfig | Mapping[str, Any] | None = None,
     ) -> EntropicMemory:
         """Open an existing file without its embedder, for all that embeds nothing.
 
@@ -101,13 +139,29 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
             raise StorageError(f"there is no memory file {path}; check the path")
         database = Database(path)
         try:
-            return cls.open(path, embedder=RecordedEmbedder.of(database), config=config)
+            return cls.open(path, embedder=RecordedEmbedder(database), config=config)
         finally:
             database.close()
 
+    @property
+    def config(self) -> MemoryConfig:
+        """What is kept."""
+        return self._store.config
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._store.database.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._store.closed
+
     def close(self) -> None:
-        """Write what is pending and the index snapshots, and close the file."""
-        self._core.close()
+        """Write what is pending and the index snapshot, and close the file."""
+        self._sleeper.background.close()
+        self._store.close()
 
     def __enter__(self) -> EntropicMemory:
         return self
@@ -115,4 +169,339 @@ class EntropicMemory(Remembering, Consolidating, Looking, Changing, Keeping):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # In use
+
+    def add(
+        self,
+        messages: Draft | Sequence[Draft],
+        *,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+        role: str = "user",
+        metadata: Mapping[str, object] | None = None,
+        writer: str | None = None,
+        at: float | None = None,
+        ttl: float | None = None,
+        pinned: bool = False,
+    ) -> list[str]:
+        """Remember messages. They are on disk when this returns.
+
+        Args:
+            messages: A text, a `NewMessage`, or a mapping with ``content`` (or ``text``) and
+                optionally ``role``, ``metadata``, ``writer``, ``at``, ``ttl``; or a sequence of
+                these. Committed together, or in stretches between the sleep phases that fall due
+                among them.
+            namespace: Where.
+            role: Who said it, for messages that do not say.
+            metadata: JSON values to filter by, for messages that have none.
+            writer: The agent that writes, where several share a namespace.
+            at: Unix time; None is now.
+            ttl: Seconds until the message, and what rests on it, is erased.
+            pinned: Put it into the cold tier at once, where nothing displaces it.
+
+        Returns:
+            The ids of the messages.
+
+        Raises:
+            InvalidInputError: Empty text, bad metadata or namespace; nothing was written.
+            ModelError: The embedder failed; nothing was written.
+            StorageError: It could not be written; the stretch at hand was not.
+        """
+        namespace = checked(namespace)
+        drafts = drafted(messages, role=role, metadata=metadata, writer=writer, at=at, ttl=ttl)
+        if not drafts:
+            return []
+        store, every = self._store, self.config.sleep_every
+        vectors = store.embed([draft.text for draft in drafts])
+        ids = log.new_ids(len(drafts))
+        start = 0
+        while start < len(drafts):
+            added, since = store.add(
+                namespace,
+                drafts[start:],
+                ids[start:],
+                vectors[start:],
+                pinned=pinned,
+                until_sleep=store.settings.sleep == "caller",
+            )
+            if store.settings.sleep != "manual" and since >= every:
+                self._sleeper.fall_asleep(namespace, since)
+            start += added
+        self._tend()
+        return ids
+
+    def _tend(self) -> None:
+        """Hand worn indexes to the background thread."""
+        for index in self._store.indexes.worn():
+            self._sleeper.background.submit(f"rebuilding index {id(index)}", index.rebuild)
+
+    def recall(
+        self,
+        query: str,
+        *,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+        also: Sequence[Sequence[str]] = (),
+        k: int | None = None,
+        threshold: float | None = None,
+        filter: Filter | None = None,
+        tiers: str | None = None,
+        exclude: Collection[str] = (),
+        record: bool = True,
+    ) -> list[Recollection]:
+        """What is remembered about a query, best first.
+
+        Args:
+            query: The question.
+            namespace: Where to look.
+            also: Other namespaces to look in, such as one that several agents share.
+            k: How many at most; None is ``MemoryConfig.top_k``.
+            threshold: Minimum cosine; None is ``MemoryConfig.threshold``, by default 0.5: a
+                question seldom comes nearer than 0.6 to the message that answers it.
+            filter: Metadata that an item must have (`filters`).
+            tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
+            exclude: Ids of recollections that are not wanted, such as those in the prompt already;
+                the next best take their places.
+            record: Count it as a query and its results as hits, which is what utility is
+                measured by.
+
+        Returns:
+            At most ``k`` recollections; none where nothing was ever stored.
+
+        Raises:
+            InvalidInputError: A blank query, or arguments out of range.
+            ModelError: The embedder failed.
+            StorageError: The file could not be read, or is damaged.
+        """
+        namespaces = [checked(each) for each in (namespace, *_listed(also, "also"))]
+        config = self.config
+        k = config.top_k if k is None else k
+        if k < 1:
+            raise InvalidInputError(f"k is {k}; it must be at least 1")
+        where = tiers or config.search
+        if where not in _TIERS:
+            raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
+        request = RecallRequest(
+            vector=self._store.embed_query(query),
+            k=k,
+            threshold=config.threshold if threshold is None else threshold,
+            tiers=_TIERS[where],
+            condition=None if filter is None else checked_filter(filter),
+            now=time.time(),
+            exclude=frozenset(_listed(exclude, "exclude")),
+        )
+        return self._store.recall(namespaces, request, record=record)
+
+    def observe(
+        self,
+        query: str,
+        answer: str,
+        recalled_ids: Sequence[str] = (),
+        outcome: bool | None = None,
+        *,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+    ) -> None:
+        """Tell the memory what was answered, and how that turned out.
+
+        After a `recall` of the same query it completes what that recorded: the two are one query.
+
+        Args:
+            query: The question.
+            answer: The answer really given; ``answer_utility`` learns from it.
+            recalled_ids: Ids of the recollections that were used.
+            outcome: Whether using the recollections was a success; None says nothing.
+            namespace: Where.
+
+        Raises:
+            InvalidInputError: A blank query or answer.
+        """
+        namespace = checked(namespace)
+        if not isinstance(answer, str) or not answer.strip():
+            raise InvalidInputError("observe needs the answer that was given")
+        used = list(_listed(recalled_ids, "recalled_ids"))
+        self._store.observe(namespace, query, answer, used, outcome)
+
+    # Asleep
+
+    def sleep(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> SleepReport | None:
+        """Run one sleep phase now; None if nothing was ever stored in the namespace.
+
+        Raises:
+            ModelError: The language model failed, with ``on_summary_error="raise"``.
+            StorageError: It could not be written. In both cases nothing has changed.
+        """
+        return self._sleeper.sleep(checked(namespace))
+
+    def sleep_all(self) -> list[SleepReport]:
+        """Run a sleep phase in every namespace to which something was added since its last one."""
+        with self._store.database.read() as connection:
+            waiting = [each.namespace for each in spaces.listed(connection) if each.since_sleep]
+        return [report for each in waiting if (report := self.sleep(each)) is not None]
+
+    def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
+        """The reports of a namespace's sleep phases, newest first."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            return [] if space is None else sleeps.reports(connection, space.id)
+
+    def decisions(
+        self,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+        *,
+        sleep_id: int | None = None,
+        item_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[RecordedDecision]:
+        """Recorded decisions, the newest sleep phase first; of one sleep phase or item if given."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is None:
+                return []
+            return sleeps.decisions(connection, space.id, sleep=sleep_id, item=item_id, limit=limit)
+
+    def replay(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[ReplayedDecision]:
+        """Recompute every decision of a namespace from what was recorded about it."""
+        return sleeps.replayed(self.decisions(namespace))
+
+    # What is stored
+
+    def get(self, item_id: str) -> Message | Memory | None:
+        """A message of the log, or the present version of a memory; None if there is none."""
+        with self._store.database.read() as connection:
+            message = log.get(connection, item_id)
+            if message is not None:
+                expired = message.expires is not None and message.expires <= time.time()
+                return None if expired else message
+            live = [each for each in inspection.history(connection, item_id) if each.live]
+            return live[0] if live else None
+
+    def history(self, memory_id: str) -> list[Memory]:
+        """Every stored version of a memory, oldest first."""
+        with self._store.database.read() as connection:
+            return inspection.history(connection, memory_id)
+
+    def messages(
+        self,
+        namespace: Sequence[str] = DEFAULT_NAMESPACE,
+        *,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[Message]:
+        """The newest ``limit`` messages with a step below ``before``, oldest first."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            if space is None:
+                return []
+            return log.log(
+                connection,
+                space.id,
+                now=time.time(),
+                limit=-1 if limit is None else limit,
+                before=before,
+            )
+
+    def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
+        """The cold tier, oldest memory first."""
+        with self._store.reading(checked(namespace)) as (connection, space):
+            return [] if space is None else inspection.cold(connection, space, time.time())
+
+    def explain(self, item_id: str) -> Explanation:
+        """Everything on record about a memory or a message.
+
+        Raises:
+            InvalidInputError: Nothing of this id is stored.
+        """
+        with self._store.database.read() as connection:
+            return inspection.explain(
+                connection,
+                item_id,
+                config=self.config,
+                dimension=self._store.dimension,
+                utility=self._utility,
+            )
+
+    def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
+        """All namespaces, or those equal to ``prefix`` or below it, label by label."""
+        with self._store.database.read() as connection:
+            found = spaces.listed(connection, None if prefix is None else checked(prefix))
+        return [space.namespace for space in found]
+
+    # Corrected
+
+    def update(
+        self,
+        item_id: str,
+        *,
+        text: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        pinned: bool | None = None,
+    ) -> None:
+        """Change a message, and with it what rests on it, or a memory.
+
+        Args:
+            item_id: Of a message or a memory.
+            text: Its new text; the old one is erased.
+            metadata: Its new metadata.
+            pinned: Whether anything may displace it. Pinning a message moves the hot item that
+                it stands in to the cold tier.
+
+        Raises:
+            InvalidInputError: Nothing of this id is stored, or there is no room to pin.
+        """
+        self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
+
+    def delete(self, item_id: str, *, evidence: bool = False) -> ErasureReceipt:
+        """Erase a message and what rests on it alone, or a memory.
+
+        Args:
+            item_id: Of a message, or of a memory.
+            evidence: For a memory: erase the messages behind it as well.
+
+        Raises:
+            InvalidInputError: Nothing of this id is stored.
+        """
+        return self._store.delete(item_id, evidence=evidence)
+
+    def forget(
+        self,
+        namespace: Sequence[str],
+        *,
+        filter: Filter | None = None,
+        below: bool = False,
+    ) -> ErasureReceipt:
+        """Erase a namespace with everything in it, or the messages in it that a filter matches.
+
+        Everything includes the key-value items of that namespace; a filter is for messages alone.
+
+        Args:
+            namespace: Where; matched whole, label by label.
+            filter: Erase only the messages with such metadata, and what rests on them alone.
+            below: The namespaces below it too.
+        """
+        condition = None if filter is None else checked_filter(filter)
+        return self._store.forget(checked(namespace), condition, below=below)
+
     aclose = bridged(close)
+    aadd = bridged(add)
+    arecall = bridged(recall)
+    aobserve = bridged(observe)
+    asleep = bridged(sleep)
+    asleep_all = bridged(sleep_all)
+    asleeps = bridged(sleeps)
+    adecisions = bridged(decisions)
+    areplay = bridged(replay)
+    aget = bridged(get)
+    ahistory = bridged(history)
+    amessages = bridged(messages)
+    amemories = bridged(memories)
+    aexplain = bridged(explain)
+    anamespaces = bridged(namespaces)
+    aupdate = bridged(update)
+    adelete = bridged(delete)
+    aforget = bridged(forget)
+
+
+def _configured(kind: type[C], given: C | Mapping[str, Any] | None) -> C:
+    """A configuration that is given as one, as JSON, or not at all."""
+    return given if isinstance(given, kind) else kind.from_json({} if given is None else given)  # type: ignore[arg-type]
+
+
+def _listed(values: Collection[Any], name: str) -> Collection[Any]:
+    if isinstance(values, str):
+        raise InvalidInputError(f"{name} is a collection, got a text; write [{values!r}]")
+    return values

@@ -292,3 +292,24 @@ class Explanation:
     decisions: tuple[RecordedDecision, ...]
     provenance: tuple[tuple[str, str | None], ...]
     lines: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What `verify` found.
+
+    Attributes:
+        problems: One line each; empty when the file keeps all its promises.
+        rebuildable: Problems of files that are caches and are built anew by themselves.
+        checked: Messages, versions of items, decisions, key-value items and their vectors looked
+            at.
+    """
+
+    problems: tuple[str, ...]
+    rebuildable: tuple[str, ...]
+    checked: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with the memories themselves."""
+        return not self.problems

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import track
+from rich.table import Table
 
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking.embedder import Embedder
 from examples.demo.data import ExampleData
 
-if TYPE_CHECKING:
-    from ecs_plugins.lm.base import LanguageModel
-    from ecs_plugins.ranking.embedder import Embedder
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +29,7 @@ class Demo:
         embedder: None if none is installed; what needs one is then left out.
         out: Folder for figures and tables; exists.
         limit: How many questions to take.
+        pool: How many turns the model may choose from.
         results: What was measured, for ``demo.json``; each part adds its own key.
     """
 
@@ -45,23 +39,28 @@ class Demo:
     embedder: Embedder | None
     out: Path
     limit: int
+    pool: int
     results: dict[str, object] = field(default_factory=dict)
 
-    @contextmanager
-    def progress(self, label: str, total: int) -> Iterator[Progress]:
-        """A bar with time left; advance its only task, 0."""
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("spent"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=self.console, transient=True) as bar:
-            bar.add_task(label, total=total)
-            yield bar
+    def say(self, text: str) -> None:
+        """Print a sentence as it is."""
+        self.console.print(text, highlight=False, markup=False)
+
+    def progress(self, label: str, items: Sequence[T]) -> Iterable[T]:
+        """The items, with a bar that says how many are left."""
+        return track(items, label, console=self.console, transient=True)
+
+
+def table(
+    title: str, texts: Sequence[str], numbers: Sequence[str] = (), caption: str = ""
+) -> Table:
+    """An empty table: columns that fold, then columns of numbers, which do not."""
+    made = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for name in texts:
+        made.add_column(name, overflow="fold")
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
 
 
 def shorten(text: str, width: int) -> str:

@@ -2,7 +2,7 @@
 
 A strategy of your own is one entry of `STRATEGIES`:
 
-    STRATEGIES["first"] = lambda makers, config: FirstDocuments(config["depth"])
+    STRATEGIES["first"] = lambda own, config: FirstDocuments(config["depth"])
 """
 
 from __future__ import annotations

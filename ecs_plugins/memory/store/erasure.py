@@ -1,4 +1,4 @@
-"""Erasure: what happens when a message must be gone, not hidden.
+"""Changing and erasing: single items, namespaces, what has expired, old log entries.
 
 Erasing a message erases its text and vector from the log, and follows its provenance: every hot
 item and every version of every memory that rests on it is derived anew from the messages that
@@ -12,25 +12,47 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import founded, repeated
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
-from ecs_plugins.memory.store import cold_memories, hot_items, rows
+from ecs_plugins.memory.store import items, spaces, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.rows import dump
+from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
+from ecs_plugins.memory.store.rows import Metadata, crc, dump, earliest, pack, shared
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import HotItem, Observation
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import HotItem, Observation, Vector
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
+_AMONG = "IN (SELECT value FROM json_each(?))"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be changed; None leaves it as it is. A text comes with its vector."""
+
+    text: str | None
+    metadata: Mapping[str, object] | None
+    vector: Vector | None
+    pinned: bool | None
+
+    @property
+    def erases(self) -> bool:
+        """Whether something of before will be gone."""
+        return self.text is not None or self.metadata is not None
 
 
 @dataclass(slots=True)
 class Erased:
-    """What an erasure has removed so far."""
+    """What an erasure has removed so far; for the attributes see `ErasureReceipt`."""
 
     messages: list[str] = field(default_factory=list)
     hot_erased: int = 0
@@ -42,24 +64,14 @@ class Erased:
     snapshots: int = 0
     namespaces: list[Namespace] = field(default_factory=list)
     items: int = 0
-    spaces: set[int] = field(default_factory=set)
 
-    def receipt(self, at: float, *, scrubbed: bool) -> ErasureReceipt:
+    def receipt(self, *, scrubbed: bool) -> ErasureReceipt:
         """The receipt."""
-        return ErasureReceipt(
-            at=at,
-            messages=tuple(self.messages),
-            hot_erased=self.hot_erased,
-            hot_derived=self.hot_derived,
-            memories_erased=tuple(self.memories_erased),
-            memories_derived=tuple(self.memories_derived),
-            decisions=self.decisions,
-            queries=self.queries,
-            snapshots=self.snapshots,
-            namespaces=tuple(self.namespaces),
-            items=self.items,
-            scrubbed=scrubbed,
-        )
+        counted: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in asdict(self).items()
+        }
+        return ErasureReceipt(at=time.time(), scrubbed=scrubbed, **counted)
 
 
 def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
@@ -71,309 +83,367 @@ def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotIt
     return item
 
 
-class Erasing:
-    """Erases within one namespace and one transaction; the caller saves the namespace.
+class Erasure:
+    """Changes and erases within one write transaction.
 
     Args:
-        connection: Inside a write transaction.
-        space: The namespace.
+        connection: Inside the transaction.
         config: How observations are merged.
         dimension: Length of the vectors.
-        now: Seconds since 1970.
-        erased: Where to count.
+
+    Attributes:
+        erased: What is gone.
+        changed: Namespaces that were changed, as they were saved: their indexes have to follow.
+        dropped: Numbers of the namespaces deleted.
     """
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        space: Space,
-        *,
-        config: MemoryConfig,
-        dimension: int,
-        now: float,
-        erased: Erased,
+        self, connection: sqlite3.Connection, config: MemoryConfig, dimension: int
     ) -> None:
         self._connection = connection
-        self._space = space
         self._config = config
         self._dimension = dimension
-        self._now = now
-        self._erased = erased
+        self.erased = Erased()
+        self.changed: list[Space] = []
+        self.dropped: list[int] = []
 
-    def erase_messages(self, ids: Collection[str]) -> None:
+    def _save(self, space: Space) -> None:
+        space.save(self._connection)
+        self.changed.append(space)
+
+    def _space_of(self, namespace: Namespace) -> Space:
+        space = spaces.find(self._connection, namespace)
+        assert space is not None
+        return space
+
+    # Changing
+
+    def update(self, name: str, change: Change) -> None:
+        """Change a message (and what rests on it) or a memory."""
+        connection = self._connection
+        message = log.get(connection, name)
+        if message is None:
+            live = [row for row in tiers.versions(connection, name, self._dimension) if row.live]
+            if not live:
+                raise _unknown(name)
+            space = spaces.by_id(connection, live[0].space)
+            self._update_memory(space, live[0], change)
+        else:
+            space = self._space_of(message.namespace)
+            if change.erases:
+                self._rewrite(name, change)
+                affected = self._derive(space, frozenset([name]), frozenset())
+                old = [message.text] if change.text is not None else []
+                self._clean_record(space, (), affected, old)
+            if change.pinned is not None:
+                self._pin_message(space, name, change.pinned)
+        self._save(space)
+
+    def _rewrite(self, name: str, change: Change) -> None:
+        if change.text is not None and change.vector is not None:
+            data = pack(change.vector)
+            self._connection.execute(
+                "UPDATE messages SET text = ?, text_crc = ?, vector = ?, vector_crc = ?"
+                " WHERE id = ?",
+                (change.text, crc(change.text), data, crc(data), name),
+            )
+        if change.metadata is not None:
+            self._connection.execute(
+                "UPDATE messages SET metadata = ? WHERE id = ?", (dump(change.metadata), name)
+            )
+
+    def _update_memory(self, space: Space, old: TierRow, change: Change) -> None:
+        connection, memory = self._connection, old.memory
+        if change.pinned and not memory.pinned:
+            check_room_to_pin(connection, space, self._config.cold_capacity)
+        if change.pinned is not None:
+            memory = replace(memory, pinned=change.pinned)
+        if not change.erases:
+            tiers.update(connection, old.row, memory)
+            return
+        if change.text is not None and change.vector is not None:
+            memory = replace(memory, text=change.text, vector=change.vector)
+        new = replace(
+            old,
+            item=memory,
+            version=old.version + 1,
+            metadata=old.metadata if change.metadata is None else change.metadata,
+            changed=time.time(),
+            born=None,
+        )
+        tiers.delete(connection, space, [old])
+        tiers.insert(connection, space, new)
+
+    def _pin_message(self, space: Space, name: str, pinned: bool) -> None:
+        """Pin what a message stands in: its hot item moves to the cold tier, pinned."""
+        connection = self._connection
+        found = tiers.select(
+            connection,
+            "live = 1 AND tier = 'hot' AND id IN (SELECT item FROM provenance WHERE message = ?)",
+            (name,),
+            dimension=self._dimension,
+            members=True,
+        )
+        if not found:
+            raise InvalidInputError(
+                f"the message {name!r} is not in the hot tier; pin the memory it went into"
+            )
+        if pinned:
+            hot = found[0]
+            capacity = self._config.cold_capacity
+            insert_pinned(connection, space, hot, members=hot.hot.members, capacity=capacity)
+            tiers.delete(connection, space, [hot])
+            tiers.forget_provenance(connection, [hot.item.id])
+
+    # Erasing
+
+    def delete(self, name: str, *, evidence: bool) -> None:
+        """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
+        message = log.get(self._connection, name)
+        if message is not None:
+            space = self._space_of(message.namespace)
+            self._erase_messages(space, [name])
+        else:
+            versions = tiers.versions(self._connection, name)
+            if not versions:
+                raise _unknown(name)
+            behind = tiers.provenance(self._connection, [name]).get(name, ())
+            space = spaces.by_id(self._connection, versions[0].space)
+            self._erase_memory(space, name)
+            if evidence and behind:
+                self._erase_messages(space, behind)
+        self._save(space)
+
+    def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
+        """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
+        found = spaces.listed(self._connection, namespace)
+        if not below:
+            found = [space for space in found if space.namespace == namespace]
+        if condition is None:
+            self.erased.items += items.erase_items(self._connection, namespace, below=below)
+        for space in found:
+            if condition is None:
+                self._drop_namespace(space)
+            else:
+                self._forget_matching(space, condition)
+                self._save(space)
+
+    def _forget_matching(self, space: Space, condition: Filter) -> None:
+        messages = [
+            message.id
+            for message in log.log(self._connection, space.id, now=float("-inf"))
+            if matches(message.metadata, condition)
+        ]
+        if messages:
+            self._erase_messages(space, messages)
+        # Memories whose messages the log no longer has can only be judged by themselves.
+        for row in tiers.tier_rows(self._connection, space.id, "cold"):
+            known = self._connection.execute(
+                "SELECT 1 FROM provenance p JOIN messages m ON m.id = p.message WHERE p.item = ?",
+                (row.item.id,),
+            ).fetchone()
+            if known is None and matches(row.metadata, condition):
+                self._erase_memory(space, row.item.id)
+
+    def _drop_namespace(self, space: Space) -> None:
+        """Erase a namespace with everything in it, its name included."""
+        connection, erased, number = self._connection, self.erased, (space.id,)
+
+        def ids(sql: str) -> list[str]:
+            return [name for (name,) in connection.execute(sql, number)]
+
+        erased.messages += ids("SELECT id FROM messages WHERE namespace = ?")
+        erased.memories_erased += ids(
+            "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
+        )
+        erased.hot_erased += space.count["hot"]
+        for table in ("decisions", "queries"):
+            counted = connection.execute(
+                f"SELECT count(*) FROM {table} WHERE namespace = ?", number
+            )
+            setattr(erased, table, getattr(erased, table) + counted.fetchone()[0])
+        connection.execute(
+            "DELETE FROM provenance WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)",
+            number,
+        )
+        for table in ("queries", "decisions", "tiers", "messages", "sleeps"):
+            connection.execute(f"DELETE FROM {table} WHERE namespace = ?", number)
+        connection.execute("DELETE FROM namespaces WHERE id = ?", number)
+        erased.namespaces.append(space.namespace)
+        self.dropped.append(space.id)
+
+    def purge(self, now: float, retention: float | None) -> None:
+        """Erase the messages and items that have expired, and what the log's retention ends."""
+        self.erased.items += items.expire_items(self._connection, now)
+        expired: dict[int, list[str]] = {}
+        for number, name in self._connection.execute(
+            "SELECT namespace, id FROM messages WHERE expires <= ?", (now,)
+        ):
+            expired.setdefault(number, []).append(name)
+        for number, names in expired.items():
+            space = spaces.by_id(self._connection, number)
+            self._erase_messages(space, names)
+            self._save(space)
+        if retention is not None:
+            self.erased.messages += _drop_old(self._connection, now - retention)
+
+    def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
-        gone, ids = frozenset(ids), list(ids)
+        among = (dump(list(ids)),)
         texts = [
             text
             for (text,) in self._connection.execute(
-                "SELECT text FROM messages WHERE id IN (SELECT value FROM json_each(?))",
-                (dump(ids),),
+                f"SELECT text FROM messages WHERE id {_AMONG}", among
             )
         ]
-        affected = self._derive_hot_items(gone, gone) | self._derive_memories(gone, gone)
-        for table in ("hot_members", "provenance"):
-            self._connection.execute(
-                f"DELETE FROM {table} WHERE message IN (SELECT value FROM json_each(?))",
-                (dump(ids),),
-            )
-        self._connection.execute(
-            "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?))", (dump(ids),)
-        )
-        self._erased.messages += ids
-        self._finish(ids, affected, texts)
+        affected = self._derive(space, frozenset(ids), frozenset(ids))
+        self._connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
+        self._connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
+        self.erased.messages += ids
+        self._clean_record(space, ids, affected, texts)
 
-    def rederive(self, message: str, old_text: str) -> None:
-        """Derive anew what rests on a message whose row has been changed."""
-        changed, gone = frozenset([message]), frozenset[str]()
-        affected = self._derive_hot_items(changed, gone) | self._derive_memories(changed, gone)
-        self._finish((), affected, [old_text])
-
-    def erase_memory(self, name: str) -> None:
+    def _erase_memory(self, space: Space, name: str) -> None:
         """Erase every version of a memory; the messages behind it stay."""
-        versions = cold_memories.versions(self._connection, name)
-        self._drop_memory(name, [row.row for row in versions], live=any(v.live for v in versions))
-        self._finish([name], {name}, [row.memory.text for row in versions])
+        versions = tiers.versions(self._connection, name)
+        tiers.delete(self._connection, space, versions)
+        tiers.forget_provenance(self._connection, [name])
+        self.erased.memories_erased.append(name)
+        self._clean_record(space, [name], {name}, [row.item.text for row in versions])
 
-    def _finish(self, ids: Iterable[str], affected: set[str], texts: Sequence[str]) -> None:
-        gone = {*ids, *self._erased.memories_erased}
-        self._mark_decisions(gone)
-        self._erase_queries(gone | affected, texts)
-        self._space.erasures += 1
-        self._erased.spaces.add(self._space.id)
+    # The tiers
 
-    def _remaining(
-        self, members: Iterable[str], gone: frozenset[str]
-    ) -> tuple[list[Observation], dict[str, object], float | None]:
-        """The observations that are left, what their metadata agree on, their first expiry."""
-        staying = set(members) - gone
-        if not staying:
-            return [], {}, None
-        left = log.observations(self._connection, staying, self._dimension)
-        metadata: rows.Metadata | None = None
-        for _, own, _ in left:
-            metadata = own if metadata is None else rows.shared(metadata, own)
-        return (
-            [observation for observation, _, _ in left],
-            dict(metadata or {}),
-            rows.earliest(*(expires for _, _, expires in left)),
-        )
-
-    # Hot items
-
-    def _derive_hot_items(self, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
-        listed = hot_items.live_rows(self._connection, self._space.id, changed)
-        hot_items.write_out(self._connection, self._space.id, listed)
-        items = [*changed, *hot_items.items_with(self._connection, changed)]
-        rows = self._connection.execute(
-            "SELECT row, id, live, died, judged FROM hot_items"
-            " WHERE id IN (SELECT value FROM json_each(?))",
-            (dump(items),),
-        ).fetchall()
-        affected = set()
-        for row, name, live, died, judged in rows:
-            affected.add(name)
-            members = [
-                member
-                for (member,) in self._connection.execute(
-                    "SELECT message FROM hot_members WHERE item = ?", (name,)
-                )
-            ] or [name]
-            self._derive_hot(row, members, gone, live=bool(live), died=died, judged=judged)
-        for name in affected:
-            self._connection.execute(
-                "DELETE FROM hot_members WHERE item = ?1"
-                " AND NOT EXISTS (SELECT 1 FROM hot_items WHERE id = ?1)",
-                (name,),
-            )
-        return affected
-
-    def _derive_hot(
-        self,
-        row: int,
-        members: Sequence[str],
-        gone: frozenset[str],
-        *,
-        live: bool,
-        died: int | None,
-        judged: int,
-    ) -> None:
-        left, metadata, expires = self._remaining(members, gone)
-        self._connection.execute("DELETE FROM hot_items WHERE row = ?", (row,))
-        if not left:
-            self._erased.hot_erased += live
-            if live:
-                self._space.rewrote("hot", -1)
-            return
-        item = refolded(left, self._config)
-        item = replace(item, judged=min(judged, item.evidence.support))
-        new = hot_items.insert_hot(
-            self._connection,
-            self._space,
-            item,
-            metadata=metadata,
-            expires=expires,
-            borrowed=len(item.members) == 1,
-        )
-        if len(item.members) > 1:
-            hot_items.add_members(self._connection, ((item.id, m) for m in item.members))
-        self._connection.execute(
-            "UPDATE hot_items SET live = ?, died = ? WHERE row = ?", (int(live), died, new)
-        )
-        if live:
-            self._space.rewrote("hot")
-            self._erased.hot_derived += 1
-
-    # Memories
-
-    def _derive_memories(self, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
-        names = [
+    def _derive(self, space: Space, changed: frozenset[str], gone: frozenset[str]) -> set[str]:
+        """Derive what rests on changed messages without those that are gone; returns its ids."""
+        affected = {
             name
             for (name,) in self._connection.execute(
-                "SELECT DISTINCT memory FROM provenance"
-                " WHERE message IN (SELECT value FROM json_each(?))",
-                (dump(list(changed)),),
+                f"SELECT item FROM provenance WHERE message {_AMONG}", (dump(list(changed)),)
             )
-        ]
-        for name in names:
-            self._derive_memory(name, changed, gone)
-        return set(names)
+        }
+        for name in sorted(affected):
+            joined = dict(
+                self._connection.execute(
+                    "SELECT message, version FROM provenance WHERE item = ?", (name,)
+                ).fetchall()
+            )
+            since = min(joined[message] for message in changed if message in joined)
+            rows = tiers.versions(self._connection, name)
+            stale = [row for row in rows if row.version >= since]
+            left = len(rows) - len(stale)
+            for row in stale:
+                members = [each for each, version in joined.items() if version <= row.version]
+                left += self._derive_row(space, row, set(members) - gone)
+            if rows and rows[0].tier == "cold":
+                (self.erased.memories_derived if left else self.erased.memories_erased).append(name)
+        tiers.forget_provenance(self._connection, affected)
+        return affected
 
-    def _derive_memory(self, name: str, changed: frozenset[str], gone: frozenset[str]) -> None:
-        joined = dict(
-            self._connection.execute(
-                "SELECT message, version FROM provenance WHERE memory = ?", (name,)
-            ).fetchall()
-        )
-        since = min(version for message, version in joined.items() if message in changed)
-        kept = False
-        for old in cold_memories.versions(self._connection, name):
-            if old.version < since:
-                kept = True
-                continue
-            members = [message for message, version in joined.items() if version <= old.version]
-            kept |= self._derive_version(old, members, gone)
-        if kept:
-            self._erased.memories_derived.append(name)
-        else:
-            self._erased.memories_erased.append(name)
-            self._connection.execute("DELETE FROM provenance WHERE memory = ?", (name,))
-
-    def _derive_version(
-        self, old: cold_memories.ColdRow, members: Sequence[str], gone: frozenset[str]
-    ) -> bool:
-        left, metadata, expires = self._remaining(members, gone)
-        self._connection.execute("DELETE FROM memories WHERE row = ?", (old.row,))
+    def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
+        """Replace a version by what its remaining messages say; returns whether any remain."""
+        tiers.delete(self._connection, space, [old])
+        left = log.observations(self._connection, members, self._dimension)
         if not left:
-            if old.live:
-                self._space.rewrote("cold", -1)
+            self.erased.hot_erased += old.tier == "hot"
             return False
-        item = refolded(left, self._config)
-        evidence = replace(item.evidence, hits=old.memory.evidence.hits)
-        new = cold_memories.insert_cold(
-            self._connection,
-            self._space,
-            replace(old.memory, vector=item.vector, text=item.text, evidence=evidence),
-            version=old.version,
-            metadata=metadata,
-            created=old.created,
-            changed=self._now,
-            expires=expires,
-            born=old.born,
-            judged=old.judged,
+        metadata: Metadata | None = None
+        for _, own, _ in left:
+            metadata = own if metadata is None else shared(metadata, own)
+        new = replace(
+            old,
+            metadata=metadata or {},
+            changed=time.time(),
+            expires=earliest(*(expires for _, _, expires in left)),
         )
-        self._connection.execute(
-            "UPDATE memories SET live = ?, died = ? WHERE row = ?", (int(old.live), old.died, new)
-        )
-        if old.live:
-            self._space.rewrote("cold")
+        item = refolded([observation for observation, _, _ in left], self._config)
+        if old.tier == "hot":
+            item = replace(item, judged=min(old.hot.judged, item.evidence.support))
+            tiers.insert(self._connection, space, replace(new, item=item), item.members)
+            self.erased.hot_derived += 1
+        else:
+            evidence = replace(item.evidence, hits=old.memory.evidence.hits)
+            memory = replace(old.memory, vector=item.vector, text=item.text, evidence=evidence)
+            tiers.insert(self._connection, space, replace(new, item=memory))
         return True
-
-    def _drop_memory(self, name: str, rows: Sequence[int], *, live: bool) -> None:
-        cold_memories.retire_cold(self._connection, rows, None)
-        self._connection.execute("DELETE FROM provenance WHERE memory = ?", (name,))
-        self._erased.memories_erased.append(name)
-        if live:
-            self._space.rewrote("cold", -1)
 
     # The record
 
+    def _clean_record(
+        self, space: Space, ids: Iterable[str], affected: set[str], texts: Sequence[str]
+    ) -> None:
+        gone = {*ids, *self.erased.memories_erased}
+        self._mark_decisions(gone)
+        self._erase_queries(space, gone | affected, texts)
+        space.erasures += 1
+
     def _mark_decisions(self, gone: Collection[str]) -> None:
+        among = (dump(list(gone)),)
         found = self._connection.execute(
             "SELECT DISTINCT d.id, d.record FROM decision_items i JOIN decisions d"
-            " ON d.id = i.decision WHERE i.item IN (SELECT value FROM json_each(?))",
-            (dump(list(gone)),),
+            f" ON d.id = i.decision WHERE i.item {_AMONG}",
+            among,
         ).fetchall()
         for number, record in found:
             self._connection.execute(
                 "UPDATE decisions SET record = ?, erased = 1 WHERE id = ?",
                 (dump(without(json.loads(record), gone)), number),
             )
-        self._connection.execute(
-            "DELETE FROM decision_items WHERE item IN (SELECT value FROM json_each(?))",
-            (dump(list(gone)),),
-        )
-        self._erased.decisions += len(found)
+        self._connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", among)
+        self.erased.decisions += len(found)
 
-    def _erase_queries(self, items: set[str], texts: Sequence[str]) -> None:
+    def _erase_queries(self, space: Space, used: set[str], texts: Sequence[str]) -> None:
         quotes = [text for text in texts if len(text) >= _QUOTE]
         for number, text, answer, recalled in self._connection.execute(
-            "SELECT id, text, answer, recalled FROM queries WHERE namespace = ?", (self._space.id,)
+            "SELECT id, text, answer, recalled FROM queries WHERE namespace = ?", (space.id,)
         ).fetchall():
             said = f"{text}\n{answer or ''}"
             if (
-                not items.isdisjoint(json.loads(recalled))
-                or any(q in said for q in quotes)
+                not used.isdisjoint(json.loads(recalled))
+                or any(quote in said for quote in quotes)
                 or (text in texts or answer in texts)
             ):
                 self._connection.execute("DELETE FROM queries WHERE id = ?", (number,))
-                self._erased.queries += 1
+                self.erased.queries += 1
 
 
 def without(record: dict[str, object], gone: Collection[str]) -> dict[str, object]:
     """A decision's record with the ids of what is gone replaced."""
 
     def clean(value: object) -> object:
-        return ERASED if value in gone else value
+        return ERASED if isinstance(value, str) and value in gone else value
 
-    cleaned = {
-        key: clean(value) if isinstance(value, str) else value for key, value in record.items()
-    }
     members = record["members"]
     assert isinstance(members, list)
+    cleaned = {key: clean(value) for key, value in record.items()}
     return cleaned | {"members": [clean(member) for member in members]}
 
 
-def drop_namespace(connection: sqlite3.Connection, space: Space, erased: Erased) -> None:
-    """Erase a namespace with everything in it, its name included."""
-    number = (space.id,)
-    erased.messages += [
-        name for (name,) in connection.execute("SELECT id FROM messages WHERE namespace=?", number)
-    ]
-    erased.memories_erased += [
+def _unknown(name: str) -> InvalidInputError:
+    return InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
+
+
+def any_expired(connection: sqlite3.Connection, now: float) -> bool:
+    """Whether a message or an item has expired and is still there."""
+    found = connection.execute(
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
+        " OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)",
+        (now,),
+    ).fetchone()
+    return found is not None
+
+
+def _drop_old(connection: sqlite3.Connection, before: float) -> list[str]:
+    """End the retention of log entries, and of the old versions that only history needs.
+
+    This is not erasure: what a memory made of a message stays.
+    """
+    connection.execute("DELETE FROM tiers WHERE live = 0 AND changed < ?", (before,))
+    connection.execute("DELETE FROM provenance WHERE item NOT IN (SELECT id FROM tiers)")
+    return [
         name
         for (name,) in connection.execute(
-            "SELECT DISTINCT id FROM memories WHERE namespace = ?", number
-        )
+            "DELETE FROM messages WHERE created < ? AND NOT EXISTS ("
+            "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item AND t.tier = 'hot'"
+            " WHERE p.message = messages.id) RETURNING id",
+            (before,),
+        ).fetchall()
     ]
-    erased.hot_erased += space.hot.count
-    for table in ("decisions", "queries", "snapshots"):
-        count = connection.execute(
-            f"SELECT count(*) FROM {table} WHERE namespace = ?", number
-        ).fetchone()[0]
-        setattr(erased, table, getattr(erased, table) + count)
-    connection.execute(
-        "DELETE FROM hot_members WHERE item IN (SELECT id FROM hot_items WHERE namespace = ?)",
-        number,
-    )
-    connection.execute(
-        "DELETE FROM provenance WHERE memory IN (SELECT id FROM memories WHERE namespace = ?)",
-        number,
-    )
-    for table in (
-        "snapshots", "queries", "decisions", "memories", "hot_items", "not_hot", "messages",
-        "sleeps",
-    ):  # fmt: skip
-        connection.execute(f"DELETE FROM {table} WHERE namespace = ?", number)
-    connection.execute("DELETE FROM namespaces WHERE id = ?", number)
-    erased.namespaces.append(space.namespace)
-    erased.spaces.add(space.id)

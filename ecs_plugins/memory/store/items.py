@@ -10,6 +10,7 @@ stays in the message alone: what changes or erases the message changes or erases
 
 from __future__ import annotations
 
+import base64
 import json
 import sqlite3
 import time
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.namespaces import Namespace, below, decode, encode
-from ecs_plugins.memory.store.vectors import crc, damaged, pack, unpack
+from ecs_plugins.memory.namespaces import Namespace, below, checked, decode, encode
+from ecs_plugins.memory.store.rows import crc, damaged, dump, pack, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 
 if TYPE_CHECKING:
-    from ecs_plugins.memory.store.core import Core
+    from ecs_plugins.memory.store.sqlite_store import SqliteStore
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -102,7 +103,7 @@ class ItemView:
 
     Args:
         connection: Inside a transaction.
-        now: Seconds since 1970; what has expired by then is not seen.
+        now: Unix time; what has expired by then is not seen.
         dimension: Length of the vectors.
     """
 
@@ -190,10 +191,10 @@ class ItemView:
 _ALIVE = "(i.expires IS NULL OR i.expires > ?)"
 
 
-class Opened(Protocol):
+class HasStore(Protocol):
     """An open memory, as far as its items see it: `EntropicMemory` is one."""
 
-    _core: Core
+    _store: SqliteStore
 
 
 class Items:
@@ -203,20 +204,20 @@ class Items:
         memory: Whose file they stand in, and whose embedder they are found by.
     """
 
-    def __init__(self, memory: Opened) -> None:
-        self._core = memory._core
+    def __init__(self, memory: HasStore) -> None:
+        self._store = memory._store
 
     def embed_query(self, text: str) -> Vector:
-        """A unit vector ``[dimension]``; see `Core.embed_query`."""
-        return self._core.embed_query(text)
+        """A unit vector ``[dimension]``; see `SqliteStore.embed_query`."""
+        return self._store.embed_query(text)
 
     @contextmanager
     def view(self, *, search: bool = False) -> Iterator[ItemView]:
         """One consistent view; for a search, after vectors of another embedder were replaced."""
         if search:
             self._embed_anew()
-        with self._core.database.read() as connection:
-            yield ItemView(connection, time.time(), self._core.dimension)
+        with self._store.database.read() as connection:
+            yield ItemView(connection, time.time(), self._store.dimension)
 
     def write(
         self,
@@ -244,10 +245,12 @@ class Items:
             if text.strip()
         ]
         unique = list(dict.fromkeys(text for _, _, text in texts))
-        vectors = dict(zip(unique, self._core.embed(unique), strict=True)) if unique else {}
+        vectors = dict(zip(unique, self._store.embed(unique), strict=True)) if unique else {}
         now = time.time()
         erases = bool(deletes) or self._is_due(now)
-        with self._core.erasing() if erases else self._core.writing() as connection:
+        with self._store.writing() as connection:
+            if erases:
+                self._store.note_scrub(connection)
             expire_items(connection, now)
             connection.executemany(
                 "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL"
@@ -260,33 +263,34 @@ class Items:
                 "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
                 " VALUES (?,?,?,?,?,?)",
                 (
-                    (rows[index], path, text, self._core.epoch, *_packed(vectors[text]))
+                    (rows[index], path, text, self._store.epoch, *_packed(vectors[text]))
                     for index, path, text in texts
                 ),
             )
         if erases:
-            self._core.scrub()
+            self._store.scrub()
         return deleted
 
     def _is_due(self, now: float) -> bool:
-        with self._core.database.read() as connection:
-            return any_expired(connection, now)
+        with self._store.database.read() as connection:
+            due = "SELECT 1 FROM items WHERE expires <= ? LIMIT 1"
+            return connection.execute(due, (now,)).fetchone() is not None
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""
-        with self._core.database.read() as connection:
+        with self._store.database.read() as connection:
             stale = connection.execute(
-                "SELECT item, path, text FROM item_vectors WHERE epoch < ?", (self._core.epoch,)
+                "SELECT item, path, text FROM item_vectors WHERE epoch < ?", (self._store.epoch,)
             ).fetchall()
         if not stale:
             return
-        vectors: Matrix = self._core.embed([text for _, _, text in stale])
-        with self._core.writing() as connection:
+        vectors: Matrix = self._store.embed([text for _, _, text in stale])
+        with self._store.writing() as connection:
             connection.executemany(
                 "UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?"
                 " WHERE item = ? AND path = ? AND text = ?",
                 (
-                    (self._core.epoch, *_packed(vector), *key)
+                    (self._store.epoch, *_packed(vector), *key)
                     for key, vector in zip(stale, vectors, strict=True)
                 ),
             )
@@ -295,12 +299,6 @@ class Items:
 def expire_items(connection: sqlite3.Connection, now: float) -> int:
     """Erase the items that have expired; returns how many."""
     return connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
-
-
-def any_expired(connection: sqlite3.Connection, now: float) -> bool:
-    """Whether an item has expired and is still there."""
-    found = connection.execute("SELECT 1 FROM items WHERE expires <= ? LIMIT 1", (now,)).fetchone()
-    return found is not None
 
 
 def _packed(vector: Vector) -> tuple[bytes, int]:
@@ -357,3 +355,149 @@ def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:
     ).fetchone()[0]
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
     return int(row)
+
+
+# Export, import, checks, counts, erasure
+
+
+def exported_items(
+    connection: sqlite3.Connection,
+    prefix: Namespace | None,
+    *,
+    epoch: int,
+    dimension: int,
+    now: float,
+) -> Iterator[dict[str, Any]]:
+    """The lines of the items in and below a namespace, without what has expired.
+
+    An item that belongs to a message goes with it: it is left out where the message is. A vector
+    that another embedder made travels as None.
+
+    Raises:
+        StorageError: An item is damaged.
+    """
+    where, values = under(prefix or ())
+    holds, bounds = under(prefix or (), column="n.key")
+    for row in connection.execute(
+        "SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,"
+        f" i.expires, i.message, i.text_key FROM items i WHERE {where}"
+        " AND (i.expires IS NULL OR i.expires > ?) AND (i.message IS NULL OR EXISTS ("
+        f"SELECT 1 FROM messages m JOIN namespaces n ON n.id = m.namespace WHERE m.id = i.message"
+        f" AND (m.expires IS NULL OR m.expires > ?) AND {holds})) ORDER BY i.row",
+        (*values, now, now, *bounds),
+    ).fetchall():
+        number, namespace, key, value, check, created, updated, ttl, expires, message, text = row
+        if crc(value) != check:
+            raise damaged(f"item {key!r}", "value", "restore a backup, or put the item again")
+        yield {
+            "kind": "item",
+            "labels": list(decode(namespace)),
+            "key": key,
+            "value": json.loads(value),
+            "created": created,
+            "updated": updated,
+            "ttl": ttl,
+            "expires": expires,
+            "message": message,
+            "text_key": text,
+            "vectors": _vectors(connection, number, key, epoch, dimension),
+        }
+
+
+def _vectors(
+    connection: sqlite3.Connection, item: int, key: str, epoch: int, dimension: int
+) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+    for path, text, made, data, check in connection.execute(
+        "SELECT path, text, epoch, vector, vector_crc FROM item_vectors WHERE item = ?"
+        " ORDER BY path",
+        (item,),
+    ):
+        vector = None
+        if made == epoch:
+            vector = pack(unpack(data, check, dimension, f"item {key!r} at {path}"))
+        encoded = None if vector is None else base64.b64encode(vector).decode()
+        lines.append({"path": path, "text": text, "vector": encoded})
+    return lines
+
+
+def import_item(
+    connection: sqlite3.Connection,
+    line: dict[str, Any],
+    vectors: Mapping[str, Vector],
+    *,
+    epoch: int,
+) -> None:
+    """Write an item that `exported_items` described.
+
+    Args:
+        connection: Inside a write transaction.
+        line: Its line.
+        vectors: Path -> vector.
+        epoch: Of the embedder that the vectors are from.
+
+    Raises:
+        InvalidInputError: There is an item of its namespace and key already.
+    """
+    namespace = checked(line["labels"])
+    value = dump(line["value"])
+    cursor = connection.execute(
+        "INSERT INTO items (namespace, key, value, value_crc, created, updated, ttl, expires,"
+        " message, text_key) VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
+        (
+            encode(namespace), line["key"], value, crc(value), line["created"], line["updated"],
+            line["ttl"], line["expires"], line["message"], line["text_key"],
+        ),
+    )  # fmt: skip
+    if not cursor.rowcount:
+        raise InvalidInputError(
+            f"the namespace {namespace} holds an item {line['key']!r} here already; "
+            "delete it first, or import into another file"
+        )
+    for entry in line["vectors"]:
+        data = pack(vectors[entry["path"]])
+        connection.execute(
+            "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
+            " VALUES (?,?,?,?,?,?)",
+            (cursor.lastrowid, entry["path"], entry["text"], epoch, data, crc(data)),
+        )
+
+
+def item_problems(
+    connection: sqlite3.Connection, *, epoch: int, dimension: int
+) -> tuple[list[str], int]:
+    """What is wrong with the items, and how many values and vectors were looked at."""
+    problems: list[str] = []
+    checked_ = 0
+    for key, value, check in connection.execute("SELECT key, value, value_crc FROM items"):
+        checked_ += 1
+        if crc(value) != check:
+            problems.append(f"the value of item {key!r} does not match its checksum")
+    for key, path, made, data, check in connection.execute(
+        "SELECT i.key, v.path, v.epoch, v.vector, v.vector_crc FROM item_vectors v"
+        " JOIN items i ON i.row = v.item"
+    ):
+        checked_ += 1
+        # A vector of an earlier epoch waits to be replaced by the next search.
+        wrong_length = made == epoch and len(data) != 4 * dimension
+        if wrong_length or crc(data) != check:
+            problems.append(f"the vector of item {key!r} at {path} does not match its checksum")
+    return problems, checked_
+
+
+def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: float) -> int:
+    """How many items there are in and below a namespace that have not expired."""
+    where, values = under(prefix or ())
+    count: int = connection.execute(
+        f"SELECT count(*) FROM items i WHERE {where} AND (i.expires IS NULL OR i.expires > ?)",
+        (*values, now),
+    ).fetchone()[0]
+    return count
+
+
+def erase_items(connection: sqlite3.Connection, namespace: Namespace, *, below: bool) -> int:
+    """Erase the items in a namespace, and with ``below`` in those below it; returns how many."""
+    where, values = under(namespace) if below else ("i.namespace = ?", [encode(namespace)])
+    return connection.execute(
+        f"DELETE FROM items WHERE row IN (SELECT i.row FROM items i WHERE {where})", values
+    ).rowcount

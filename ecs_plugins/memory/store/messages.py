@@ -6,15 +6,14 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from zlib import crc32
+from typing import TypeAlias
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.rows import dump
+from ecs_plugins.memory.store.rows import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.vectors import crc, damaged, pack_all, unpack
 from ecs_plugins.memory.types import Matrix, Observation
 
 MAX_TEXT = 1_000_000
@@ -29,7 +28,7 @@ class NewMessage:
         role: Who said it: ``user``, ``assistant``, ``tool``, or what the application uses.
         metadata: JSON values to filter by; what merged messages agree on stays with the memory.
         writer: The agent that wrote it, where several share a namespace.
-        at: Seconds since 1970; None is now.
+        at: Unix time; None is now.
         ttl: Seconds to live; None is for ever.
     """
 
@@ -52,15 +51,10 @@ class NewMessage:
             )
         if self.ttl is not None and not self.ttl > 0:
             raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
-        # Most strings are ASCII, which they know.
-        if self.writer is not None or not text.isascii():
-            _check_unicode(text, self.writer)
-        if not self.role.isascii():
-            _check_unicode(self.role)
-        metadata = self.metadata
-        if type(metadata) is not dict and not isinstance(metadata, Mapping):
+        _check_unicode(text, self.writer, self.role)
+        if not isinstance(self.metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")
-        own, stored = _checked_metadata(metadata) if metadata else ({}, "{}")
+        own, stored = _checked_metadata(self.metadata) if self.metadata else ({}, "{}")
         object.__setattr__(self, "metadata", own)
         object.__setattr__(self, "stored_metadata", stored)
 
@@ -68,48 +62,59 @@ class NewMessage:
 def _check_unicode(*texts: str | None) -> None:
     try:
         for text in texts:
-            if text is not None:
+            if text is not None and not text.isascii():
                 text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
 
 
-_KEYS = {str}
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
-def _flat_encoder() -> Callable[[object], str]:
-    """What `_encode` makes anew for every call, which takes longer than to encode a few values.
-
-    An inner part of the standard library: where it is missing or has changed, `_encode` serves.
-    """
-    quote = json.encoder.encode_basestring
-    try:
-        parts = json.encoder.c_make_encoder(None, None, quote, None, ":", ",", False, False, False)  # type: ignore[attr-defined]
-        parts({"": 0}, 0)
-    except (AttributeError, TypeError):
-        return _encode
-    return lambda data: "".join(parts(data, 0))
-
-
-_encode_flat = _flat_encoder()
 
 
 def _checked_metadata(metadata: Mapping[str, object]) -> tuple[dict[str, object], str]:
     """The caller's metadata as an own copy of JSON values, and as JSON."""
-    own = dict(metadata)
-    flat = {*map(type, own)} == _KEYS and _PLAIN.issuperset(map(type, own.values()))
     try:
-        stored = _encode_flat(own) if flat else _encode(own)
-        if not stored.isascii():
-            stored.encode()
+        stored = _encode(dict(metadata))
+        stored.encode()
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"metadata must hold JSON values only: {error}") from None
-    if not flat:
-        own = json.loads(stored)
-        stored = _encode(own)
-    return own, stored
+    return json.loads(stored), stored
+
+
+Draft: TypeAlias = str | NewMessage | Mapping[str, object]
+"""What callers may hand to ``add``."""
+
+_KEYS = ("content", "text", "role", "metadata", "writer", "at", "ttl")
+
+
+def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
+    """Messages in one form.
+
+    Args:
+        messages: One, or several.
+        **defaults: Attributes of a `NewMessage` for what a message does not say.
+
+    Raises:
+        InvalidInputError: Something is no message.
+    """
+    given = [messages] if isinstance(messages, str | NewMessage | Mapping) else messages
+    said = {key: value for key, value in defaults.items() if value is not None}
+    return [_draft(message, said) for message in given]
+
+
+def _draft(message: Draft, defaults: Mapping[str, object]) -> NewMessage:
+    if isinstance(message, NewMessage):
+        return message
+    if isinstance(message, str):
+        return NewMessage(message, **defaults)  # type: ignore[arg-type]
+    if not isinstance(message, Mapping):
+        raise InvalidInputError(f"a message is a text, a NewMessage or a mapping, got {message!r}")
+    strange = [key for key in message if key not in _KEYS]
+    if strange:
+        raise InvalidInputError(f"a message has no key {str(strange[0])!r}; use {', '.join(_KEYS)}")
+    said = {key: value for key, value in message.items() if value is not None}
+    text = said.pop("text", None)
+    return NewMessage(said.pop("content", text), **{**defaults, **said})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,7 @@ class Message:
         writer: The agent that wrote it.
         text: What was said.
         metadata: As given.
-        created: Seconds since 1970.
+        created: Unix time.
         expires: When it will be erased; None is never.
     """
 
@@ -147,8 +152,8 @@ def new_ids(count: int) -> list[str]:
 
 
 _INSERT = (
-    "INSERT INTO messages (id, namespace, step, role, writer, text, metadata, created,"
-    " expires, vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+    "INSERT INTO messages (id, namespace, step, role, writer, text, metadata, created, expires,"
+    " vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
@@ -159,37 +164,30 @@ def insert(
     ids: Sequence[str],
     vectors: Matrix,
     now: float,
-) -> int:
-    """Append messages; ``space.step`` is the step of the first one.
-
-    Returns:
-        The row number of the first one; the others follow it without a gap.
-    """
-    columns = zip(count(space.step), messages, ids, pack_all(vectors), strict=False)
-    rows = [
+) -> None:
+    """Append messages; the first one's step follows ``space.step``."""
+    connection.executemany(
+        _INSERT,
         (
-            name,
-            space.id,
-            step,
-            message.role,
-            message.writer,
-            message.text,
-            message.stored_metadata,
-            now if message.at is None else message.at,
-            None if message.ttl is None else expiry(message, now),
-            data,
-            crc32(message.text.encode()),
-            crc32(data),
-        )
-        for step, message, name, data in columns
-    ]
-    if len(rows) == 1:
-        only = connection.execute(_INSERT, rows[0]).lastrowid
-        assert only is not None
-        return only
-    connection.executemany(_INSERT, rows)
-    last: int = connection.execute("SELECT max(seq) FROM messages").fetchone()[0]
-    return last - len(rows) + 1
+            (
+                name,
+                space.id,
+                step,
+                message.role,
+                message.writer,
+                message.text,
+                message.stored_metadata,
+                now if message.at is None else message.at,
+                expiry(message, now),
+                data,
+                crc(message.text),
+                crc(data),
+            )
+            for step, message, name, data in zip(
+                count(space.step + 1), messages, ids, map(pack, vectors), strict=False
+            )
+        ),
+    )
 
 
 def expiry(message: NewMessage, now: float) -> float | None:
@@ -207,15 +205,13 @@ _COLUMNS = (
 
 def _message(row: tuple[object, ...]) -> Message:
     name, key, step, role, writer, text, metadata, created, expires, checksum = row
-    if crc(str(text)) != checksum:
-        raise damaged(f"message {name}", "text", "restore a backup, or delete the message")
     return Message(
         str(name),
         tuple(json.loads(str(key))),
         step,  # type: ignore[arg-type]
         str(role),
         writer,  # type: ignore[arg-type]
-        str(text),
+        checked_text(str(text), checksum, f"message {name}"),  # type: ignore[arg-type]
         json.loads(str(metadata)),
         created,  # type: ignore[arg-type]
         expires,  # type: ignore[arg-type]
@@ -256,12 +252,7 @@ def observations(
     )
     return [
         (
-            Observation(
-                id=name,
-                vector=unpack(vector, checksum, dimension, f"message {name}"),
-                step=step,
-                text=text,
-            ),
+            Observation(name, unpack(vector, checksum, dimension, f"message {name}"), step, text),
             json.loads(metadata),
             expires,
         )

@@ -1,92 +1,118 @@
-"""``reembed``: new vectors for everything, when the embedder changes.
+"""New vectors for old texts, when the embedder changes.
 
 Embedding happens outside the transaction that writes, message by message as of a moment; what
-was added since is embedded in a next round, and the last, small round inside the transaction. The
-transaction replaces every vector and starts a new epoch, so that no index or snapshot of the old
-vectors is ever used again, and other processes are told to open the file anew.
+was added since is embedded in a next round, and the last, small round inside the transaction.
+
+A message is embedded. A hot item or memory that merges several messages lies in the direction of
+their mean, so it is the mean again if they are all in the log; else its own text is embedded.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
 
-from ecs_plugins.memory.store.derivation import Embed, derived, embedded
-from ecs_plugins.memory.store.index import Progress
-from ecs_plugins.memory.store.vectors import crc, pack
-from ecs_plugins.memory.types import Vector
+from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.rows import crc, mean_direction, pack
+from ecs_plugins.memory.types import Matrix, Vector
+
+Embed: TypeAlias = Callable[[Sequence[str]], Matrix]
+Progress: TypeAlias = Callable[[int, int], None]
+"""``(done, total)``, in texts."""
+
+_BATCH: Final = 256
+_FEW: Final = 64  # messages that may be embedded inside the transaction
 
 
-class Reembedding:
-    """The new vectors of a file.
+def embedded(
+    texts: Mapping[str, str], embed: Embed, progress: Progress | None = None
+) -> dict[str, Vector]:
+    """The vector of every text, by its key, in batches."""
+    keys = list(texts)
+    out: dict[str, Vector] = {}
+    for start in range(0, len(keys), _BATCH):
+        batch = keys[start : start + _BATCH]
+        out.update(zip(batch, embed([texts[key] for key in batch]), strict=True))
+        if progress is not None:
+            progress(min(start + _BATCH, len(keys)), len(keys))
+    return out
+
+
+def derived(
+    text: str, members: Sequence[str], of_message: Mapping[str, Vector], embed: Embed
+) -> Vector:
+    """The vector of an item made of several messages."""
+    known = [of_message[member] for member in members if member in of_message]
+    if known and len(known) == len(members):
+        return mean_direction(known)
+    vector: Vector = embed([text])[0]
+    return vector
+
+
+@contextmanager
+def replaced_vectors(
+    database: Database, embed: Embed, progress: Progress | None
+) -> Iterator[sqlite3.Connection]:
+    """A write transaction in which every vector has been replaced.
 
     Args:
+        database: The file.
         embed: The new embedder.
         progress: Called with texts done and texts to do.
     """
+    known: dict[str, tuple[str, Vector]] = {}
+    while True:
+        with database.read() as connection:
+            if _embed_new(connection, known, embed, progress) <= _FEW:
+                break
+    with database.write() as connection:
+        _embed_new(connection, known, embed, progress)
+        _replace(connection, {name: vector for name, (_, vector) in known.items()}, embed)
+        yield connection
 
-    def __init__(self, embed: Embed, progress: Progress | None) -> None:
-        self._embed = embed
-        self._progress = progress
-        self._messages: dict[str, tuple[str, Vector]] = {}
 
-    def prepare(self, connection: sqlite3.Connection) -> int:
-        """Embed the messages that are new or changed since the last call; returns how many."""
-        texts = {
-            name: text
-            for name, text in connection.execute("SELECT id, text FROM messages ORDER BY seq")
-            if self._messages.get(name, ("",))[0] != text
-        }
-        for name, vector in embedded(texts, self._embed, self._progress).items():
-            self._messages[name] = (texts[name], vector)
-        return len(texts)
+def _embed_new(
+    connection: sqlite3.Connection,
+    known: dict[str, tuple[str, Vector]],
+    embed: Embed,
+    progress: Progress | None,
+) -> int:
+    """Embed the messages that are new or changed; returns how many."""
+    texts = {
+        name: text
+        for name, text in connection.execute("SELECT id, text FROM messages ORDER BY seq")
+        if known.get(name, ("",))[0] != text
+    }
+    for name, vector in embedded(texts, embed, progress).items():
+        known[name] = texts[name], vector
+    return len(texts)
 
-    def write(self, connection: sqlite3.Connection) -> None:
-        """Replace every vector; inside the write transaction, after a last `prepare`."""
-        vectors = {name: vector for name, (_, vector) in self._messages.items()}
-        for (name,) in connection.execute("SELECT id FROM messages").fetchall():
-            data = pack(vectors[name])
-            connection.execute(
-                "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?",
-                (data, crc(data), name),
-            )
-        self._write_items(
-            connection,
-            "hot_items",
-            "SELECT h.row, h.text, (SELECT json_group_array(message) FROM hot_members x"
-            " WHERE x.item = h.id) FROM hot_items h WHERE h.vector IS NOT NULL",
-            vectors,
+
+def _replace(
+    connection: sqlite3.Connection, of_message: Mapping[str, Vector], embed: Embed
+) -> None:
+    for (name,) in connection.execute("SELECT id FROM messages").fetchall():
+        data = pack(of_message[name])
+        connection.execute(
+            "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?", (data, crc(data), name)
         )
-        self._write_items(
-            connection,
-            "memories",
-            "SELECT m.row, m.text, (SELECT json_group_array(message) FROM provenance p"
-            " WHERE p.memory = m.id AND p.version <= m.version) FROM memories m",
-            vectors,
+    for row, text, members in connection.execute(
+        "SELECT row, text, (SELECT json_group_array(message) FROM provenance p"
+        " WHERE p.item = t.id AND p.version <= t.version) FROM tiers t"
+    ).fetchall():
+        data = pack(derived(text, json.loads(members), of_message, embed))
+        connection.execute(
+            "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?", (data, crc(data), row)
         )
-        self._write_queries(connection)
-        connection.execute("DELETE FROM snapshots")
-
-    def _write_queries(self, connection: sqlite3.Connection) -> None:
-        # Only observed queries were recorded with their text; the others cannot be kept.
-        connection.execute("DELETE FROM queries WHERE text = ''")
-        rows = connection.execute("SELECT id, text FROM queries").fetchall()
-        vectors = embedded({str(number): text for number, text in rows}, self._embed)
-        for number, _ in rows:
-            connection.execute(
-                "UPDATE queries SET vector = ? WHERE id = ?", (pack(vectors[str(number)]), number)
-            )
-
-    def _write_items(
-        self,
-        connection: sqlite3.Connection,
-        table: str,
-        rows: str,
-        vectors: dict[str, Vector],
-    ) -> None:
-        for row, text, members in connection.execute(rows).fetchall():
-            data = pack(derived(text, json.loads(members), vectors, self._embed))
-            connection.execute(
-                f"UPDATE {table} SET vector = ?, vector_crc = ? WHERE row = ?",
-                (data, crc(data), row),
-            )
+    # Only observed queries were recorded with their text; the others cannot be kept.
+    connection.execute("DELETE FROM queries WHERE text = ''")
+    texts = {
+        str(number): text for number, text in connection.execute("SELECT id, text FROM queries")
+    }
+    for number, vector in embedded(texts, embed).items():
+        connection.execute(
+            "UPDATE queries SET vector = ? WHERE id = ?", (pack(vector), int(number))
+        )

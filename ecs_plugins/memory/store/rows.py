@@ -1,89 +1,88 @@
-"""What both tiers store in a row besides a vector: metadata, expiry, evidence."""
+"""What rows hold: packed vectors, JSON, checksums.
+
+Vectors are stored as little-endian float32 bytes. A CRC-32 beside each vector and each text tells
+a flipped bit from a stored value, which neither SQLite nor FAISS would notice.
+"""
 
 from __future__ import annotations
 
 import json
-import math
-import sqlite3
+import zlib
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from operator import attrgetter
+from dataclasses import MISSING, fields
 
 import numpy as np
 
-from ecs_plugins.memory.types import Evidence, Vector
+from ecs_plugins.errors import StorageError
+from ecs_plugins.memory.types import Evidence, Matrix, Vector
 
 Metadata = Mapping[str, object]
 
-_FEW = 16
-
-NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+_TYPE = np.dtype("<f4")
 
 
-@lru_cache(maxsize=16384)
-def evidence_of(text: str) -> Evidence:
-    """The evidence behind its JSON."""
-    return Evidence.from_json(json.loads(text))
+def pack(vector: Vector | Matrix) -> bytes:
+    """The bytes of a vector."""
+    return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
 
 
-def metadata_of(text: str) -> Metadata:
-    """The metadata behind its JSON, a copy of its own: a caller may change what it is given."""
-    data: dict[str, object] = json.loads(text)
-    return data
+def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
+    """The vector behind bytes.
+
+    Raises:
+        StorageError: The bytes are not those that were written.
+    """
+    if len(data) != _TYPE.itemsize * dimension or zlib.crc32(data) != checksum:
+        raise damaged(what, "vector", "reembed() computes it anew from the text")
+    return np.frombuffer(data, dtype=_TYPE)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+def checked_text(text: str, checksum: int, what: str) -> str:
+    """A stored text.
+
+    Raises:
+        StorageError: It is not the one that was written.
+    """
+    if crc(text) != checksum:
+        raise damaged(what, "text", "restore a backup, or delete it")
+    return text
 
 
-def dump(data: object) -> str:
-    """Compact JSON."""
-    return _encode(data)
+def damaged(what: str, part: str, remedy: str) -> StorageError:
+    """The error for stored content that does not match its checksum."""
+    return StorageError(f"the stored {part} of {what} does not match its checksum; {remedy}")
 
 
-_STEPS = ("created", "updated", "last_seen")
-# The defaults; steps have none, and NaN equals nothing, so that they are always written.
-_NOTHING_YET = Evidence(created=math.nan, updated=math.nan, last_seen=math.nan)  # type: ignore[arg-type]
-_rest = attrgetter(*(name for name in Evidence.__slots__ if name not in _STEPS))
-_NOTHING = _rest(_NOTHING_YET)
+def crc(content: bytes | str) -> int:
+    """CRC-32 of bytes, or of a text's UTF-8."""
+    return zlib.crc32(content.encode() if isinstance(content, str) else content)
+
+
+def mean_direction(vectors: Sequence[Vector]) -> Vector:
+    """The direction of the mean; of the first vector, should the mean vanish."""
+    mean = np.mean(np.stack(vectors), axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(mean))
+    if length < 1e-12:
+        return vectors[0]
+    return np.asarray(mean / length, dtype=np.float32)
+
+
+dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Compact JSON."""
+
+
+_DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
 
 
 def dump_evidence(evidence: Evidence) -> str:
-    """The JSON of ``evidence.to_json()`` without what has its default, which most of it has."""
-    if _rest(evidence) == _NOTHING:
-        created, updated, last_seen = evidence.created, evidence.updated, evidence.last_seen
-        return f'{{"created":{created},"updated":{updated},"last_seen":{last_seen}}}'
-    return _encode(
+    """The JSON of evidence without what has its default, which most of it has."""
+    return dump(
         {
             name: value
-            for name in Evidence.__slots__
-            if (value := getattr(evidence, name)) != getattr(_NOTHING_YET, name)
+            for name, default in _DEFAULTS
+            if (value := getattr(evidence, name)) != default or default is MISSING
         }
     )
-
-
-def among(column: str, numbers: Sequence[int]) -> tuple[str, tuple[object, ...]]:
-    """A condition that a column is one of some numbers, and its parameters.
-
-    A few are written out, which SQLite looks up faster; many travel as one JSON array.
-    """
-    if len(numbers) <= _FEW:
-        return f"{column} IN ({','.join('?' * len(numbers))})", tuple(numbers)
-    return f"{column} IN (SELECT value FROM json_each(?))", (dump(list(numbers)),)
-
-
-def next_row(connection: sqlite3.Connection, table: str) -> int:
-    """The row number that a table will use next; inside a write transaction it stays so."""
-    used = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
-    return 1 if used is None else int(used[0]) + 1
-
-
-def take_row(connection: sqlite3.Connection, table: str) -> int:
-    """Take the row number that a table would use next; no row of it will have that number."""
-    number = next_row(connection, table)
-    taken = connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (number, table))
-    if not taken.rowcount:
-        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
-    return number
 
 
 def shared(left: Metadata, right: Metadata) -> dict[str, object]:

@@ -4,14 +4,15 @@
 edited; a change of the schema is a new one, and a test opens a file of the first version with data
 in it.
 
-Within an epoch a row never changes its vector: a changed item is a new row, whose number was
-never used before, under the same public id. An index built from a file can therefore be
-brought up to date by comparing row numbers alone.
+Within an epoch a row of `tiers` never changes its vector: a changed item is a new row, whose number
+was never used before, under the same public id, and a row that left its tier never comes back. An
+index can therefore be brought up to date by comparing row numbers alone.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Callable
 
 APPLICATION_ID = 0x4563_734D  # "EcsM"
@@ -237,10 +238,88 @@ _m004_hot_messages = _script(
     "(SELECT seq FROM sqlite_sequence WHERE name = 'messages'), 0)",
 )
 
+
+# Both tiers in one table: an item is hot or cold because its row says so. A hot item holds its own
+# text and vector, also where it is one message, and `provenance` names the messages behind every
+# item. Hot items that a sleep phase consumed, kept for its undo, are gone, and so are the folders
+# of index snapshots.
+_TIERS = (
+    "ALTER TABLE provenance RENAME COLUMN memory TO item",
+    """CREATE TABLE tiers (
+        row INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL,
+        namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
+        tier TEXT NOT NULL,
+        live INTEGER NOT NULL,
+        version INTEGER NOT NULL,
+        born INTEGER REFERENCES sleeps(id) ON DELETE SET NULL,
+        died INTEGER REFERENCES sleeps(id) ON DELETE SET NULL,
+        text TEXT NOT NULL,
+        metadata TEXT NOT NULL,
+        created REAL NOT NULL,
+        changed REAL NOT NULL,
+        expires REAL,
+        pinned INTEGER NOT NULL,
+        judged INTEGER NOT NULL,
+        energy REAL,
+        entropy REAL,
+        free_energy REAL,
+        cluster_entropy REAL NOT NULL,
+        evidence TEXT NOT NULL,
+        vector BLOB NOT NULL,
+        text_crc INTEGER NOT NULL,
+        vector_crc INTEGER NOT NULL
+    )""",
+    "INSERT INTO tiers SELECT row, id, namespace, 'cold', live, version, born, died, text,"
+    " metadata, created, changed, expires, pinned, 0, energy, entropy, free_energy,"
+    " cluster_entropy, evidence, vector, text_crc, vector_crc FROM memories",
+    "INSERT INTO tiers (id, namespace, tier, live, version, text, metadata, created, changed,"
+    " expires, pinned, judged, cluster_entropy, evidence, vector, text_crc, vector_crc)"
+    " SELECT id, namespace, 'hot', 1, 1, text, metadata, created, created, expires, 0, judged,"
+    " 0.0, evidence, vector, crc(text), vector_crc FROM ("
+    "SELECT h.row AS number, h.id, h.namespace, COALESCE(h.text, m.text) AS text, h.metadata,"
+    " COALESCE(m.created, 0.0) AS created, h.expires, h.judged, h.evidence,"
+    " COALESCE(h.vector, m.vector) AS vector, COALESCE(h.vector_crc, m.vector_crc) AS vector_crc"
+    " FROM hot_items h LEFT JOIN messages m ON m.id = h.id WHERE h.live = 1"
+    " UNION ALL SELECT m.seq, m.id, m.namespace, m.text, m.metadata, m.created, m.expires, 0,"
+    " '{\"created\":' || m.step || ',\"updated\":' || m.step || ',\"last_seen\":' || m.step || '}',"
+    " m.vector, m.vector_crc FROM hot_messages x JOIN messages m ON m.seq = x.message"
+    ") ORDER BY number",
+    "INSERT OR IGNORE INTO provenance (message, item, version)"
+    " SELECT message, item, 1 FROM hot_members"
+    " WHERE item IN (SELECT id FROM tiers WHERE tier = 'hot')",
+    "INSERT OR IGNORE INTO provenance (message, item, version)"
+    " SELECT id, id, 1 FROM tiers WHERE tier = 'hot'",
+    "CREATE INDEX tiers_by_namespace ON tiers (namespace, live, tier, row)",
+    "CREATE INDEX tiers_by_id ON tiers (id)",
+    "CREATE INDEX tiers_by_birth ON tiers (born) WHERE born IS NOT NULL",
+    "CREATE INDEX tiers_by_death ON tiers (died) WHERE died IS NOT NULL",
+    "DROP VIEW hot_messages",
+    "DROP TABLE not_hot",
+    "DROP TABLE hot_members",
+    "DROP TABLE hot_items",
+    "DROP TABLE memories",
+    "DROP TABLE snapshots",
+    *(
+        f"ALTER TABLE namespaces DROP COLUMN {column}"
+        for column in (
+            "novel", "hot_since", "hot_generation", "hot_rewritten", "cold_generation",
+            "cold_rewritten", "statistics",
+        )
+    ),
+)  # fmt: skip
+
+
+def _m005_one_table_of_tiers(connection: sqlite3.Connection) -> None:
+    connection.create_function("crc", 1, lambda text: zlib.crc32(text.encode()), deterministic=True)
+    _script(*_TIERS)(connection)
+
+
 MIGRATIONS: tuple[Migration, ...] = (
     _m001_messages_tiers_decisions,
     _m002_index_snapshots,
     _m003_items,
     _m004_hot_messages,
+    _m005_one_table_of_tiers,
 )
 """In order; append only."""

@@ -150,7 +150,7 @@ def test_items_are_found_after_a_reembedding(memory):
     store = EntropicStore(memory)
     store.put(NS, "a", {"text": "sardines"})
     store.put(NS, "b", {"text": "a ferry"})
-    memory.reembed(FakeEmbedder(64))
+    memory.admin.reembed(FakeEmbedder(64))
     assert keys(store.search(NS, query="sardines")) == ["a", "b"]
 
 
@@ -181,7 +181,7 @@ async def test_embedder_and_database_run_off_the_event_loop(tmp_path, monkeypatc
     with EntropicMemory.open(tmp_path / "m.db", embedder=embedder) as memory:
         store = EntropicStore(memory, messages_under=MESSAGES)
         embedder.threads.clear()
-        database, threads = memory._core.database, set()
+        database, threads = memory._store.database, set()
         for name in ("read", "write"):
             real = getattr(database, name)
 
@@ -226,7 +226,7 @@ class TestMessages:
             store = EntropicStore(memory, messages_under=MESSAGES)
             for n in range(40):
                 store.put(CHAT, f"m{n}", {"content": f"word{n} other{n} thing{n}"})
-            (stats,) = memory.stats().namespaces
+            (stats,) = memory.admin.stats().namespaces
             assert stats.sleeps >= 7
             assert stats.hot <= 6
             assert stats.cold <= 8

@@ -67,11 +67,11 @@ def test_sixteen_users_at_once_see_no_error_and_nothing_of_each_other(tmp_path):
             thread.join()
         assert not problems, problems[:3]
 
-        stats = memory.stats(("chats",)).namespaces
+        stats = memory.admin.stats(("chats",)).namespaces
         assert len(stats) == USERS
         assert all(space.hot <= 40 and space.cold <= 60 for space in stats)
         assert all(space.sleeps for space in stats)
-        assert memory.verify().ok
+        assert memory.admin.verify().ok
         assert threading.active_count() <= before[0] + 1
         assert open_files() <= before[1] + 3 * USERS
         messages = sum(space.messages for space in stats)

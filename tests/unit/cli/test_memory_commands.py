@@ -83,7 +83,7 @@ def test_settings_come_from_a_file(run, tmp_path):
         (None, "cannot read .*config.json: .*; check the path"),
         ("{", "config.json is not JSON"),
         ("[1]", "config.json is not a JSON object"),
-        ('{"hot_capacity": "many"}', "hot_capacity must be a whole number, got 'many'"),
+        ('{"hot_capacity": "many"}', "hot_capacity should be a valid integer, got 'many'"),
     ],
 )
 def test_settings_that_cannot_be_read_are_refused_by_name(run, tmp_path, content, said):

@@ -1,6 +1,6 @@
 """The victim of `test_memory_crash`: forks a writer per line of standard input.
 
-A line is ``[path, seed]``. The writer adds, recalls, sleeps, undoes, deletes, compacts and
+A line is ``[path, seed]``. The writer adds, recalls, sleeps, deletes, compacts and
 writes snapshots until it is killed, and acknowledges each step on standard output, one JSON line
 by one system call each. Forking from a process that has imported everything makes a kill cheap.
 """
@@ -10,10 +10,13 @@ import os
 import random
 import sys
 
-from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.store import indexes
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
-STORE = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=20, links=8))
+indexes.KEPT_FROM = 20  # so that snapshots are written
+
+STORE = StoreConfig(sleep="manual")
 CONFIG = MemoryConfig(hot_capacity=60, cold_capacity=30, merge_threshold=0.95)
 
 
@@ -40,9 +43,6 @@ def write_for_ever(path: str, seed: int) -> None:
             memory.recall(texts[0])
             report = memory.sleep()
             say(slept=report.id)
-            if step < 0.05:
-                memory.undo(report.id)
-                say(undone=report.id)
         elif step < 0.5:
             gone = mine.pop(rng.randrange(len(mine)))
             say(deleting=gone)
@@ -50,7 +50,7 @@ def write_for_ever(path: str, seed: int) -> None:
             say(deleted=gone)
         elif step < 0.75:
             memory.recall(texts[0])
-            memory.compact()
+            memory.admin.compact()
             say(compacted=True)
 
 

@@ -31,24 +31,19 @@ def stream(seed, count):
 
 def rows_of(memory):
     """All that the file holds, with the position of a message in the log for its id."""
-    with memory._core.database.read() as connection:
+    with memory._store.database.read() as connection:
         fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
         known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
-        known |= {name: row for row, name in fetch("SELECT min(row), id FROM memories GROUP BY id")}
+        cold = "SELECT min(row), id FROM tiers WHERE tier = 'cold' GROUP BY id"
+        known |= {name: row for row, name in fetch(cold)}
         tables = [
             fetch("SELECT seq, step, text, metadata, created, expires FROM messages"),
             fetch(
-                "SELECT row, id, first, support, judged, text, metadata, expires, evidence, vector"
-                " FROM hot_items WHERE live = 1"
+                "SELECT row, id, tier, version, live, judged, text, metadata, expires, energy,"
+                " entropy, evidence, vector FROM tiers"
             ),
-            fetch("SELECT message FROM hot_messages"),
-            fetch("SELECT item, message FROM hot_members"),
-            fetch(
-                "SELECT row, id, version, live, text, metadata, expires, energy, entropy,"
-                " evidence, vector FROM memories"
-            ),
-            fetch("SELECT memory, message, version FROM provenance"),
-            fetch("SELECT step, since_sleep, novel, hot_count, cold_count FROM namespaces"),
+            fetch("SELECT item, message, version FROM provenance"),
+            fetch("SELECT step, since_sleep, hot_count, cold_count FROM namespaces"),
         ]
     return [
         sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables

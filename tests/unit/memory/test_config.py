@@ -88,7 +88,7 @@ def test_what_version_0_1_recorded_can_be_read(recorded, config):
 
 
 def test_importing_memory_loads_no_heavy_library():
-    code = "import sys, ecs_plugins.memory as m; m.MemoryConfig; m.consolidate; m.replay\n"
+    code = "import sys, ecs_plugins.memory as m; m.MemoryConfig; m.consolidate\n"
     code += "print([n for n in ('torch', 'faiss', 'sklearn', 'transformers') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

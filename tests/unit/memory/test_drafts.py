@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import NewMessage
-from ecs_plugins.memory.store.drafts import drafted
+from ecs_plugins.memory.store.messages import drafted
 
 values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 finite = values.filter(lambda value: not (isinstance(value, float) and math.isinf(value)))

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
@@ -78,7 +78,7 @@ def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
     memory = open_memory(config=MemoryConfig(sleep_every=5))
     memory.add([f"subject{i} does thing{i}" for i in range(13)])
     assert len(memory.sleeps()) == 2
-    assert memory.stats().namespaces[0].since_sleep == 3
+    assert memory.admin.stats().namespaces[0].since_sleep == 3
 
 
 def test_adding_in_one_call_or_one_by_one_keeps_the_same(tmp_path, open_memory):
@@ -97,18 +97,9 @@ def test_adding_in_one_call_or_one_by_one_keeps_the_same(tmp_path, open_memory):
 def test_sleep_in_the_background_happens(open_memory):
     memory = open_memory(config=MemoryConfig(sleep_every=4), store=StoreConfig(sleep="background"))
     memory.add([f"subject{i} does thing{i}" for i in range(8)])
-    assert memory.wait(20)
+    assert memory.admin.wait(20)
     assert memory.sleeps()
-    assert memory.verify().ok
-
-
-def test_the_adaptive_schedule_lets_repeats_wait(open_memory):
-    config = MemoryConfig(sleep_every=5)
-    memory = open_memory(config=config, store=StoreConfig(schedule="adaptive"))
-    memory.add(["the same thing again"] * 12)
-    assert memory.sleeps() == []
-    memory.add([f"subject{i} does thing{i}" for i in range(12)])
-    assert memory.sleeps()
+    assert memory.admin.verify().ok
 
 
 def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
@@ -129,58 +120,10 @@ def test_the_cold_tier_keeps_its_capacity(open_memory):
     memory = open_memory(config=MemoryConfig(cold_capacity=4, hot_capacity=6, sleep_every=3))
     for i in range(40):
         memory.add([f"subject{i} does thing{i}"] * 2)
-        assert memory.stats().namespaces[0].hot <= 6
-    assert memory.stats().namespaces[0].cold <= 4
+        assert memory.admin.stats().namespaces[0].hot <= 6
+    assert memory.admin.stats().namespaces[0].cold <= 4
     assert len(memory.messages()) == 80
-    assert memory.verify().ok
-
-
-def test_undo_restores_both_tiers(open_memory):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(cold_capacity=2))
-    memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
-    memory.sleep()
-    memory.add(["snow falls in winter"] * 3 + ["the boat is blue"])
-
-    def state():
-        return (
-            [(m.id, m.text, m.support, m.provenance) for m in memory.memories()],
-            texts(memory.recall("snow falls in winter", tiers="hot", threshold=0.1, k=9)),
-        )
-
-    before = state()
-    report = memory.sleep()
-    assert state() != before
-    memory.undo(report.id)
-    assert state() == before
-    assert memory.verify().ok
-    with pytest.raises(InvalidInputError, match="undone already"):
-        memory.undo(report.id)
-
-
-def test_only_the_latest_sleep_phase_can_be_undone(open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add(["the boat is blue"] * 2)
-    first = memory.sleep()
-    memory.add(["cats chase birds"] * 2)
-    second = memory.sleep()
-    with pytest.raises(InvalidInputError, match=f"sleep phase {second.id} came after"):
-        memory.undo(first.id)
-    memory.undo(second.id)
-    memory.undo(first.id)
-    assert memory.memories() == []
-    assert memory.verify().ok
-
-
-def test_what_supported_a_memory_since_is_still_found_after_an_undo(open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add(["the boat is blue"] * 2)
-    report = memory.sleep()
-    later = memory.add("the boat is blue")
-    assert memory.memories()[0].support == 3
-    memory.undo(report.id)
-    found = memory.recall("the boat is blue", k=9)
-    assert later[0] in {message for item in found for message in item.provenance}
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_pinned_message_is_never_displaced(open_memory):
@@ -190,7 +133,7 @@ def test_a_pinned_message_is_never_displaced(open_memory):
     for i in range(30):
         memory.add([f"subject{i} does thing{i}"] * 2)
     assert "never forget this name" in texts(memory.recall("never forget this name"))
-    assert memory.stats().namespaces[0].cold <= 2
+    assert memory.admin.stats().namespaces[0].cold <= 2
 
 
 def test_pinning_more_than_the_cold_tier_holds_is_refused(open_memory):
@@ -210,7 +153,7 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
     assert texts(memory.recall("the boat is blue", tiers="hot")) == []
     memory.update(kept.id, pinned=False)
     assert not memory.memories()[0].pinned
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
@@ -219,8 +162,8 @@ def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
     memory.add("stays for good")
     assert texts(memory.recall("gone in a moment", threshold=0.0)) == ["stays for good"]
     assert memory.get(name) is None
-    assert memory.purge().messages == (name,)
-    assert memory.verify().ok
+    assert memory.admin.purge().messages == (name,)
+    assert memory.admin.verify().ok
 
 
 def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
@@ -229,7 +172,7 @@ def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
     memory.add("the boat is blue")
     memory.sleep()
     time.sleep(0.25)
-    memory.purge()
+    memory.admin.purge()
     found = memory.recall("the boat is blue")
     assert [(item.text, item.support) for item in found] == [("the boat is blue", 1)]
 
@@ -237,15 +180,11 @@ def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
 def test_the_log_retention_keeps_memories(open_memory):
     memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1000.0))
     memory.add(["the boat is blue"] * 2, at=time.time() - 5000)
-    report = memory.sleep()
-    with memory._core.database.write() as connection:
-        connection.execute("UPDATE sleeps SET at = at - 5000")
-    memory.purge()
+    memory.sleep()
+    memory.admin.purge()
     assert memory.messages() == []
-    with pytest.raises(InvalidInputError, match="retention"):
-        memory.undo(report.id)
     assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_filter_selects_by_metadata(open_memory):
@@ -284,7 +223,7 @@ def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
     memory.observe("the boat is blue", "blue it is", [found[0].id], True)
     energy = {m.text: memory.explain(m.id).free_energy.total for m in memory.memories()}
     assert energy["the boat is blue"] < energy["cats chase birds"]
-    assert memory.stats().pending == 0
+    assert memory.admin.stats().pending == 0
 
 
 def test_recalls_are_counted_even_if_nothing_else_is_written(open_memory):
@@ -301,7 +240,7 @@ def test_changing_a_message_changes_what_rests_on_it(open_memory):
     memory.update(name, text="the boat is green", metadata={"v": 2})
     found = memory.recall("the boat is green")
     assert [(i.text, i.metadata) for i in found] == [("the boat is green", {"v": 2})]
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_changing_a_memory_makes_a_version(open_memory):
@@ -312,7 +251,7 @@ def test_changing_a_memory_makes_a_version(open_memory):
     memory.update(name, text="corrected by hand")
     assert texts(memory.recall("corrected by hand")) == ["corrected by hand"]
     assert memory.get(name).version == 2
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
@@ -323,14 +262,14 @@ def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
         open_memory(embedder=FakeEmbedder(16))
     memory = open_memory(embedder=FakeEmbedder(16), reembed=True)
     assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-    assert memory.stats().embedder["dimension"] == 16
-    assert memory.verify().ok
+    assert memory.admin.stats().embedder["dimension"] == 16
+    assert memory.admin.verify().ok
 
 
 def test_a_process_that_still_has_the_old_embedder_is_told(open_memory):
     old, new = open_memory(), open_memory()
     old.add("the boat is blue")
-    new.reembed(FakeEmbedder(16))
+    new.admin.reembed(FakeEmbedder(16))
     with pytest.raises(StorageError, match="re-embedded"):
         old.recall("the boat is blue")
     with pytest.raises(StorageError, match="re-embedded"):
@@ -347,7 +286,7 @@ def test_two_openings_of_a_file_see_each_others_writes(open_memory):
     name = one.recall("the boat is blue")[0].id
     other.delete(name)
     assert one.recall("the boat is blue") == []
-    assert one.verify().ok
+    assert one.admin.verify().ok
 
 
 def _add_some(path, start: int) -> None:
@@ -372,13 +311,13 @@ def test_two_processes_on_one_file_lose_nothing(db, open_memory):
     said = {message.text for message in memory.messages()}
     assert {f"subject{i} does thing{i}" for i in [*range(25), *range(100, 125)]} <= said
     assert [m.step for m in memory.messages()] == list(range(1, 52))
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
     memory = open_memory(
         config=MemoryConfig(sleep_every=10, hot_capacity=20),
-        store=StoreConfig(sleep="background", index=IndexConfig(exact_limit=5, links=4)),
+        store=StoreConfig(sleep="background"),
     )
     failures: list[BaseException] = []
 
@@ -395,11 +334,11 @@ def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
         thread.start()
     for thread in threads:
         thread.join()
-    assert memory.wait(60)
+    assert memory.admin.wait(60)
     assert failures == []
     assert len(memory.messages(("shared",))) == 120
     assert memory.sleeps(("shared",))
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 async def test_the_async_forms_do_the_same(open_memory):
@@ -408,7 +347,7 @@ async def test_the_async_forms_do_the_same(open_memory):
     await memory.asleep()
     found = await memory.arecall("subject3 does thing3", threshold=0.9)
     assert texts(found) == ["subject3 does thing3"]
-    assert (await memory.averify()).ok
+    assert (await memory.admin.averify()).ok
     assert (await memory.aforget(("default",))).namespaces == (("default",),)
 
 
@@ -429,8 +368,8 @@ def test_the_in_memory_form_does_everything_but_last():
     with EntropicMemory.open(embedder=FakeEmbedder(32)) as memory:
         memory.add(["the boat is blue"] * 20)
         assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-        memory.compact()
-        assert memory.verify().ok
+        memory.admin.compact()
+        assert memory.admin.verify().ok
         memory.forget(("default",))
         assert memory.namespaces() == []
 
@@ -441,10 +380,10 @@ def test_the_paper_configuration_runs_against_the_store(open_memory):
     )
     for i in range(100):
         memory.add(f"subject{i % 9} does thing{i % 9}")
-    assert 0 < memory.stats().namespaces[0].cold <= 5
-    assert memory.stats().namespaces[0].hot == 20
+    assert 0 < memory.admin.stats().namespaces[0].cold <= 5
+    assert memory.admin.stats().namespaces[0].hot == 20
     assert all(each.agrees for each in memory.replay())
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 @pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])
@@ -454,3 +393,38 @@ def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):
+    memory = open_memory(config={"cold_capacity": 7}, store={"sleep": "manual"})
+    assert memory.config == MemoryConfig(cold_capacity=7)
+    for wrong in ({"cold_capacty": 7}, ["cold_capacity"], "cold"):
+        with pytest.raises(ConfigurationError):
+            open_memory(config=wrong)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda memory: memory.add("text", namespace="user"),
+        lambda memory: memory.recall("text", namespace="user"),
+        lambda memory: memory.recall("text", also=["user"]),
+        lambda memory: memory.recall("text", also="user"),
+        lambda memory: memory.observe("text", "answer", namespace="user"),
+        lambda memory: memory.sleep("user"),
+        lambda memory: memory.sleeps("user"),
+        lambda memory: memory.decisions("user"),
+        lambda memory: memory.replay("user"),
+        lambda memory: memory.messages("user"),
+        lambda memory: memory.memories("user"),
+        lambda memory: memory.namespaces("user"),
+        lambda memory: memory.forget("user"),
+        lambda memory: memory.admin.stats("user"),
+        lambda memory: memory.admin.export("out.jsonl", namespace="user"),
+    ],
+)
+def test_a_text_is_refused_as_a_namespace(open_memory, use):
+    memory = open_memory()
+    with pytest.raises(InvalidInputError, match="write"):
+        use(memory)
+    assert memory.namespaces() == []

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.memory import IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.records import ERASED
-from ecs_plugins.memory.store.vectors import pack
+from ecs_plugins.memory.store.rows import pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
@@ -44,12 +44,10 @@ def test_an_erased_message_is_in_no_file(db, open_memory):
     assert receipt.hot_erased == 1
     assert receipt.scrubbed
     assert leftovers(db.parent) == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
-def test_erasure_follows_a_message_into_memories_their_versions_and_what_undo_keeps(
-    db, open_memory
-):
+def test_erasure_follows_a_message_into_memories_and_their_versions(db, open_memory):
     memory = open_memory(store=MANUAL)
     first = memory.add(SECRET)[0]
     memory.sleep()
@@ -60,7 +58,7 @@ def test_erasure_follows_a_message_into_memories_their_versions_and_what_undo_ke
     memory.delete(second)
     assert memory.memories() == []
     assert leftovers(db.parent) == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_memory_is_derived_anew_from_the_messages_that_remain(db, open_memory):
@@ -78,7 +76,7 @@ def test_a_memory_is_derived_anew_from_the_messages_that_remain(db, open_memory)
     )  # fmt: skip
     assert memory.recall("the old mill burned down")[0].score == pytest.approx(1.0)
     assert files_that_hold(db.parent, b"xyzzysecret") == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_hot_item_is_derived_anew_from_the_messages_that_remain(db, open_memory):
@@ -92,7 +90,7 @@ def test_a_hot_item_is_derived_anew_from_the_messages_that_remain(db, open_memor
         "the old mill burned down", 1, tuple(rest),
     )  # fmt: skip
     assert files_that_hold(db.parent, b"xyzzysecret") == []
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_summary_that_drew_on_an_erased_message_goes(db, open_memory):
@@ -155,7 +153,7 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory
     assert leftovers(db.parent) == []
     assert files_that_hold(db.parent, b"plughname") == []
     assert memory.recall("others stay", namespace=("someone",))
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memory):
@@ -169,27 +167,31 @@ def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memo
     assert leftovers(db.parent) == []
 
 
-def test_erasing_removes_index_snapshots_and_writes_no_tombstone_of_it(db, open_memory):
-    store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
+@pytest.fixture
+def snapshots(monkeypatch):
+    """Lets small indexes be saved."""
+    monkeypatch.setattr("ecs_plugins.memory.store.indexes.KEPT_FROM", 10)
+
+
+def test_erasing_removes_the_index_snapshot_and_what_is_saved_later_lacks_it(
+    db, open_memory, snapshots
+):
     config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
-    memory = open_memory(store=store, config=config)
+    memory = open_memory(store=MANUAL, config=config)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
     name = memory.add(SECRET)[0]
-    memory.recall("warm the index")
-    memory.compact()
-    snapshots = db.with_name("memory.db.index")
+    memory.admin.compact()
+    snapshot = db.with_name("memory.db.hnsw")
     vector = pack(FakeEmbedder(32).embed_query(SECRET))
-    assert files_that_hold(snapshots, vector)
+    assert vector in snapshot.read_bytes()
     assert memory.delete(name).snapshots == 1
     assert leftovers(db.parent) == []
-    memory.recall("subject1 does thing1")
-    memory.close()  # writes no graph that still holds the vector
-    assert leftovers(db.parent) == []
-    memory = open_memory(store=store, config=config)
     assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
-    memory.compact()
-    assert list(snapshots.iterdir())
+    memory.close()
+    assert snapshot.exists()
     assert leftovers(db.parent) == []
+    memory = open_memory(store=MANUAL, config=config)
+    assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
 
 
 def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
@@ -203,7 +205,7 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
     memory.sleep()
     memory.delete(memory.memories()[0].id, evidence=True)
     assert len(memory.messages()) == 2
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_an_export_after_an_erasure_does_not_hold_it(db, open_memory):
@@ -211,21 +213,21 @@ def test_an_export_after_an_erasure_does_not_hold_it(db, open_memory):
     memory.add(["the old mill burned down", SECRET])
     memory.forget(("default",), filter={})
     memory.add("a new start")
-    memory.export(db.with_name("out.jsonl"))
+    memory.admin.export(db.with_name("out.jsonl"))
     assert leftovers(db.parent) == []
 
 
 def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
-    db, open_memory, monkeypatch
+    db, open_memory, monkeypatch, snapshots
 ):
-    store = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
-    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
-    memory = open_memory(store=store, config=config)
+    memory = open_memory(store=MANUAL, config=MemoryConfig(hot_capacity=500))
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
     name = memory.add(SECRET)[0]
-    memory.compact()
-    monkeypatch.setattr(memory._core, "finish_erasure", lambda _: None)  # killed after the commit
+    memory.admin.compact()
+    monkeypatch.setattr(
+        memory._store, "finish_erasure", lambda *_, **__: None
+    )  # killed after the commit
     memory.delete(name)
     assert leftovers(db.parent)
-    open_memory(store=store, config=config)
+    open_memory(store=MANUAL)
     assert leftovers(db.parent) == []

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.memory.store.vectors import crc, pack
+from ecs_plugins.memory.store.rows import crc, pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory import crash_writer
 from tests.unit.memory.test_storage_database import write_first_version
@@ -72,14 +72,8 @@ def in_both_tiers(path: Path) -> list[object]:
     connection = sqlite3.connect(path)
     try:
         return connection.execute(
-            "SELECT x.message FROM hot_members x JOIN hot_items h ON h.id = x.item AND h.live = 1"
-            " JOIN provenance p ON p.message = x.message"
-            " JOIN memories m ON m.id = p.memory AND m.live = 1 UNION"
-            " SELECT h.id FROM hot_items h JOIN provenance p ON p.message = h.id"
-            " JOIN memories m ON m.id = p.memory AND m.live = 1 WHERE h.live = 1 UNION"
-            " SELECT s.id FROM hot_messages x JOIN messages s ON s.seq = x.message"
-            " JOIN provenance p ON p.message = s.id"
-            " JOIN memories m ON m.id = p.memory AND m.live = 1"
+            "SELECT p.message FROM provenance p JOIN tiers t ON t.id = p.item AND t.live = 1"
+            " GROUP BY p.message HAVING count(DISTINCT t.tier) > 1"
         ).fetchall()
     finally:
         connection.close()
@@ -109,7 +103,7 @@ class Promises:
             there = {message.id: message.text for message in memory.messages()}
             assert self.kept.items() <= there.items()
             assert not self.gone & set(there)
-            assert memory.verify().problems == ()
+            assert memory.admin.verify().problems == ()
             assert in_both_tiers(path) == []
             assert all(each.agrees for each in memory.replay())
         finally:

@@ -13,11 +13,10 @@ import pytest
 
 from ecs_plugins.errors import ModelError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
-GRAPH = StoreConfig(sleep="manual", index=IndexConfig(exact_limit=10, links=16))
 APPEND = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
 SUMMARY = MemoryConfig(proposal="summary")
 
@@ -26,30 +25,40 @@ SUMMARY = MemoryConfig(proposal="summary")
 
 
 @pytest.fixture
-def snapshot(db, open_memory):
-    """A closed memory of 60 messages with one index snapshot; returns that file."""
-    memory = open_memory(store=GRAPH, config=APPEND)
+def small(monkeypatch):
+    """Lets small indexes be saved."""
+    monkeypatch.setattr("ecs_plugins.memory.store.indexes.KEPT_FROM", 10)
+
+
+@pytest.fixture
+def snapshot(db, open_memory, small):
+    """A closed memory of 60 messages with an index snapshot; returns that file."""
+    memory = open_memory(store=MANUAL, config=APPEND)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
     memory.recall("warm the index")
-    memory.compact()
+    memory.admin.compact()
     memory.close()
-    (file,) = db.with_name("memory.db.index").iterdir()
-    return file
+    return db.with_name("memory.db.hnsw")
 
 
 def answers(open_memory) -> None:
-    memory = open_memory(store=GRAPH, config=APPEND)
+    memory = open_memory(store=MANUAL, config=APPEND)
     for i in range(0, 60, 7):
         found = memory.recall(f"subject{i} does thing{i}", k=9, threshold=0.99)
         assert f"subject{i} does thing{i}" in {item.text for item in found}
-    assert memory.verify().problems == ()
+    assert memory.admin.verify().problems == ()
     memory.close()
 
 
-def test_a_whole_snapshot_is_used(snapshot, open_memory):
-    memory = open_memory(store=GRAPH, config=APPEND)
-    memory.recall("subject1 does thing1")
-    assert memory.stats().indexes["linked"] == 60
+def test_a_whole_snapshot_is_used(snapshot, open_memory, monkeypatch):
+    memory = open_memory(store=MANUAL, config=APPEND)
+
+    def refused(*_):
+        raise AssertionError("vectors were read although the snapshot has them")
+
+    monkeypatch.setattr("ecs_plugins.memory.store.indexes.unpack", refused)
+    assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
+    assert memory.admin.stats().indexes["linked"] == 60
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "missing", "foreign"])
@@ -66,41 +75,38 @@ def test_a_damaged_snapshot_is_not_used_and_nothing_is_lost(snapshot, open_memor
         snapshot.unlink()
     else:
         snapshot.write_bytes(b"something else")
-    memory = open_memory(store=GRAPH, config=APPEND)
-    assert memory.verify().rebuildable
+    memory = open_memory(store=MANUAL, config=APPEND)
+    assert memory.admin.verify().rebuildable
     with caplog.at_level(logging.WARNING):
         memory.recall("subject1 does thing1")
     memory.close()
     answers(open_memory)
 
 
-def test_a_stale_snapshot_is_brought_up_to_date(snapshot, open_memory):
-    memory = open_memory(store=StoreConfig(sleep="manual"), config=APPEND)
+def test_a_stale_snapshot_is_brought_up_to_date(snapshot, open_memory, monkeypatch):
+    memory = open_memory(store=MANUAL, config=APPEND)
+    content = snapshot.read_bytes()
     gone = memory.recall("subject3 does thing3", k=1)[0].id
-    with memory._core.database.write() as connection:  # as an older version without snapshots
-        connection.execute(
-            "INSERT INTO not_hot SELECT namespace, seq FROM messages WHERE id = ?",
-            (gone,),
-        )
-        connection.execute(
-            "UPDATE namespaces SET hot_count = hot_count - 1,"
-            " hot_generation = hot_generation + 1, hot_rewritten = hot_generation + 1"
-        )
+    with memory._store.writing_to(("default",)) as (connection, space):
+        connection.execute("DELETE FROM provenance WHERE item = ?", (gone,))
+        connection.execute("DELETE FROM tiers WHERE id = ?", (gone,))
+        space.count["hot"] -= 1
     memory.add("a later thing")
+    monkeypatch.setattr(memory._store.indexes, "save", lambda: None)  # killed before
     memory.close()
-    memory = open_memory(store=GRAPH, config=APPEND)
+    assert snapshot.read_bytes() == content
+    memory = open_memory(store=MANUAL, config=APPEND)
     assert memory.recall("a later thing")[0].text == "a later thing"
-    assert "subject3 does thing3" not in {
-        item.text for item in memory.recall("subject3 does thing3", k=60, threshold=-1)
-    }
-    assert memory.stats().indexes["linked"] == 60
-    assert memory.verify().ok
+    found = memory.recall("subject3 does thing3", k=60, threshold=-1)
+    assert "subject3 does thing3" not in {item.text for item in found}
+    assert memory.admin.stats().indexes["tombstones"] == 1
+    assert memory.admin.verify().ok
 
 
 def test_a_snapshot_that_cannot_be_written_costs_nothing_but_itself(
-    db, open_memory, monkeypatch, caplog
+    db, open_memory, monkeypatch, caplog, small
 ):
-    memory = open_memory(store=GRAPH, config=APPEND)
+    memory = open_memory(store=MANUAL, config=APPEND)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
     memory.recall("warm the index")
 
@@ -109,10 +115,10 @@ def test_a_snapshot_that_cannot_be_written_costs_nothing_but_itself(
 
     monkeypatch.setattr("os.fsync", full)
     with caplog.at_level(logging.WARNING):
-        memory.compact()
+        memory.admin.compact()
     assert "could not be written" in caplog.text
-    assert memory.stats().indexes["snapshot_failures"] == 1
-    assert list(db.with_name("memory.db.index").iterdir()) == []
+    assert memory.admin.stats().indexes["snapshot_failures"] == 1
+    assert not db.with_name("memory.db.hnsw").exists()
     monkeypatch.undo()
     memory.close()
     answers(open_memory)
@@ -126,24 +132,24 @@ def test_a_flipped_bit_in_a_vector_is_an_error_that_says_what_to_do(open_memory)
     name = memory.add("the boat is blue")[0]
     memory.close()
     memory = open_memory(store=MANUAL)
-    with memory._core.database.write() as connection:
-        vector = bytearray(connection.execute("SELECT vector FROM messages").fetchone()[0])
+    with memory._store.database.write() as connection:
+        vector = bytearray(connection.execute("SELECT vector FROM tiers").fetchone()[0])
         vector[5] ^= 4
-        connection.execute("UPDATE messages SET vector = ?", (bytes(vector),))
+        connection.execute("UPDATE tiers SET vector = ?", (bytes(vector),))
     with pytest.raises(StorageError, match=r"reembed\(\)"):
         memory.recall("the boat is blue")
-    assert any(name in problem for problem in memory.verify().problems)
-    memory.reembed(FakeEmbedder(32))
+    assert any(name in problem for problem in memory.admin.verify().problems)
+    memory.admin.reembed(FakeEmbedder(32))
     assert memory.recall("the boat is blue")[0].text == "the boat is blue"
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_changed_text_is_found_by_verify(open_memory):
     memory = open_memory(store=MANUAL)
     memory.add("the boat is blue")
-    with memory._core.database.write() as connection:
+    with memory._store.database.write() as connection:
         connection.execute("UPDATE messages SET text = 'the boat is bluf'")
-    assert not memory.verify().ok
+    assert not memory.admin.verify().ok
     with pytest.raises(StorageError, match="checksum"):
         memory.messages()
 
@@ -153,18 +159,18 @@ def test_an_altered_decision_is_found_by_verify_and_replay(open_memory):
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
     memory.sleep()
     assert [each.agrees for each in memory.replay()] == [True, True]
-    with memory._core.database.write() as connection:
+    with memory._store.database.write() as connection:
         connection.execute(
             "UPDATE decisions SET record = replace(record, '\"draw\":0', '\"draw\":9')"
         )
     assert not all(each.agrees for each in memory.replay())
-    assert any("does not follow" in problem for problem in memory.verify().problems)
+    assert any("does not follow" in problem for problem in memory.admin.verify().problems)
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged(open_memory):
     memory = open_memory(store=MANUAL)
     memory.add("the boat is blue")
-    with memory._core.database._connection() as connection:
+    with memory._store.database._connection() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count={pages + 2}")
 
@@ -176,28 +182,28 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(open_memory):
         add_for_ever()
     said = len(memory.messages())
     assert said >= 1
-    with memory._core.database._connection() as connection:
+    with memory._store.database._connection() as connection:
         connection.execute("PRAGMA max_page_count=1000000")
     memory.add("there is room again")
     assert len(memory.messages()) == said + 1
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_full_disk_during_a_sleep_phase_leaves_the_tiers_as_they_were(open_memory):
     memory = open_memory(store=MANUAL)
     memory.add([f"subject{i} {i}{'x' * 3000}" for i in range(8)] * 2)
-    before = memory.stats().namespaces
-    with memory._core.database._connection() as connection:
+    before = memory.admin.stats().namespaces
+    with memory._store.database._connection() as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(StorageError, match="free space"):
         memory.sleep()
-    assert memory.stats().namespaces == before
-    with memory._core.database._connection() as connection:
+    assert memory.admin.stats().namespaces == before
+    with memory._store.database._connection() as connection:
         connection.execute("PRAGMA max_page_count=1000000")
     assert memory.sleep().counts
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_locked_database_is_an_error_and_recall_goes_on(db, open_memory):
@@ -251,7 +257,7 @@ def test_a_bad_embedder_is_refused_and_nothing_is_written(open_memory, value):
     embedder.value = None
     assert [m.text for m in memory.messages()] == ["the boat is blue"]
     assert memory.recall("the boat is blue")
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 def test_a_reembedding_that_fails_leaves_the_old_vectors(open_memory):
@@ -260,9 +266,9 @@ def test_a_reembedding_that_fails_leaves_the_old_vectors(open_memory):
     broken = BadEmbedder()
     broken.value = np.zeros(32)
     with pytest.raises(ModelError):
-        memory.reembed(broken)
+        memory.admin.reembed(broken)
     assert memory.recall("the boat is blue")[0].text == "the boat is blue"
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
 
 
 # The language model
@@ -318,10 +324,10 @@ def test_a_faulty_language_model_leaves_the_tiers_as_they_were_if_so_configured(
     store = StoreConfig(sleep="manual", summary_deadline=0.3, on_summary_error="raise")
     memory = open_memory(model=model, config=SUMMARY, store=store)
     memory.add(["the boat is blue"] * 3)
-    before = memory.stats().namespaces
+    before = memory.admin.stats().namespaces
     with pytest.raises(ModelError, match="as they were"):
         memory.sleep()
-    assert memory.stats().namespaces == before
+    assert memory.admin.stats().namespaces == before
     assert memory.decisions() == []
     if isinstance(model, Hanging):
         model.release.set()
@@ -372,7 +378,7 @@ def test_a_sleep_phase_that_others_keep_disturbing_still_ends(open_memory):
     report = sleeper.sleep()
     assert report.attempts > 1
     assert {m.text for m in sleeper.memories()} >= {"A boat."}
-    assert sleeper.verify().ok
+    assert sleeper.admin.verify().ok
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -420,4 +426,4 @@ def test_a_forked_child_uses_the_memory_beside_its_parent(open_memory):
     assert os.waitpid(child, 0)[1] == 0
     memory.add("said by the parent again")
     assert len(memory.messages()) == 3
-    assert memory.verify().ok
+    assert memory.admin.verify().ok

@@ -50,38 +50,38 @@ def filled(open_memory):
 
 def test_an_import_holds_the_items_that_were_exported(filled, open_memory, tmp_path):
     file = tmp_path / "export.jsonl"
-    filled.export(file)
+    filled.admin.export(file)
     copy = open_memory(path=tmp_path / "copy.db")
-    assert copy.import_(file)["item"] == 5
+    assert copy.admin.import_(file)["item"] == 5
     assert found(copy) == found(filled)
-    assert copy.verify().ok
+    assert copy.admin.verify().ok
 
 
 def test_an_import_with_another_embedder_embeds_the_items_anew(filled, open_memory, tmp_path):
     file = tmp_path / "export.jsonl"
-    filled.export(file)
+    filled.admin.export(file)
     copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(64))
-    copy.import_(file)
+    copy.admin.import_(file)
     assert found(copy)[0][1:3] == ("k", {"text": "the boat is blue", "n": [1, None]})
-    assert copy.verify().ok
+    assert copy.admin.verify().ok
 
 
 def test_items_that_wait_for_a_new_vector_are_exported_without_it(filled, open_memory, tmp_path):
     file = tmp_path / "export.jsonl"
-    filled.reembed(FakeEmbedder(64))
-    filled.export(file)
+    filled.admin.reembed(FakeEmbedder(64))
+    filled.admin.export(file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     vectors = [v["vector"] for line in lines if line["kind"] == "item" for v in line["vectors"]]
     assert vectors == [None] * 4
     copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(64))
-    copy.import_(file)
+    copy.admin.import_(file)
     assert found(copy) == found(filled)
 
 
 def test_one_namespace_is_exported_with_its_items(filled, open_memory, tmp_path):
-    filled.export(tmp_path / "part.jsonl", namespace=NOTES)
+    filled.admin.export(tmp_path / "part.jsonl", namespace=NOTES)
     copy = open_memory(path=tmp_path / "copy.db")
-    copy.import_(tmp_path / "part.jsonl")
+    copy.admin.import_(tmp_path / "part.jsonl")
     assert {each[0] for each in found(copy)} == {NOTES, (*NOTES, "deep")}
 
 
@@ -89,19 +89,19 @@ def test_an_item_of_a_message_that_is_not_exported_stays_behind(filled, open_mem
     (said,) = filled.add("elsewhere", namespace=("other",))
     item = NewItem(NOTES, "m", {"content": "elsewhere"}, message=said, text_key="content")
     Items(filled).write([item])
-    filled.export(tmp_path / "part.jsonl", namespace=NOTES)
+    filled.admin.export(tmp_path / "part.jsonl", namespace=NOTES)
     copy = open_memory(path=tmp_path / "copy.db")
-    copy.import_(tmp_path / "part.jsonl")
+    copy.admin.import_(tmp_path / "part.jsonl")
     assert "m" not in {each[1] for each in found(copy)}
 
 
 def test_an_import_does_not_overwrite_an_item(filled, open_memory, tmp_path):
-    filled.export(tmp_path / "part.jsonl", namespace=NOTES)
+    filled.admin.export(tmp_path / "part.jsonl", namespace=NOTES)
     copy = open_memory(path=tmp_path / "copy.db")
     put(copy, text="mine")
     before = found(copy)
     with pytest.raises(InvalidInputError, match="delete it first"):
-        copy.import_(tmp_path / "part.jsonl")
+        copy.admin.import_(tmp_path / "part.jsonl")
     assert found(copy) == before
 
 
@@ -109,14 +109,14 @@ def test_a_file_of_the_first_version_is_still_imported(open_memory, tmp_path):
     memory = open_memory()
     memory.add("the boat is blue")
     file = tmp_path / "export.jsonl"
-    memory.export(file)
+    memory.admin.export(file)
     assert json.loads(file.read_text().splitlines()[0])["version"] == 2
     lines = file.read_bytes().replace(b'"version":2', b'"version":1', 1).splitlines(keepends=True)
     digest = hashlib.sha256(b"".join(lines[:-1])).hexdigest()
     footer = json.loads(lines[-1]) | {"sha256": digest}
     file.write_bytes(b"".join(lines[:-1]) + json.dumps(footer).encode() + b"\n")
     with EntropicMemory.open(embedder=FakeEmbedder(32)) as copy:
-        assert copy.import_(file)["message"] == 1
+        assert copy.admin.import_(file)["message"] == 1
 
 
 @pytest.mark.parametrize(
@@ -130,32 +130,32 @@ def test_a_file_of_the_first_version_is_still_imported(open_memory, tmp_path):
 def test_verify_finds_an_item_that_was_tampered_with(db, open_memory, change, problem):
     memory = open_memory()
     put(memory)
-    assert memory.verify().ok
+    assert memory.admin.verify().ok
     memory.close()
     with sqlite3.connect(db) as connection:
         connection.execute(change)
     connection.close()
-    report = open_memory().verify()
+    report = open_memory().admin.verify()
     assert not report.ok
     assert problem in report.problems[0]
 
 
 def test_verify_accepts_items_that_wait_for_a_new_vector(filled):
-    filled.reembed(FakeEmbedder(64))
-    assert filled.verify().ok
+    filled.admin.reembed(FakeEmbedder(64))
+    assert filled.admin.verify().ok
 
 
 def test_the_items_are_counted(filled):
-    assert filled.stats().items == 5
-    assert filled.stats(NOTES).items == 3
-    assert filled.stats(("nothing",)).items == 0
+    assert filled.admin.stats().items == 5
+    assert filled.admin.stats(NOTES).items == 3
+    assert filled.admin.stats(("nothing",)).items == 0
 
 
 def test_an_expired_item_is_neither_counted_nor_exported(filled, tmp_path):
     put(filled, key="short", ttl=0.01)
     time.sleep(0.02)
-    assert filled.stats().items == 5
-    filled.export(tmp_path / "export.jsonl")
+    assert filled.admin.stats().items == 5
+    filled.admin.export(tmp_path / "export.jsonl")
     assert "short" not in (tmp_path / "export.jsonl").read_text()
 
 
@@ -168,13 +168,13 @@ def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
 
 def test_forgetting_by_a_filter_leaves_the_items(filled):
     assert filled.forget(NOTES, filter={"n": 1}).items == 0
-    assert filled.stats(NOTES).items == 3
+    assert filled.admin.stats(NOTES).items == 3
 
 
 def test_erasing_a_message_erases_its_item(filled):
     filled.forget(("chat",))
     assert ("chat",) not in {each[0] for each in found(filled)}
-    assert filled.verify().ok
+    assert filled.admin.verify().ok
 
 
 @pytest.mark.parametrize("how", ["forget", "delete", "expire"])
@@ -190,10 +190,10 @@ def test_an_erased_item_is_in_no_file(db, open_memory, how):
         Items(memory).write(deletes=[(("secret", "place"), "k")])
     else:
         time.sleep(0.06)
-        assert memory.purge().items == 1
+        assert memory.admin.purge().items == 1
     assert files_that_hold(db.parent, b"xyzzysecret") == []
     assert files_that_hold(db.parent, FakeEmbedder(32).embed_query(SECRET).tobytes()) == []
-    assert memory.stats().items == 30
+    assert memory.admin.stats().items == 30
 
 
 def test_a_sleep_phase_erases_items_that_have_expired(db, open_memory):

@@ -4,7 +4,7 @@ from pathlib import Path
 import ecs_plugins.memory
 
 ROOM = Path(ecs_plugins.memory.__file__).parent
-FACADE = {"__init__", "entropic"}
+FACADE = {"__init__", "entropic", "admin", "sleep"}
 
 
 def imported(file: Path) -> set[str]:
@@ -19,50 +19,28 @@ def imported(file: Path) -> set[str]:
     return names
 
 
-def test_the_algorithm_does_not_know_where_it_is_stored():
-    algorithm = [file for file in ROOM.glob("*.py") if file.stem not in FACADE]
-    assert algorithm
-    astray = {
-        file.stem: names
-        for file in algorithm
-        if (names := {n for n in imported(file) if n.startswith("ecs_plugins.memory.store")})
+def astray(files, prefixes):
+    found = {
+        file.stem: {name for name in imported(file) if name.startswith(prefixes)} for file in files
     }
-    assert astray == {}
+    return {stem: names for stem, names in found.items() if names}
+
+
+ALGORITHM = [file for file in ROOM.glob("*.py") if file.stem not in FACADE]
+STORE = list((ROOM / "store").glob("*.py"))
+
+
+def test_the_algorithm_does_not_know_where_it_is_stored():
+    assert len(ALGORITHM) > 5
+    assert astray(ALGORITHM, "ecs_plugins.memory.store") == {}
 
 
 def test_neither_the_algorithm_nor_the_store_knows_the_facade():
-    inside = [
-        file
-        for file in ROOM.rglob("*.py")
-        if file.parent.name != "facade" and not (file.parent == ROOM and file.stem in FACADE)
-    ]
-    facade = (
-        "ecs_plugins.memory.entropic",
-        "ecs_plugins.memory.EntropicMemory",
-        "ecs_plugins.memory.facade",
-    )
-    assert any(file.parent.name == "store" for file in inside)
-    astray = {
-        file.stem: names
-        for file in inside
-        if (names := {name for name in imported(file) if name.startswith(facade)})
-    }
-    assert astray == {}
+    facade = tuple(f"ecs_plugins.memory.{name}" for name in (*FACADE - {"__init__"}, "Entropic"))
+    assert len(STORE) > 5
+    assert astray([*ALGORITHM, *STORE], facade) == {}
 
 
-def test_a_part_of_the_facade_knows_no_other_part():
-    parts = [file for file in (ROOM / "facade").glob("*.py") if file.stem != "opened"]
-    astray = {
-        file.stem: names
-        for file in parts
-        if (
-            names := {name for name in imported(file) if name.startswith("ecs_plugins.memory.fac")}
-            - {"ecs_plugins.memory.facade.opened"}
-            - {f"ecs_plugins.memory.facade.opened.{name}" for name in ("Opened", "bridged")}
-        )
-    }
-    assert astray == {}
-
-
-def test_the_facade_reaches_into_the_store():
-    assert "ecs_plugins.memory.store.core" in imported(ROOM / "entropic.py")
+def test_sql_and_faiss_are_the_stores_business():
+    others = [*ALGORITHM, *(ROOM / f"{name}.py" for name in FACADE)]
+    assert astray(others, ("sqlite3", "faiss")) == {}

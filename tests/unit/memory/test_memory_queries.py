@@ -6,12 +6,13 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.admin import MemoryAdmin
 
 QUESTION = "where is the blue boat?"
 
 
 def events(memory, namespace=("default",)):
-    with memory._core.reading(namespace) as (connection, space):
+    with memory._store.reading(namespace) as (connection, space):
         rows = connection.execute(
             "SELECT text, answer, json_array_length(recalled) FROM queries WHERE namespace = ?"
             " ORDER BY id",
@@ -57,12 +58,12 @@ def test_only_what_a_recall_returns_is_hit(memory):
     (best,) = memory.recall(QUESTION, also=[("team",)], k=1)
     assert best.namespace == ("team",)
     again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
-    memory.sleep()  # writes the hits
-    memory.sleep(("team",))
-    with memory._core.database.read() as connection:
+    memory._store.flush(("default",))
+    memory._store.flush(("team",))
+    with memory._store.database.read() as connection:
         hits = dict(
             connection.execute(
-                "SELECT id, coalesce(json_extract(evidence, '$.hits'), 0) FROM hot_items"
+                "SELECT id, coalesce(json_extract(evidence, '$.hits'), 0) FROM tiers"
             )
         )
     assert {item.id: hits.get(item.id, 0) for item in again} == {
@@ -135,17 +136,18 @@ def test_an_excluded_memory_of_the_cold_tier_is_not_recalled(memory):
 
 
 def test_one_id_instead_of_a_collection_is_refused(memory):
-    with pytest.raises(InvalidInputError, match="collection of ids"):
+    with pytest.raises(InvalidInputError, match="a collection"):
         memory.recall(QUESTION, exclude="abc")
 
 
-def test_every_method_has_an_async_form():
+@pytest.mark.parametrize("kind", [EntropicMemory, MemoryAdmin])
+def test_every_method_has_an_async_form(kind):
     methods = {
         name
-        for name, value in vars(EntropicMemory).items()
+        for name, value in vars(kind).items()
         if not name.startswith("_") and inspect.isfunction(value)
     }
-    forms = {name for name in methods if inspect.iscoroutinefunction(vars(EntropicMemory)[name])}
+    forms = {name for name in methods if inspect.iscoroutinefunction(vars(kind)[name])}
     lacking = {
         name
         for name in methods - forms
@@ -160,7 +162,5 @@ async def test_async_forms_of_the_record(memory):
     assert [report.id for report in await memory.asleeps()] == [1]
     assert await memory.areplay() == memory.replay()
     assert await memory.amemories() == memory.memories()
-    await memory.aundo(1)
-    assert (await memory.asleeps()) == memory.sleeps()
-    assert (await memory.apurge()).messages == ()
-    assert await memory.await_(5)
+    assert (await memory.admin.apurge()).messages == ()
+    assert await memory.admin.await_(5)

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ecs_plugins.memory import EntropicMemory, IndexConfig, MemoryConfig, Message, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, Message, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 NAMESPACES = [("a",), ("a", "b"), ("a.b",), ("a%",)]
@@ -51,7 +51,7 @@ class MemoryMachine(RuleBasedStateMachine):
             self.folder / "memory.db",
             embedder=FakeEmbedder(32),
             config=self.config,
-            store=StoreConfig(synchronous="normal", index=IndexConfig(exact_limit=2, links=8)),
+            store=StoreConfig(synchronous="normal"),
         )
 
     @rule(target=ids, namespace=namespaces, messages=st.lists(texts, min_size=1, max_size=4))
@@ -78,14 +78,6 @@ class MemoryMachine(RuleBasedStateMachine):
         # A namespace is known once something was added; forgetting makes it unknown again.
         assert (report is None) == (namespace not in self.said)
 
-    @rule(namespace=namespaces)
-    def undo(self, namespace):
-        standing = [r.id for r in self.memory.sleeps(namespace)]
-        undone = {d.sleep for d in self.memory.decisions(namespace) if d.undone}
-        if standing and not undone:
-            self.memory.undo(standing[0])
-            self.memory.sleep(namespace)
-
     @rule(name=consumes(ids))
     def delete(self, name):
         for said in self.said.values():
@@ -107,21 +99,21 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule()
     def compact(self):
-        self.memory.compact()
+        self.memory.admin.compact()
 
     @rule()
     def export_and_import(self):
         self.files += 1
         file = self.folder / f"{self.files}.jsonl"
-        self.memory.export(file)
+        self.memory.admin.export(file)
         with EntropicMemory.open(embedder=FakeEmbedder(32), config=self.config) as other:
-            other.import_(file)
+            other.admin.import_(file)
             for namespace in self.said:
                 assert other.messages(namespace) == self.memory.messages(namespace)
                 assert [(m.id, m.text, m.provenance) for m in other.memories(namespace)] == [
                     (m.id, m.text, m.provenance) for m in self.memory.memories(namespace)
                 ]
-            assert other.verify().ok
+            assert other.admin.verify().ok
 
     @invariant()
     def everything_said_is_in_the_log_and_nothing_else(self):
@@ -136,13 +128,13 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def tiers_keep_their_capacity(self):
-        for each in self.memory.stats().namespaces:
+        for each in self.memory.admin.stats().namespaces:
             assert each.hot <= self.config.hot_capacity
             assert each.cold <= self.config.cold_capacity
 
     @invariant()
     def the_file_keeps_its_promises(self):
-        assert self.memory.verify().problems == ()
+        assert self.memory.admin.verify().problems == ()
 
     def teardown(self):
         if hasattr(self, "memory"):

@@ -19,7 +19,7 @@ def exported(tmp_path, open_memory):
     memory.add(["snow falls in winter"] * 2 + ["a single thing"], role="tool", writer="w")
     memory.add("elsewhere", namespace=("other", "place"))
     file = tmp_path / "export.jsonl"
-    memory.export(file)
+    memory.admin.export(file)
     return memory, file
 
 
@@ -40,11 +40,11 @@ def content(memory):
 def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
     memory, file = exported
     copy = open_memory(path=tmp_path / "copy.db", store=MANUAL)
-    counts = copy.import_(file)
+    counts = copy.admin.import_(file)
     assert counts["message"] == 10
     assert content(copy) == content(memory)
-    assert copy.verify().ok
-    copy.export(tmp_path / "again.jsonl")
+    assert copy.admin.verify().ok
+    copy.admin.export(tmp_path / "again.jsonl")
     first, second = (
         [json.loads(line) for line in path.read_text().splitlines()]
         for path in (file, tmp_path / "again.jsonl")
@@ -54,9 +54,9 @@ def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
 
 def test_one_namespace_can_be_exported(exported, tmp_path):
     memory, _ = exported
-    memory.export(tmp_path / "part.jsonl", namespace=("other",))
+    memory.admin.export(tmp_path / "part.jsonl", namespace=("other",))
     with EntropicMemory.open(embedder=FakeEmbedder(32)) as copy:
-        copy.import_(tmp_path / "part.jsonl")
+        copy.admin.import_(tmp_path / "part.jsonl")
         assert copy.namespaces() == [("other", "place")]
 
 
@@ -64,18 +64,18 @@ def test_an_import_with_another_embedder_embeds_anew(exported):
     memory, file = exported
     seen = []
     with EntropicMemory.open(embedder=FakeEmbedder(64), store=MANUAL) as copy:
-        copy.import_(file, progress=lambda done, total: seen.append((done, total)))
+        copy.admin.import_(file, progress=lambda done, total: seen.append((done, total)))
         assert seen[-1] == (10, 10)
         for kept in memory.memories():
             assert copy.recall(kept.text, tiers="cold")[0].text == kept.text
-        assert copy.verify().ok
+        assert copy.admin.verify().ok
 
 
 def test_an_import_never_mixes_with_what_is_there(exported):
     memory, file = exported
     before = content(memory)
     with pytest.raises(InvalidInputError, match="forget it first"):
-        memory.import_(file)
+        memory.admin.import_(file)
     assert content(memory) == before
 
 
@@ -96,7 +96,7 @@ def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, open_memory,
     broken.write_bytes(damaged(file.read_bytes().splitlines(keepends=True), how))
     copy = open_memory(path=tmp_path / "copy.db")
     with pytest.raises(InvalidInputError):
-        copy.import_(broken)
+        copy.admin.import_(broken)
     assert copy.namespaces() == []
 
 
@@ -109,18 +109,18 @@ def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, mon
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StorageError, match="choose another place"):
-        memory.export(tmp_path / "never.jsonl")
+        memory.admin.export(tmp_path / "never.jsonl")
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_an_export_into_a_missing_directory_names_the_file_that_was_asked_for(exported, tmp_path):
     target = tmp_path / "missing" / "out.jsonl"
     with pytest.raises(StorageError, match="in a directory that exists") as caught:
-        exported[0].export(target)
+        exported[0].admin.export(target)
     assert str(target) in str(caught.value)
     assert "/." not in str(caught.value)
 
 
 def test_a_missing_export_is_a_clear_error(open_memory, tmp_path):
     with pytest.raises(StorageError, match="check the path"):
-        open_memory().import_(tmp_path / "nothing.jsonl")
+        open_memory().admin.import_(tmp_path / "nothing.jsonl")

@@ -44,14 +44,14 @@ def test_nothing_that_a_process_does_drops_its_locks(tmp_path, touch):
         elif touch == "inspect":
             EntropicMemory.inspect(path).close()
         elif touch == "export":
-            memory.export(tmp_path / "out.jsonl")
+            memory.admin.export(tmp_path / "out.jsonl")
         elif touch == "import":
             with pytest.raises(StorageError, match="that is open"):
-                memory.import_(path)
+                memory.admin.import_(path)
         elif touch == "verify":
-            memory.verify()
+            memory.admin.verify()
         else:
-            memory.compact()
+            memory.admin.compact()
         assert (locks_on(Path(f"{path}-shm")), locks_on(path)) == before
 
 
@@ -62,8 +62,8 @@ def test_an_open_memory_cannot_be_overwritten_by_an_export(tmp_path, file):
         memory.add("Ada lives in Paris.")
         (tmp_path / "other-name").hardlink_to(path)
         with pytest.raises(StorageError, match="that is open"):
-            memory.export(tmp_path / file)
-        assert memory.verify().problems == ()
+            memory.admin.export(tmp_path / file)
+        assert memory.admin.verify().problems == ()
 
 
 WORKER = """
@@ -102,7 +102,7 @@ def test_two_workers_that_open_the_file_per_request_lose_nothing(tmp_path):
     with open_file(path) as memory:
         assert acknowledged
         assert acknowledged <= {message.id for message in memory.messages(limit=None)}
-        assert memory.verify().problems == ()
+        assert memory.admin.verify().problems == ()
 
 
 def in_child(action) -> str:
@@ -167,7 +167,7 @@ def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(tmp_path, mo
         inside, leave = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with memory._core.database.read():
+            with memory._store.database.read():
                 inside.set()
                 leave.wait()
 

@@ -37,46 +37,6 @@ def write_first_version(path, vector: bytes, vector_crc: int, text_crc: int) -> 
     connection.close()
 
 
-def test_a_file_of_the_first_schema_is_upgraded_with_its_data(db, open_memory):
-    from ecs_plugins.memory.store.vectors import crc, pack
-    from ecs_plugins.ranking.embedder import FakeEmbedder
-
-    vector = pack(FakeEmbedder(32).embed_query("an old fact"))
-    write_first_version(db, vector, crc(vector), crc("an old fact"))
-    memory = open_memory()
-    assert memory.stats().schema == len(schema.MIGRATIONS)
-    assert [item.text for item in memory.recall("an old fact")] == ["an old fact"]
-    memory.add("a new fact")
-    memory.sleep()
-    assert memory.verify().problems == ()
-
-
-@pytest.mark.parametrize("log", ["as it was", "never written to"])
-def test_the_row_numbers_of_an_older_file_are_never_used_again(db, open_memory, log):
-    from ecs_plugins.memory import MemoryConfig, StoreConfig
-    from ecs_plugins.memory.store.vectors import crc, pack
-    from ecs_plugins.ranking.embedder import FakeEmbedder
-
-    vector = pack(FakeEmbedder(32).embed_query("an old fact"))
-    write_first_version(db, vector, crc(vector), crc("an old fact"))
-    connection = sqlite3.connect(db)
-    connection.execute("UPDATE hot_items SET row = 70")
-    connection.execute("UPDATE sqlite_sequence SET seq = 90 WHERE name = 'hot_items'")
-    if log == "never written to":  # as after an import of hot items whose messages had expired
-        connection.execute("DELETE FROM sqlite_sequence WHERE name = 'messages'")
-    connection.commit()
-    connection.close()
-    memory = open_memory(
-        store=StoreConfig(sleep="manual"), config=MemoryConfig(merge_threshold=1.0)
-    )
-    memory.add(["a new fact", "another one"])
-    with memory._core.database.read() as connection:
-        rows = "SELECT row FROM hot_items UNION SELECT message FROM hot_messages ORDER BY 1"
-        assert connection.execute(rows).fetchall() == [(70,), (91,), (92,)]
-    assert len(memory.recall("fact", threshold=-1, k=9)) == 3
-    assert memory.verify().problems == ()
-
-
 def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
     write_first_version(db, b"\0" * 128, 0, 0)
 

@@ -3,9 +3,12 @@ import threading
 import numpy as np
 import pytest
 
-from ecs_plugins.memory.store.index import VectorIndex
-from ecs_plugins.memory.store.index_config import IndexConfig
-from ecs_plugins.memory.store.screening import screened
+from ecs_plugins.memory import MemoryConfig, StoreConfig
+from ecs_plugins.memory.store import spaces
+from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.vector_index import VectorIndex
+from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.streams import stream
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
@@ -16,153 +19,104 @@ def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
     return (points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
 
 
-def filled(count: int, **config) -> tuple[VectorIndex, np.ndarray]:
+def filled(count: int) -> tuple[VectorIndex, np.ndarray]:
     vectors = latent(count)
-    index = VectorIndex(vectors.shape[1], IndexConfig(links=8, ef_construction=40, **config))
+    index = VectorIndex(vectors.shape[1])
     index.add(np.arange(count) + 1000, vectors)
     return index, vectors
 
 
-def recall_at(index: VectorIndex, queries: np.ndarray, k: int) -> float:
-    hits = 0
+def recall_at(index: VectorIndex, k: int) -> float:
+    hits, queries = 0, latent(60, seed=1)
     for query in queries:
         exact = set(index.search(query, k, exact=True)[0].tolist())
         hits += len(exact & set(index.search(query, k)[0].tolist()))
     return hits / (k * len(queries))
 
 
-def test_a_small_index_scans_exactly_and_never_builds_a_graph():
-    index, vectors = filled(50, exact_limit=100)
-    index.maintain(everything=True)
-    entries, scores = index.search(vectors[7], 3)
-    assert index.linked == 0
-    assert entries[0] == 1007
-    np.testing.assert_allclose(scores, np.sort(vectors @ vectors[7])[::-1][:3], rtol=1e-5)
+@pytest.mark.parametrize("count", [1, 2, 50, 3000])
+def test_the_graph_finds_what_the_exact_scan_finds(count):
+    index, vectors = filled(count)
+    assert recall_at(index, min(3, count)) >= 0.98
+    rows, scores = index.search(vectors[0], 3)
+    assert rows[0] == 1000
+    np.testing.assert_allclose(scores, np.sort(vectors @ vectors[0])[::-1][:3], rtol=1e-5)
 
 
-def test_the_graph_finds_what_the_exact_scan_finds():
-    index, _ = filled(3000, exact_limit=500)
-    index.maintain()
-    assert index.linked == 3000
-    assert recall_at(index, latent(60, seed=1), 3) >= 0.97
+def test_equal_vectors_are_all_found():
+    vectors = np.repeat(latent(3), 200, axis=0)
+    index = VectorIndex(vectors.shape[1])
+    index.add(np.arange(600), vectors)
+    for start in (0, 200, 400):
+        rows, scores = index.search(vectors[start], 20)
+        assert len(rows) == 20
+        assert scores.min() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_the_graph_keeps_its_recall_when_half_of_it_is_dead():
-    index, _ = filled(3000, exact_limit=500)
-    index.maintain()
-    rng = np.random.default_rng(2)
-    dead = 1000 + rng.choice(3000, 1490, replace=False)
+    index, _ = filled(3000)
+    dead = 1000 + np.random.default_rng(2).choice(3000, 1490, replace=False)
     index.remove(dead)
-    found = {entry for q in latent(60, seed=1) for entry in index.search(q, 5)[0].tolist()}
+    found = {row for q in latent(60, seed=1) for row in index.search(q, 5)[0].tolist()}
     assert index.dead == 1490
     assert not found & set(dead.tolist())
-    assert recall_at(index, latent(60, seed=1), 3) >= 0.97
+    assert recall_at(index, 3) >= 0.97
 
 
 def test_a_half_dead_graph_is_built_anew():
-    index, _ = filled(2000, exact_limit=200)
-    index.maintain()
-    index.remove(np.arange(1000, 2000))
-    assert index.needs_build
-    index.maintain()
-    assert (index.linked, index.dead, len(index)) == (1000, 0, 1000)
+    index, _ = filled(2000)
+    index.remove(np.arange(1000, 2001))
+    assert index.is_worn
+    index.rebuild()
+    assert (index.linked, index.dead, len(index), index.is_worn) == (999, 0, 999, False)
+    assert recall_at(index, 3) >= 0.98
 
 
-def test_new_entries_are_found_before_and_after_they_are_linked():
-    index, _ = filled(1000, exact_limit=100)
-    index.maintain()
-    fresh = latent(30, seed=5)
-    index.add(np.arange(30), fresh)
-    assert [index.search(v, 1)[0][0] for v in fresh] == list(range(30))
-    index.maintain(everything=True)
-    assert index.linked == 1030
-    assert [index.search(v, 1)[0][0] for v in fresh] == list(range(30))
-
-
-@pytest.mark.parametrize("arrivals", [0, 3, 9])
-@pytest.mark.parametrize("linked", [False, True], ids=["scanned", "graph"])
-def test_replacing_is_removing_and_adding(linked, arrivals):
-    one, other = (filled(60, exact_limit=20 if linked else 100)[0] for _ in range(2))
-    gone, new = np.array([1003, 1059, 1062, 1065, 5]), 2000 + np.arange(arrivals)
-    vectors = latent(arrivals, seed=3) if arrivals else np.empty((0, 48), np.float32)
-    for index in (one, other):
-        index.maintain()
-        assert bool(index.linked) is linked
-        index.add(np.arange(1060, 1070), latent(10, seed=4))
-        near = index.near(screened(vectors), 4, 0.5)  # with short forms from before the change
-        assert len(near) == arrivals
-    one.replace(gone, new, vectors)
-    other.remove(gone)
-    other.add(new, vectors)
-    assert sorted(one.entries()) == sorted(other.entries())
-    for query in latent(20, seed=5):
-        ours, theirs = (
-            dict(zip(*i.search(query, 99, exact=True), strict=True)) for i in (one, other)
-        )
-        assert ours == pytest.approx(theirs, abs=1e-6)
-    queries = screened(latent(20, seed=5))
-    for ours, theirs in zip(one.near(queries, 9, 0.3), other.near(queries, 9, 0.3), strict=True):
-        assert dict(ours) == pytest.approx(dict(theirs), abs=1e-6)
-
-
-def test_a_removed_entry_can_return_in_another_row():
-    index, vectors = filled(600, exact_limit=100)
-    index.maintain()
-    index.remove(np.array([1005]))
+def test_a_removed_row_can_return():
+    index, vectors = filled(600)
+    index.remove(np.array([1005, 7]))
     index.add(np.array([1005]), vectors[5:6])
     assert index.search(vectors[5], 1)[0].tolist() == [1005]
     assert len(index) == 600
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5])
-def test_a_filter_is_answered_with_full_recall(share):
-    index, _ = filled(3000, exact_limit=100)
-    index.maintain()
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5])
+def test_a_filter_is_answered_exactly(share):
+    index, vectors = filled(3000)
     allowed = 1000 + np.random.default_rng(3).choice(3000, int(3000 * share), replace=False)
-    hits = 0
     for query in latent(40, seed=4):
-        exact = index.search(query, 5, allowed=allowed, exact=True)[0].tolist()
-        found = index.search(query, 5, allowed=allowed)[0].tolist()
-        assert set(found) <= set(allowed.tolist())
-        hits += len(set(exact) & set(found))
-    assert hits / 200 >= 0.97
-
-
-def test_a_filter_that_allows_nothing_finds_nothing():
-    index, vectors = filled(300, exact_limit=0)
-    index.maintain()
-    assert len(index.search(vectors[0], 3, allowed=np.empty(0, dtype=np.int64))[0]) == 0
+        found, scores = index.search(query, 5, allowed=allowed)
+        best = np.sort(vectors[allowed - 1000] @ query)[::-1][:5]
+        assert set(found.tolist()) <= set(allowed.tolist())
+        np.testing.assert_allclose(scores, best, rtol=1e-5)
 
 
 def test_changes_made_while_a_graph_is_built_are_kept():
-    index, vectors = filled(2000, exact_limit=100)
-    changed = threading.Event()
+    index, vectors = filled(2000)
 
-    def change(done: int, total: int) -> None:
-        if not changed.is_set():
-            changed.set()
+    class Changing(threading.Event):
+        def is_set(self):  # asked between two chunks
             index.remove(np.array([1000, 1001]))
-            index.add(np.array([7]), latent(1, seed=9))
+            if len(index) == 1998:
+                index.add(np.array([7]), latent(1, seed=9))
+            return False
 
-    index.maintain(progress=change)
-    assert changed.is_set()
-    assert index.linked == 2000
-    assert index.dead == 2
+    index.rebuild(Changing())
+    assert (index.linked, index.dead) == (2001, 2)
     assert index.search(latent(1, seed=9)[0], 1)[0].tolist() == [7]
     assert 1000 not in index.search(vectors[0], 50)[0]
 
 
 def test_searching_and_changing_together_is_safe():
-    index, vectors = filled(1500, exact_limit=50)
-    index.maintain()
+    index, vectors = filled(1500)
     stop, failures = threading.Event(), []
 
     def search() -> None:
         try:
             while not stop.is_set():
                 for vector in vectors[:20]:
-                    entries, scores = index.search(vector, 5)
-                    assert len(entries) == len(scores) == 5
+                    rows, scores = index.search(vector, 5)
+                    assert len(rows) == len(scores) == 5
         except BaseException as error:
             failures.append(error)
 
@@ -171,8 +125,9 @@ def test_searching_and_changing_together_is_safe():
         thread.start()
     for number in range(12):
         index.add(np.arange(40) + 10_000 + 40 * number, latent(40, seed=number + 20))
-        index.maintain(everything=number % 3 == 0)
         index.remove(np.arange(20) + 10_000 + 40 * number)
+        if number % 3 == 0:
+            index.rebuild()
     stop.set()
     for thread in threads:
         thread.join()
@@ -181,22 +136,71 @@ def test_searching_and_changing_together_is_safe():
 
 
 def test_a_saved_graph_is_restored_with_its_tombstones():
-    index, vectors = filled(500, exact_limit=50)
-    index.maintain()
+    index, vectors = filled(500)
     index.remove(np.array([1003]))
-    content = index.graph_bytes()
-    assert content is not None
-    restored = VectorIndex(index.dimension, index.config)
-    restored.restore(*content)
-    assert sorted(restored.entries()) == sorted(index.entries())
+    restored = VectorIndex(index.dimension)
+    restored.restore(*index.to_bytes())
+    assert sorted(restored.rows()) == sorted(index.rows())
     assert restored.search(vectors[3], 4)[0].tolist() == index.search(vectors[3], 4)[0].tolist()
+    restored.add(np.array([5]), vectors[3:4])
+    assert restored.search(vectors[3], 1)[0].tolist() == [5]
 
 
-def test_erased_vectors_are_known_until_the_graph_is_built_anew():
-    index, _ = filled(500, exact_limit=50)
-    index.maintain()
-    index.remove(np.array([1003]), erased=True)
-    assert index.holds_erased
-    index.maintain(everything=True)
-    assert not index.holds_erased
-    assert index.dead == 0
+def test_blanked_vectors_are_not_saved_and_many_of_them_wear_a_graph_out():
+    index, vectors = filled(500)
+    index.remove(np.array([1003]))
+    assert vectors[3].tobytes() in index.to_bytes()[1].tobytes()
+    index.blank()
+    assert vectors[3].tobytes() not in index.to_bytes()[1].tobytes()
+    assert not index.is_worn
+    index.remove(np.arange(1000, 1300))
+    index.blank()
+    assert index.is_worn
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed):
+    config = MemoryConfig(merge_threshold=0.8, hot_capacity=60, cold_capacity=30)
+    options = {"embedder": FakeEmbedder(160), "store": StoreConfig(sleep="manual")}
+    first, second = (open_memory(config=config, **options) for _ in "12")
+    said = stream(seed, 120)
+    for start in range(0, 120, 12):
+        first.add(said[start : start + 5])
+        (name,) = first.add(said[start + 5])
+        second.add(said[start + 6 : start + 12])  # as another process would
+        if start % 48 == 0:
+            second.sleep()
+            first.delete(name)
+        assert_current(first)
+        assert_current(second)
+
+
+def assert_current(memory):
+    store = memory._store
+    with store.database.read() as connection:
+        (space,) = spaces.listed(connection)
+        fresh = Indexes(store.database, store.dimension).current(connection, space).index
+        known = store.indexes.current(connection, space).index
+    assert sorted(known.rows()) == sorted(fresh.rows())
+    for query in np.eye(store.dimension, dtype=np.float32)[:4]:
+        near = [dict(zip(*each.search(query, 500), strict=True)) for each in (known, fresh)]
+        assert near[0] == pytest.approx(near[1], abs=1e-6)
+
+
+def test_a_write_that_fails_leaves_the_index_as_it_was(open_memory):
+    memory = open_memory(store=StoreConfig(sleep="manual"))
+    memory.add("the boat is blue")
+
+    def failing():
+        with memory._store.writing_to(("default",)) as (connection, space):
+            opened = memory._store.indexes.current(connection, space)
+            opened.add(2, np.ones(32, dtype=np.float32))
+            space.written.append(2)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        failing()
+    assert_current(memory)
+    memory.add("cats chase birds")
+    assert_current(memory)
+    assert memory.recall("cats chase birds")[0].text == "cats chase birds"

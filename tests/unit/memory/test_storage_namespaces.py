@@ -57,11 +57,11 @@ def test_forgetting_a_hostile_namespace_leaves_all_others(open_memory):
 
 def test_a_hundred_thousand_namespaces_open_no_index(open_memory):
     memory = open_memory()
-    with memory._core.database.write() as connection:
+    with memory._store.database.write() as connection:
         connection.executemany(
             "INSERT INTO namespaces (key, created) VALUES (?, 0)",
             ((encode(("user", str(number))),) for number in range(100_000)),
         )
     assert memory.add("here", namespace=("user", "7"))
     assert [item.text for item in memory.recall("here", namespace=("user", "7"))] == ["here"]
-    assert memory.stats(("user", "7")).indexes["open"] <= 2
+    assert memory.admin.stats(("user", "7")).indexes["open"] <= 2

@@ -82,11 +82,6 @@ def test_the_joint_prompt_scores_question_and_answer_in_one_pass():
     assert [s.text for s in continuation if s.scored] == [" Where is it?", " Rome"]
 
 
-def test_the_chat_layout_is_used_if_asked_for():
-    assert prompts(AnswerShift(layout="chat"))[1].startswith("<|user|>It is in Rome.")
-    assert "<|assistant|>" in prompts(QueryLikelihood(layout="chat"))[1]
-
-
 @pytest.mark.parametrize("name", SIGNALS)
 def test_what_users_wrote_is_never_trusted(name):
     task = ScoringTask("Q<|im_end|>", ("P<|im_end|>",), context="C<|im_end|>", answers=("A<|x|>",))

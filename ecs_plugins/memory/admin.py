@@ -1,0 +1,132 @@
+"""`MemoryAdmin`: a memory file as a whole: exports, another embedder, checks, its state."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from ecs_plugins.common.aio import bridged
+from ecs_plugins.memory.background import BackgroundThread
+from ecs_plugins.memory.namespaces import checked
+from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
+from ecs_plugins.memory.store.inspection import namespace_stats, verify
+from ecs_plugins.memory.store.items import count_items
+from ecs_plugins.memory.store.schema import MIGRATIONS
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.transfer import Import, exported, read_export, write_export
+from ecs_plugins.ranking.embedder import Embedder, as_embedder
+
+Progress = Callable[[int, int], None]
+"""``(done, total)``, in texts."""
+
+
+class MemoryAdmin:
+    """Operations on the whole file of an open memory.
+
+    Every method has an async form with an ``a`` before its name.
+
+    Args:
+        store: The open file.
+        background: Its background thread.
+    """
+
+    def __init__(self, store: SqliteStore, background: BackgroundThread) -> None:
+        self._store = store
+        self._background = background
+
+    def export(
+        self, path: str | os.PathLike[str], *, namespace: Sequence[str] | None = None
+    ) -> int:
+        """Write a JSON lines file; of one namespace and what is below it, if given.
+
+        Returns:
+            How many lines.
+        """
+        store = self._store
+        prefix = None if namespace is None else checked(namespace)
+        with store.database.read() as connection:
+            lines = exported(
+                connection,
+                prefix,
+                embedder=store.identity,
+                dimension=store.dimension,
+                epoch=store.epoch,
+                now=time.time(),
+            )
+            return write_export(path, lines)
+
+    def import_(
+        self, path: str | os.PathLike[str], *, progress: Progress | None = None
+    ) -> dict[str, int]:
+        """Read a JSON lines file into namespaces that hold nothing yet, all of it or nothing.
+
+        Returns:
+            How many lines of each kind.
+
+        Raises:
+            InvalidInputError: It is no export, not whole, or a namespace is not empty.
+        """
+        store = self._store
+        prepared = Import(
+            read_export(path),
+            embedder=store.identity,
+            dimension=store.dimension,
+            embed=store.embed,
+            progress=progress,
+        )
+        with store.writing() as connection:
+            return prepared.write(connection, epoch=store.epoch)
+
+    def reembed(self, embedder: Embedder, *, progress: Progress | None = None) -> None:
+        """Embed everything anew with another embedder (or the same one, after damage)."""
+        self._store.reembed(as_embedder(embedder), progress)
+
+    def compact(self) -> None:
+        """Build worn indexes anew, save the large ones, and shrink the file."""
+        self._store.compact()
+
+    def purge(self) -> ErasureReceipt:
+        """Erase what has expired and end the log's retention; a sleep phase does it too."""
+        return self._store.purge()
+
+    def verify(self) -> Verification:
+        """Check every promise of the file that can be checked."""
+        store = self._store
+        integrity = store.database.integrity()
+        with store.database.read() as connection:
+            return verify(
+                connection, store.indexes, store.dimension, epoch=store.epoch, integrity=integrity
+            )
+
+    def stats(self, prefix: Sequence[str] | None = None) -> MemoryStats:
+        """How full the memory is; of the namespaces equal to ``prefix`` or below it, if given."""
+        store = self._store
+        wanted = None if prefix is None else checked(prefix)
+        with store.database.read() as connection:
+            found = namespace_stats(connection, wanted)
+            items = count_items(connection, wanted, time.time())
+        return MemoryStats(
+            path=store.database.path,
+            schema=len(MIGRATIONS),
+            embedder=store.identity,
+            config_version=store.config.version,
+            namespaces=tuple(found),
+            bytes=store.database.size(),
+            indexes=store.indexes.statistics(),
+            pending=len(store.pending),
+            items=items,
+        )
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the background thread to have nothing to do; returns whether it has."""
+        return self._background.wait(timeout)
+
+    aexport = bridged(export)
+    aimport_ = bridged(import_)
+    areembed = bridged(reembed)
+    acompact = bridged(compact)
+    apurge = bridged(purge)
+    averify = bridged(verify)
+    astats = bridged(stats)
+    await_ = bridged(wait)

@@ -1,1 +1,0 @@
-"""The parts of `EntropicMemory`, one for each kind of use; nothing else needs them."""

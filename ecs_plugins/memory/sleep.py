@@ -1,0 +1,169 @@
+"""Running sleep phases: one per namespace at a time, on a view of it, until one can be applied.
+
+A decision is computed on a consistent view without holding any lock. The transaction that carries
+it out first checks that nobody changed the namespace meanwhile; if somebody did, the sleep phase
+starts again, and after a few times it decides inside the transaction, with the summaries that are
+already written. So the store stands before a sleep phase or after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import Counter, defaultdict
+
+from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.memory.background import BackgroundThread
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.namespaces import Namespace, encode
+from ecs_plugins.memory.records import SleepReport
+from ecs_plugins.memory.store.sleeps import AppliedSleep, SleepView
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.summaries import Summariser
+from ecs_plugins.memory.types import SleepPlan, UtilityFunction
+
+logger = logging.getLogger(__name__)
+
+_OPTIMISTIC_ATTEMPTS = 3
+
+
+def seed_of(config: MemoryConfig, namespace: Namespace, cycle: int) -> int:
+    """The seed of a sleep phase, from the base seed, the namespace and how many there were."""
+    text = f"{config.seed}:{encode(namespace)}:{cycle}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
+
+
+class SleepRunner:
+    """Runs the sleep phases of an open memory.
+
+    Args:
+        store: The open file.
+        model: Writes summaries.
+        utility: Replaces the configured utility.
+    """
+
+    def __init__(
+        self, store: SqliteStore, model: LanguageModel | None, utility: UtilityFunction | None
+    ) -> None:
+        self._store = store
+        self._model = model
+        self._utility = utility
+        self.background = BackgroundThread()
+        self.reset()
+        _runners.add(self)
+
+    def reset(self) -> None:
+        """Begin anew, with nothing running."""
+        self.background.reset()
+        self._locks: defaultdict[Namespace, threading.Lock] = defaultdict(threading.Lock)
+        self._retry_at: dict[Namespace, int] = {}
+
+    def sleep(self, namespace: Namespace) -> SleepReport | None:
+        """Run one sleep phase now; None if nothing was ever stored in the namespace."""
+        with self._locks[namespace]:
+            self._store.flush(namespace)
+            if self._store.wants_purge():
+                self._store.purge()
+            return self._run(namespace, self._summariser())
+
+    def _run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
+        started = time.perf_counter()
+        config = self._store.config
+
+        def decide(view: SleepView) -> SleepPlan:
+            space = view.space
+            return consolidate(
+                [row.hot for row in view.hot],
+                [row.memory for row in view.cold],
+                config=config,
+                step=space.step,
+                seed=seed_of(config, space.namespace, space.cycle),
+                queries=view.queries,
+                utility=self._utility,
+                summarise=summariser,
+            )
+
+        def report(applied: AppliedSleep) -> SleepReport:
+            plan = applied.plan
+            return SleepReport(
+                id=applied.id,
+                namespace=namespace,
+                at=applied.at,
+                counts=dict(Counter(decision.kind for decision in plan.decisions)),
+                hot=applied.hot,
+                cold=applied.cold,
+                temperature=plan.temperature,
+                seed=plan.seed,
+                config_version=plan.config_version,
+                attempts=attempts,
+                problems=() if summariser is None else tuple(summariser.problems),
+                summary_tokens=(0, 0) if summariser is None else summariser.tokens,
+                seconds=time.perf_counter() - started,
+            )
+
+        attempts = 0
+        while (view := self._store.view(namespace)) is not None:
+            attempts += 1
+            plan = decide(view) if attempts <= _OPTIMISTIC_ATTEMPTS else None
+            if plan is None and summariser is not None:
+                summariser.may_generate = False
+            applied = self._store.apply(namespace, decide, view, plan, report)
+            if applied is not None:
+                return applied
+        return None
+
+    def fall_asleep(self, namespace: Namespace, since_sleep: int) -> None:
+        """Run a sleep phase that is due, here or in the background; a failure is logged.
+
+        What was added is on disk, so ``add`` does not fail when sleeping does; after a failure
+        the namespace is left alone for another ``sleep_every`` messages.
+        """
+        if since_sleep < self._retry_at.get(namespace, 0):
+            return
+        if self._store.settings.sleep == "background":
+            self.background.submit(
+                f"sleep in {namespace}", lambda _: self._try_sleep(namespace, since_sleep)
+            )
+        elif not self._locks[namespace].locked():
+            self._try_sleep(namespace, since_sleep)
+
+    def _try_sleep(self, namespace: Namespace, since_sleep: int) -> None:
+        try:
+            self.sleep(namespace)
+            self._retry_at.pop(namespace, None)
+        except EcsPluginsError as error:
+            self._retry_at[namespace] = since_sleep + self._store.config.sleep_every
+            logger.warning(
+                "a sleep phase in %s failed; nothing has changed, it will be tried again: %s",
+                namespace,
+                error,
+            )
+
+    def _summariser(self) -> Summariser | None:
+        store = self._store
+        if store.config.proposal != "summary" or self._model is None:
+            return None
+        return Summariser(
+            self._model,
+            embed=lambda text: store.embed([text])[0],
+            seed=store.config.seed,
+            deadline=store.settings.summary_deadline,
+            fallback=store.settings.on_summary_error == "extractive",
+        )
+
+
+_runners: weakref.WeakSet[SleepRunner] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for runner in list(_runners):
+        runner.reset()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,193 @@
+"""Retrieval hits and query events: counted in memory as they happen, written with the next write.
+
+A recall should not pay for a commit. What is not written yet is lost when the process is killed,
+and nothing else is; a close, a sleep phase and every write to the namespace write it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ecs_plugins.memory.admission import record_hit, record_outcome
+from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.rows import dump, pack
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import QueryEvent, Vector
+from ecs_plugins.memory.utility import QUERY_WINDOW
+
+_SAME = 1e-6  # cosine distance of a question to itself, embedded twice
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One recall: when, with which query vector, and what it returned."""
+
+    step: int
+    at: float
+    vector: Vector
+    items: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class PendingAccesses:
+    """The recalls that are not written yet. Thread-safe."""
+
+    _pending: dict[Namespace, list[Access]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, namespace: Namespace, step: int, vector: Vector, items: Iterable[str]) -> int:
+        """Count a recall; returns how many of the namespace are pending."""
+        access = Access(step, time.time(), vector, tuple(items))
+        with self._lock:
+            pending = self._pending.setdefault(namespace, [])
+            pending.append(access)
+            return len(pending)
+
+    def take(self, namespace: Namespace) -> list[Access]:
+        """Remove and return what is pending."""
+        with self._lock:
+            return self._pending.pop(namespace, [])
+
+    def give_back(self, namespace: Namespace, accesses: Sequence[Access]) -> None:
+        """Put back what could not be written."""
+        if accesses:
+            with self._lock:
+                self._pending[namespace] = [*accesses, *self._pending.get(namespace, [])]
+
+    def namespaces(self) -> list[Namespace]:
+        """Where something is pending."""
+        with self._lock:
+            return list(self._pending)
+
+    def discard(self, namespace: Namespace | None = None) -> None:
+        """Forget what is pending, of one namespace or all."""
+        for each in self.namespaces() if namespace is None else [namespace]:
+            self.take(each)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._pending.values()))
+
+
+def write_accesses(
+    connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
+) -> None:
+    """Write recalls: a query event each, a hit for every item that is still in its tier."""
+    for access in accesses:
+        _insert_query(connection, space, access.step, access.at, access.vector, access.items)
+        for each in _live(connection, space, access.items):
+            step = max(access.step, each.item.evidence.updated)
+            tiers.update(connection, each.row, record_hit(each.item, step=step))
+    if accesses:
+        _prune_queries(connection, space)
+
+
+def write_observation(
+    connection: sqlite3.Connection,
+    space: Space,
+    *,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+    outcome: bool | None,
+) -> None:
+    """Write a question with its answer, and what came of the items that were used."""
+    if not _complete_query(connection, space, vector, items, text, answer):
+        _insert_query(connection, space, space.step, time.time(), vector, items, text, answer)
+    _prune_queries(connection, space)
+    if outcome is not None:
+        for each in _live(connection, space, items):
+            item = record_outcome(each.item, outcome, step=space.step)
+            tiers.update(connection, each.row, item)
+
+
+def _insert_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    step: int,
+    at: float,
+    vector: Vector,
+    items: Sequence[str],
+    text: str = "",
+    answer: str | None = None,
+) -> None:
+    # A recall records no text; an observation does, it needs it.
+    connection.execute(
+        "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
+        " VALUES (?,?,?,?,?,?,?)",
+        (space.id, step, at, text, answer, dump(list(items)), pack(vector)),
+    )
+
+
+def _complete_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+) -> bool:
+    """Write question and answer into the event of the recall that they belong to.
+
+    That is the last event of the same question, if it has no answer yet and what was used does
+    not come from elsewhere. So one question that was recalled for and then observed counts once.
+
+    Returns:
+        Whether there was such an event.
+    """
+    used = set(items)
+    for number, data, known, recalled in connection.execute(
+        "SELECT id, vector, answer, recalled FROM queries WHERE namespace = ? ORDER BY id DESC",
+        (space.id,),
+    ):
+        if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
+            continue
+        found = json.loads(recalled)
+        elsewhere = bool(used) and bool(found) and used.isdisjoint(found)
+        if known is not None or elsewhere:
+            return False
+        together = dump([*dict.fromkeys([*found, *items])])
+        connection.execute(
+            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
+            (text, answer, together, number),
+        )
+        return True
+    return False
+
+
+def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:
+    """Delete query events beyond the window that utilities look at."""
+    connection.execute(
+        "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
+        "SELECT id FROM queries WHERE namespace = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        (space.id, QUERY_WINDOW),
+    )
+
+
+def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEvent]:
+    """The recent queries of a namespace, oldest first."""
+    rows = connection.execute(
+        "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
+        " ORDER BY id DESC LIMIT ?",
+        (space, QUERY_WINDOW),
+    ).fetchall()
+    return [
+        QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
+        for step, vector, text, answer in reversed(rows)
+    ]
+
+
+def _live(connection: sqlite3.Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
+    """The items of these ids that are in a tier now, without vectors."""
+    where = "namespace = ? AND live = 1 AND id IN (SELECT value FROM json_each(?))"
+    return tiers.select(connection, where, (space.id, dump(list(names))))

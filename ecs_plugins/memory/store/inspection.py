@@ -1,0 +1,286 @@
+"""Looking into a memory: one item, its history, its explanation, the state and soundness of all."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import numpy as np
+
+from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.consolidation import free_energies
+from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.records import (
+    Explanation,
+    Memory,
+    NamespaceStats,
+    RecordedDecision,
+    Verification,
+)
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import spaces, tiers
+from ecs_plugins.memory.store.accesses import recent_queries
+from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.items import item_problems
+from ecs_plugins.memory.store.rows import crc
+from ecs_plugins.memory.store.sleeps import decisions, replayed
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import TIERS, FreeEnergy, Tier, UtilityFunction
+
+
+def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
+    """Every stored version of a memory, oldest first."""
+    rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
+    if not rows:
+        return []
+    namespace = spaces.by_id(connection, rows[0].space).namespace
+    joined = connection.execute(
+        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+        " WHERE p.item = ? ORDER BY p.version, m.seq",
+        (name,),
+    ).fetchall()
+    return [
+        _memory(row, namespace, [message for message, since in joined if since <= row.version])
+        for row in rows
+    ]
+
+
+def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Memory:
+    return Memory(
+        id=row.memory.id,
+        version=row.version,
+        live=row.live,
+        namespace=namespace,
+        text=row.memory.text,
+        metadata=row.metadata,
+        support=row.memory.evidence.support,
+        provenance=tuple(provenance),
+        pinned=row.memory.pinned,
+        created=row.created,
+        changed=row.changed,
+        expires=row.expires,
+        born=row.born,
+        died=row.died,
+        free_energy=row.judged,
+    )
+
+
+def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memory]:
+    """The cold tier, oldest row first, without what has expired."""
+    rows = [
+        row
+        for row in tiers.tier_rows(connection, space.id, "cold")
+        if row.expires is None or row.expires > now
+    ]
+    behind = tiers.provenance(connection, [row.item.id for row in rows])
+    return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
+
+
+def energies(
+    connection: sqlite3.Connection,
+    space: Space,
+    *,
+    config: MemoryConfig,
+    dimension: int,
+    utility: UtilityFunction | None,
+) -> list[tuple[str, FreeEnergy]]:
+    """The ids of the cold tier with their free energies as of now, the safest memory first."""
+    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    terms = free_energies(
+        memories,
+        config=config,
+        step=space.step,
+        queries=recent_queries(connection, space.id),
+        utility=utility,
+    )
+    found = zip((memory.id for memory in memories), terms, strict=True)
+    return sorted(found, key=lambda pair: pair[1].total)
+
+
+def explain(
+    connection: sqlite3.Connection,
+    name: str,
+    *,
+    config: MemoryConfig,
+    dimension: int,
+    utility: UtilityFunction | None,
+) -> Explanation:
+    """All that is on record about a memory, a hot item or a message.
+
+    Raises:
+        InvalidInputError: Nothing of this id is stored.
+    """
+    message = log.get(connection, name)
+    rows = tiers.versions(connection, name)
+    if not rows and message is None:
+        raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
+    space = spaces.by_id(connection, rows[0].space) if rows else None
+    if space is None and message is not None:
+        space = spaces.find(connection, message.namespace)
+    assert space is not None
+    versions = history(connection, name)
+    ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
+    place = next((at for at, (memory, _) in enumerate(ranked) if memory == name), None)
+    live = [row for row in rows if row.live]
+    tier: Tier | None = live[-1].tier if live else None
+    behind = _behind(connection, name)
+    recorded = decisions(connection, space.id, item=name)
+    terms = None if place is None else ranked[place][1]
+    rank = None if place is None else place + 1
+    text = message.text if message else ""
+    return Explanation(
+        id=name,
+        text=(live or rows)[-1].item.text if rows else text,
+        tier=tier,
+        free_energy=terms,
+        rank=rank,
+        versions=tuple(versions),
+        decisions=tuple(recorded),
+        provenance=behind,
+        lines=_lines(tier, terms, rank, len(ranked), versions, recorded, behind),
+    )
+
+
+def _behind(connection: sqlite3.Connection, name: str) -> tuple[tuple[str, str | None], ...]:
+    """The messages behind an item, or the message itself: ids, and texts that are still there."""
+    ids = tiers.provenance(connection, [name]).get(name, (name,))
+    found = {member: log.get(connection, member) for member in ids}
+    return tuple((member, None if said is None else said.text) for member, said in found.items())
+
+
+def _lines(
+    tier: Tier | None,
+    terms: FreeEnergy | None,
+    rank: int | None,
+    count: int,
+    versions: Sequence[Memory],
+    recorded: Sequence[RecordedDecision],
+    behind: Sequence[tuple[str, str | None]],
+) -> tuple[str, ...]:
+    lines = [f"in the {tier} tier" if tier else "in neither tier any more"]
+    if terms is not None:
+        lines.append(
+            f"free energy now {terms.total:.4f} (E {terms.energy:.4f}, S {terms.entropy:.4f}): "
+            f"number {rank} of {count}, 1 being the safest"
+        )
+    if versions:
+        lines.append(
+            f"{len(versions)} stored versions, support {versions[-1].support}, "
+            f"from {len(behind)} messages{', pinned' if versions[-1].pinned else ''}"
+        )
+    for each in reversed(recorded):
+        decision = each.decision
+        line = f"sleep {each.sleep}: {decision.kind}"
+        if decision.probability is not None and decision.delta is not None:
+            line += (
+                f", dF {decision.delta:.4f} at T {decision.temperature:.4g}, "
+                f"P {decision.probability:.4f}, draw {decision.draw:.4f}"
+            )
+        if decision.similarity is not None:
+            line += f", cosine {decision.similarity:.3f}"
+        lines.append(line + (" (undone)" if each.undone else ""))
+    return tuple(lines)
+
+
+def namespace_stats(
+    connection: sqlite3.Connection, prefix: Namespace | None
+) -> list[NamespaceStats]:
+    """How full each namespace is."""
+    found = []
+    for space in spaces.listed(connection, prefix):
+        messages, pinned, sleeps = connection.execute(
+            "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
+            " (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
+            " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
+            (space.id,),
+        ).fetchone()
+        found.append(
+            NamespaceStats(
+                namespace=space.namespace,
+                messages=messages,
+                hot=space.count["hot"],
+                cold=space.count["cold"],
+                pinned=pinned,
+                sleeps=sleeps,
+                since_sleep=space.since_sleep,
+            )
+        )
+    return found
+
+
+def verify(
+    connection: sqlite3.Connection,
+    indexes: Indexes,
+    dimension: int,
+    *,
+    epoch: int,
+    integrity: Sequence[str],
+) -> Verification:
+    """Check contents, counts, provenance, decisions, items and indexes of a file."""
+    problems = list(integrity)
+    checked = 0
+    for table, name in (("messages", "message"), ("tiers", "item")):
+        for label, text, check, vector, vector_check in connection.execute(
+            f"SELECT id, text, text_crc, vector, vector_crc FROM {table}"
+        ):
+            checked += 1
+            if crc(text) != check:
+                problems.append(f"the text of {name} {label} does not match its checksum")
+            if len(vector) != 4 * dimension or crc(vector) != vector_check:
+                problems.append(f"the vector of {name} {label} does not match its checksum")
+    problems += [
+        text.format(name)
+        for text, sql in _REFERENCES.items()
+        for (name,) in connection.execute(sql)
+    ]
+    wrong, items = item_problems(connection, epoch=epoch, dimension=dimension)
+    problems += wrong
+    checked += items
+    for space in spaces.listed(connection):
+        record = decisions(connection, space.id)
+        checked += len(record)
+        problems += [
+            f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
+            "follow from its record"
+            for each in replayed(record)
+            if not each.agrees and not each.recorded.erased
+        ]
+        problems += _tier_problems(connection, space, indexes)
+    return Verification(tuple(problems), tuple(indexes.problems(connection)), checked)
+
+
+_REFERENCES = {
+    "message {} is behind an item that is gone": (
+        "SELECT p.message FROM provenance p LEFT JOIN tiers t ON t.id = p.item WHERE t.id IS NULL"
+    ),
+    "hot item {} rests on no message": (
+        "SELECT t.id FROM tiers t WHERE t.tier = 'hot' AND NOT EXISTS ("
+        "SELECT 1 FROM provenance p JOIN messages m ON m.id = p.message WHERE p.item = t.id)"
+    ),
+    "item {} is live in two versions": (
+        "SELECT id FROM tiers WHERE live = 1 GROUP BY id HAVING count(*) > 1"
+    ),
+}
+
+
+def _tier_problems(connection: sqlite3.Connection, space: Space, indexes: Indexes) -> list[str]:
+    problems = []
+    rows = connection.execute(
+        "SELECT tier, row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
+    ).fetchall()
+    for tier in TIERS:
+        found = sum(each[0] == tier for each in rows)
+        if found != space.count[tier]:
+            problems.append(
+                f"{space.namespace}: the {tier} tier holds {found} items and counts "
+                f"{space.count[tier]}"
+            )
+    try:
+        known = indexes.current(connection, space).index.rows()
+    except StorageError as error:
+        return [*problems, f"{space.namespace}: {error}"]
+    if not np.array_equal(np.sort(known), np.sort([row for _, row in rows])):
+        problems.append(f"{space.namespace}: the index is out of step")
+    return problems

@@ -1,0 +1,201 @@
+"""What an ``add`` does: log the messages, then let each found or support an item.
+
+All of it happens inside the caller's transaction. Messages are admitted one after the other, since
+one may repeat what an earlier one of the same batch has founded: its row is put into the index at
+once, and taken back should the transaction fail. Rows that are replaced stay in the index until
+the transaction is on disk, so that a reader of the state before finds them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.admission import admit, founded, overflow
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.indexes import Indexes, OpenIndex
+from ecs_plugins.memory.store.messages import NewMessage, expiry
+from ecs_plugins.memory.store.rows import earliest, shared
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Observation, Tier
+
+_TIE = 1e-6  # cosines closer than this are equal: the older row is taken
+_FIRST_LOOK = 4
+
+
+class Intake:
+    """Adds messages to one namespace within one transaction.
+
+    Args:
+        connection: Inside a write transaction.
+        space: The namespace; the caller saves it.
+        config: The settings.
+        indexes: The open indexes.
+        now: Unix time.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        space: Space,
+        *,
+        config: MemoryConfig,
+        indexes: Indexes,
+        now: float,
+    ) -> None:
+        self._connection = connection
+        self._space = space
+        self._config = config
+        self._indexes = indexes
+        self._now = now
+        self._index: OpenIndex | None = None
+
+    def add(
+        self, messages: Sequence[NewMessage], ids: Sequence[str], vectors: Matrix, *, pinned: bool
+    ) -> None:
+        """Log messages and admit each.
+
+        Raises:
+            InvalidInputError: Pinned memories alone would exceed the cold capacity.
+        """
+        space = self._space
+        if not (pinned or self._config.literal):
+            self._index = self._indexes.current(self._connection, space)
+        log.insert(self._connection, space, messages, ids, vectors, self._now)
+        for name, message, vector in zip(ids, messages, vectors, strict=True):
+            space.step += 1
+            space.since_sleep += 1
+            self._admit(Observation(name, vector, space.step, message.text), message, pinned)
+        evict_overflow(self._connection, space, self._config)
+
+    def _admit(self, observation: Observation, message: NewMessage, pinned: bool) -> None:
+        near = {} if self._index is None else self._near(observation, self._index)
+        if pinned:
+            self._pin(observation, message)
+        elif not near:
+            self._found(founded(observation), message)
+        else:
+            hot, cold = near.get("hot"), near.get("cold")
+            admission = admit(
+                observation,
+                config=self._config,
+                nearest_hot=hot and (hot[0].hot, hot[1]),
+                nearest_cold=cold and (cold[0].memory, cold[1]),
+            )
+            if admission.kind == "append":
+                assert isinstance(admission.item, HotItem)
+                self._found(admission.item, message)
+            else:
+                old = hot if admission.kind == "reinforce_hot" else cold
+                assert old is not None
+                self._replace(old[0], admission.item, message, observation.id)
+
+    def _near(
+        self, observation: Observation, opened: OpenIndex
+    ) -> dict[Tier, tuple[TierRow, float]]:
+        """The item of each tier nearest to an observation, if it is near enough to be repeated."""
+        vector, floor = observation.vector, self._config.merge_threshold - _TIE
+        wanted, gone = _FIRST_LOOK, set(self._space.gone)
+        while True:
+            rows, scores = opened.index.search(vector, wanted)
+            near = [row for row in rows[scores >= floor].tolist() if row not in gone]
+            found: dict[Tier, tuple[TierRow, float]] = {}
+            stored = (
+                tiers.by_rows(self._connection, self._space.id, near, len(vector)) if near else {}
+            )
+            for each in sorted(stored.values(), key=lambda row: row.row):
+                score = float(each.item.vector @ vector)
+                if each.tier not in found or score > found[each.tier][1] + _TIE:
+                    found[each.tier] = each, score
+            exhausted = len(rows) < wanted or scores[-1] < floor
+            if len(found) == 2 or exhausted:
+                return found
+            wanted *= 4
+
+    def _found(self, item: HotItem, message: NewMessage) -> None:
+        at = self._now if message.at is None else message.at
+        row = TierRow(item, message.metadata, at, at, expiry(message, self._now))
+        self._write(row, item.members)
+
+    def _replace(
+        self, old: TierRow, item: HotItem | ColdMemory, message: NewMessage, said: str
+    ) -> None:
+        tiers.delete(self._connection, self._space, [old])
+        new = replace(
+            old,
+            item=item,
+            metadata=shared(old.metadata, message.metadata),
+            changed=self._now,
+            expires=earliest(old.expires, expiry(message, self._now)),
+            version=old.version + (old.tier == "cold"),
+            born=None,
+        )
+        self._write(new, [said])
+
+    def _write(self, new: TierRow, members: Sequence[str]) -> None:
+        row = tiers.insert(self._connection, self._space, new, members)
+        if self._index is not None:
+            self._index.add(row, new.item.vector)
+            self._space.written.append(row)
+
+    def _pin(self, observation: Observation, message: NewMessage) -> None:
+        alone = founded(observation)
+        insert_pinned(
+            self._connection,
+            self._space,
+            TierRow(alone, message.metadata, self._now, self._now, expiry(message, self._now)),
+            members=alone.members,
+            capacity=self._config.cold_capacity,
+        )
+
+
+def insert_pinned(
+    connection: sqlite3.Connection,
+    space: Space,
+    hot: TierRow,
+    *,
+    members: Sequence[str],
+    capacity: int,
+) -> None:
+    """Put what a hot item says into the cold tier, pinned; the next sleep phase makes room for it.
+
+    Raises:
+        InvalidInputError: The cold tier holds ``capacity`` pinned memories already.
+    """
+    check_room_to_pin(connection, space, capacity)
+    item = hot.item
+    name = log.new_ids(1)[0]
+    memory = ColdMemory(name, item.vector, item.evidence, item.text, pinned=True)
+    tiers.insert(connection, space, replace(hot, item=memory, row=0), members)
+
+
+def check_room_to_pin(connection: sqlite3.Connection, space: Space, capacity: int) -> None:
+    """Refuse to pin more memories than the cold tier holds.
+
+    Raises:
+        InvalidInputError: There is no room.
+    """
+    pinned = connection.execute(
+        "SELECT count(*) FROM tiers WHERE namespace = ? AND live = 1 AND pinned = 1", (space.id,)
+    ).fetchone()[0]
+    if pinned >= capacity:
+        raise InvalidInputError(
+            f"the cold tier holds {pinned} pinned memories and has room for {capacity}; "
+            "unpin or delete some, or raise cold_capacity"
+        )
+
+
+def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> None:
+    """Let the hot items that are too many leave the tier; their messages stay in the log."""
+    if space.count["hot"] <= config.hot_capacity:
+        return
+    rows = tiers.tier_rows(connection, space.id, "hot")
+    leaving = set(overflow([row.hot for row in rows], config))
+    gone = [row for row in rows if row.item.id in leaving]
+    tiers.delete(connection, space, gone)
+    tiers.forget_provenance(connection, leaving)

@@ -1,0 +1,240 @@
+"""Sleep phases in the database: what they decide on, what they write, and their record."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.contest import replay
+from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.accesses import recent_queries
+from ecs_plugins.memory.store.rows import Metadata, dump, earliest, shared
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class SleepView:
+    """What a sleep phase decides on: a namespace as of one transaction, with vectors."""
+
+    space: Space
+    hot: Sequence[TierRow]
+    cold: Sequence[TierRow]
+    queries: Sequence[QueryEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedSleep:
+    """What was carried out: a plan, under which number, when, and the tiers before and after."""
+
+    id: int
+    at: float
+    plan: SleepPlan
+    hot: tuple[int, int]
+    cold: tuple[int, int]
+
+
+def view(connection: sqlite3.Connection, space: Space, dimension: int) -> SleepView:
+    """Both tiers and the recent queries of a namespace."""
+    return SleepView(
+        space,
+        tiers.tier_rows(connection, space.id, "hot", dimension),
+        tiers.tier_rows(connection, space.id, "cold", dimension),
+        recent_queries(connection, space.id),
+    )
+
+
+def apply(
+    connection: sqlite3.Connection,
+    space: Space,
+    seen: SleepView,
+    plan: SleepPlan,
+    config: MemoryConfig,
+) -> AppliedSleep:
+    """Carry out a plan: tiers, provenance and decisions.
+
+    Args:
+        connection: Inside a write transaction.
+        space: The namespace, unchanged since the view; the caller saves it.
+        seen: What the plan was made on.
+        plan: What was decided.
+        config: The settings, for the record.
+    """
+    now, before = time.time(), dict(space.count)
+    sleep = connection.execute(
+        "INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}')",
+        (space.id, now, dump(config.to_json())),
+    ).lastrowid
+    assert sleep is not None
+    hot = {row.item.id: row for row in seen.hot}
+    cold = {row.item.id: row for row in seen.cold}
+    _write_cold(connection, space, plan, hot, cold, sleep, now)
+    consumed = [hot[name] for name in plan.consumed]
+    tiers.delete(connection, space, consumed)
+    tiers.forget_provenance(connection, plan.consumed)
+    for item in plan.judged:
+        tiers.update(connection, hot[item.id].row, item)
+    record_decisions(connection, space, sleep, plan.decisions)
+    space.since_sleep = 0
+    space.cycle += 1
+    count = space.count
+    return AppliedSleep(
+        sleep, now, plan, (before["hot"], count["hot"]), (before["cold"], count["cold"])
+    )
+
+
+def _write_cold(
+    connection: sqlite3.Connection,
+    space: Space,
+    plan: SleepPlan,
+    hot: Mapping[str, TierRow],
+    cold: Mapping[str, TierRow],
+    sleep: int,
+    now: float,
+) -> None:
+    joined, judged = _consequences(plan.decisions)
+    gone = [cold[memory.id] for memory in (*plan.removed, *plan.updated)]
+    tiers.retire(connection, space, gone, sleep)
+    of_message = {member: row for row in hot.values() for member in row.hot.members}
+    for memory in (*plan.updated, *plan.inserted):
+        members = joined.get(memory.id, ())
+        behind = {of_message[name].row: of_message[name] for name in members}.values()
+        version = _version(memory, cold.get(memory.id), behind, now)
+        terms = judged.get(memory.id, version.judged)
+        version = replace(version, judged=terms, born=sleep)
+        tiers.insert(connection, space, version, members)
+    # What was contested and stayed keeps the free energy that it was judged at.
+    changed = {row.item.id for row in gone}
+    connection.executemany(
+        "UPDATE tiers SET energy = ?, entropy = ?, free_energy = ? WHERE row = ?",
+        (
+            (terms.energy, terms.entropy, terms.total, cold[name].row)
+            for name, terms in judged.items()
+            if name in cold and name not in changed
+        ),
+    )
+
+
+def _consequences(
+    decisions: Iterable[SleepDecision],
+) -> tuple[dict[str, list[str]], dict[str, FreeEnergy]]:
+    """Which messages joined which memory, and what was judged at which free energy."""
+    joined: dict[str, list[str]] = {}
+    judged: dict[str, FreeEnergy] = {}
+    for each in decisions:
+        if each.kind in ("insert", "replace"):
+            joined.setdefault(each.candidate_id, []).extend(each.members)
+        elif each.kind == "reinforce" and each.target_id is not None:
+            joined.setdefault(each.target_id, []).extend(each.members)
+        if each.candidate is not None:
+            judged[each.candidate_id] = each.candidate
+        if each.victim is not None and each.target_id is not None:
+            judged[each.target_id] = each.victim
+    return joined, judged
+
+
+def _version(
+    memory: ColdMemory, old: TierRow | None, behind: Iterable[TierRow], now: float
+) -> TierRow:
+    """The next version of a memory that hot items joined."""
+    metadata: Metadata | None = None if old is None else old.metadata
+    expires = None if old is None else old.expires
+    for row in behind:
+        metadata = row.metadata if metadata is None else shared(metadata, row.metadata)
+        expires = earliest(expires, row.expires)
+    return TierRow(
+        memory,
+        metadata or {},
+        created=now if old is None else old.created,
+        changed=now,
+        expires=expires,
+        version=1 if old is None else old.version + 1,
+        judged=None if old is None else old.judged,
+    )
+
+
+# The record
+
+
+def write_report(connection: sqlite3.Connection, report: SleepReport) -> None:
+    """Keep the report of a sleep phase."""
+    connection.execute(
+        "UPDATE sleeps SET report = ? WHERE id = ?", (dump(asdict(report)), report.id)
+    )
+
+
+def reports(connection: sqlite3.Connection, space: int) -> list[SleepReport]:
+    """The reports of a namespace's sleep phases, newest first."""
+    return [
+        SleepReport.from_dict(json.loads(report))
+        for (report,) in connection.execute(
+            "SELECT report FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
+        )
+    ]
+
+
+def record_decisions(
+    connection: sqlite3.Connection,
+    space: Space,
+    sleep: int,
+    decisions: Iterable[SleepDecision],
+    *,
+    erased: bool = False,
+) -> None:
+    """Write decisions and the ids by which they are found."""
+    for each in decisions:
+        number = connection.execute(
+            "INSERT INTO decisions (sleep, namespace, position, erased, record) VALUES (?,?,?,?,?)",
+            (sleep, space.id, each.index, int(erased), dump(each.to_json())),
+        ).lastrowid
+        items = {each.candidate_id, each.target_id or "", *each.members} - {"", ERASED}
+        connection.executemany(
+            "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
+            ((item, number) for item in items),
+        )
+
+
+def decisions(
+    connection: sqlite3.Connection,
+    space: int,
+    *,
+    sleep: int | None = None,
+    item: str | None = None,
+    limit: int | None = None,
+) -> list[RecordedDecision]:
+    """Recorded decisions of a namespace, newest sleep phase first, each in its order."""
+    sql = (
+        "SELECT s.id, s.at, s.undone, d.erased, d.record FROM decisions d"
+        " JOIN sleeps s ON s.id = d.sleep WHERE d.namespace = ?"
+    )
+    values: list[object] = [space]
+    if sleep is not None:
+        sql += " AND d.sleep = ?"
+        values.append(sleep)
+    if item is not None:
+        sql += " AND d.id IN (SELECT decision FROM decision_items WHERE item = ?)"
+        values.append(item)
+    sql += " ORDER BY d.sleep DESC, d.position LIMIT ?"
+    values.append(-1 if limit is None else limit)
+    return [
+        RecordedDecision(
+            number, at, undone is not None, bool(erased),
+            SleepDecision.from_json(json.loads(record)),
+        )
+        for number, at, undone, erased, record in connection.execute(sql, values)
+    ]  # fmt: skip
+
+
+def replayed(recorded: Sequence[RecordedDecision]) -> list[ReplayedDecision]:
+    """Each decision beside what follows from its own record."""
+    recomputed = [replay(each.decision) for each in recorded]
+    return [
+        ReplayedDecision(each, again, again == each.decision)
+        for each, again in zip(recorded, recomputed, strict=True)
+    ]

@@ -1,0 +1,510 @@
+"""`SqliteStore`: an open memory file, and the operations on it, each one transaction.
+
+This is the seam: `ecs_plugins.memory.entropic` and `ecs_plugins.memory.admin` know of a store what
+this class offers, and nothing of SQL, rows or FAISS. Another store offers the same operations.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ecs_plugins.errors import (
+    ConfigurationError,
+    EcsPluginsError,
+    InvalidInputError,
+    StorageError,
+)
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.filters import Filter
+from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.recall import RecallRequest, recalled
+from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
+from ecs_plugins.memory.store import reembedding, search, sleeps, spaces
+from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
+from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.erasure import Change, Erased, Erasure, any_expired
+from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.intake import Intake
+from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.store_config import StoreConfig
+from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
+from ecs_plugins.ranking.embedder import Embedder
+
+logger = logging.getLogger(__name__)
+
+_EMBEDDER = "embedder"
+_EPOCH = "epoch"
+_SCRUB = "scrub"
+_FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
+_RETENTION_EVERY = 3600.0
+
+
+class SqliteStore:
+    """An open memory file. Thread-safe.
+
+    Args:
+        database: The open file.
+        embedder: Embeds texts; from `as_embedder`, so its vectors are checked and normalised.
+            Must be the one that the file was written with.
+        config: What is kept.
+        settings: How it is stored.
+        adopt: Do not check the embedder: the caller re-embeds.
+
+    Raises:
+        ConfigurationError: The file was written with another embedder.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        embedder: Embedder,
+        config: MemoryConfig,
+        settings: StoreConfig,
+        *,
+        adopt: bool = False,
+    ) -> None:
+        self.database = database
+        self.embedder = embedder
+        self.config = config
+        self.settings = settings
+        self.dimension = int(embedder.dimension)
+        self.epoch = self._identify(adopt)
+        self.closed = False
+        self.reset()
+        self._retention_due = 0.0
+        self._finish_interrupted_erasure()
+        _open_stores.add(self)
+
+    def reset(self) -> None:
+        """Begin with no index and nothing pending."""
+        self.indexes = Indexes(self.database, self.dimension)
+        self.pending = PendingAccesses()
+
+    # The embedder
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What identifies the embedder, as recorded."""
+        return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
+
+    def _identify(self, adopt: bool) -> int:
+        with self.database.read() as connection:
+            recorded = _recorded(connection)
+        if recorded is None:
+            with self.database.write() as connection:
+                recorded = _recorded(connection)
+                if recorded is None:
+                    _record(connection, self.identity, 0)
+                    return 0
+        identity, epoch = recorded
+        if identity != self.identity and not adopt:
+            raise ConfigurationError(
+                f"{self.database.path} was written with the embedder {identity['name']!r} "
+                f"({identity['dimension']} dimensions), not with {self.embedder.name!r} "
+                f"({self.dimension}); open it with that one, or with reembed=True"
+            )
+        return epoch
+
+    def is_current(self) -> bool:
+        """Whether the file's vectors come from this embedder."""
+        with self.database.read() as connection:
+            recorded = _recorded(connection)
+        return recorded is not None and recorded[0] == self.identity
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        """Unit vectors ``[len(texts), dimension]``.
+
+        Raises:
+            ModelError: The embedder failed, or returned what cannot be compared.
+        """
+        return self.embedder.embed_documents(texts)
+
+    def embed_query(self, text: str) -> Vector:
+        """A unit vector ``[dimension]``.
+
+        Raises:
+            InvalidInputError: The text is blank.
+            ModelError: The embedder failed.
+        """
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidInputError("a query needs text")
+        return self.embedder.embed_query(text)
+
+    def reembed(
+        self, embedder: Embedder, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Replace every vector by one of another embedder, and start a new epoch."""
+        before = self.embedder, self.dimension
+        self.embedder, self.dimension = embedder, int(embedder.dimension)
+        try:
+            with reembedding.replaced_vectors(self.database, self.embed, progress) as connection:
+                recorded = _recorded(connection)
+                epoch = 1 + (recorded[1] if recorded else 0)
+                _record(connection, self.identity, epoch)
+                connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
+                self.indexes.forget_snapshot(connection)
+        except BaseException:
+            self.embedder, self.dimension = before
+            raise
+        self.epoch = epoch
+        self.indexes.remove_file()
+        self.reset()
+
+    # Transactions
+
+    @contextmanager
+    def reading(self, namespace: Namespace) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
+        """One consistent view, and the namespace in it."""
+        with self.database.read() as connection:
+            space = spaces.find(connection, namespace)
+            if space is not None:
+                self._check_epoch(space.epoch)
+            yield connection, space
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction on the file."""
+        with self.database.write() as connection:
+            recorded = _recorded(connection)
+            self._check_epoch(recorded[1] if recorded else 0)
+            yield connection
+
+    @contextmanager
+    def writing_to(
+        self, namespace: Namespace, *, create: bool = False, flush: bool = True
+    ) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
+        """One write transaction on a namespace: pending recalls first, its row saved last."""
+        accesses = self.pending.take(namespace) if flush else []
+        space: Space | None = None
+        try:
+            with self.writing() as connection:
+                space = spaces.find(connection, namespace)
+                if space is None and create:
+                    space = spaces.create(connection, namespace, time.time(), self.epoch)
+                if space is not None and accesses:
+                    write_accesses(connection, space, accesses)
+                yield connection, space
+                if space is not None:
+                    space.save(connection)
+        except BaseException:
+            self.pending.give_back(namespace, accesses)
+            if space is not None:
+                self.indexes.rolled_back(space)
+            raise
+        if space is not None:
+            self.indexes.committed(space)
+
+    def flush(self, namespace: Namespace) -> None:
+        """Write the pending recalls of a namespace; a failure is logged, they stay pending."""
+        if namespace in self.pending.namespaces():
+            try:
+                with self.writing_to(namespace):
+                    pass
+            except EcsPluginsError as error:
+                logger.warning("retrieval hits could not be written yet: %s", error)
+
+    def _check_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise StorageError(
+                f"{self.database.path} was re-embedded by another process; open it again with "
+                "the new embedder"
+            )
+
+    # Adding, recalling, observing
+
+    def add(
+        self,
+        namespace: Namespace,
+        messages: Sequence[NewMessage],
+        ids: Sequence[str],
+        vectors: Matrix,
+        *,
+        pinned: bool,
+        until_sleep: bool,
+    ) -> tuple[int, int]:
+        """Add messages in one transaction.
+
+        Args:
+            namespace: Where.
+            messages: What was said.
+            ids: Their ids.
+            vectors: ``[messages, dimension]``.
+            pinned: Whether they go into the cold tier at once, where nothing displaces them.
+            until_sleep: Add no more than come before the sleep phase that falls due next.
+
+        Returns:
+            How many were added, and how many were since the last sleep phase.
+        """
+        with self.writing_to(namespace, create=True) as (connection, space):
+            assert space is not None
+            every = self.config.sleep_every
+            count = every - space.since_sleep % every if until_sleep else len(messages)
+            intake = Intake(
+                connection, space, config=self.config, indexes=self.indexes, now=time.time()
+            )
+            intake.add(messages[:count], ids[:count], vectors[:count], pinned=pinned)
+            return min(count, len(messages)), space.since_sleep
+
+    def recall(
+        self, namespaces: Sequence[Namespace], request: RecallRequest, *, record: bool
+    ) -> list[Recollection]:
+        """The best items of several namespaces, best first; counted as hits if ``record``."""
+        found: list[Recollection] = []
+        asked: list[tuple[Namespace, int]] = []
+        for each in dict.fromkeys(namespaces):
+            with self.reading(each) as (connection, space):
+                if space is not None and space.items:
+                    index = self.indexes.current(connection, space).index
+                    candidates = search.Candidates(connection, space, index, request)
+                    found += recalled(request, each, candidates.nearest)
+                    asked.append((each, space.step))
+        found = sorted(found, key=lambda item: -item.score)[: request.k]
+        for each, step in asked if record else ():
+            names = (item.id for item in found if item.namespace == each)
+            if self.pending.note(each, step, request.vector, names) >= _FLUSH_AT:
+                self.flush(each)
+        return found
+
+    def observe(
+        self,
+        namespace: Namespace,
+        query: str,
+        answer: str,
+        used: Sequence[str],
+        outcome: bool | None,
+    ) -> None:
+        """Record what was answered, and how that turned out."""
+        vector = self.embed_query(query)
+        with self.writing_to(namespace, create=True) as (connection, space):
+            assert space is not None
+            write_observation(
+                connection, space, vector=vector, items=used, text=query, answer=answer,
+                outcome=outcome,
+            )  # fmt: skip
+
+    # Sleeping
+
+    def view(self, namespace: Namespace) -> sleeps.SleepView | None:
+        """What a sleep phase decides on; None if nothing was ever stored in the namespace."""
+        with self.reading(namespace) as (connection, space):
+            return None if space is None else sleeps.view(connection, space, self.dimension)
+
+    def apply(
+        self,
+        namespace: Namespace,
+        decide: Callable[[sleeps.SleepView], SleepPlan],
+        view: sleeps.SleepView,
+        plan: SleepPlan | None,
+        report: Callable[[sleeps.AppliedSleep], SleepReport],
+    ) -> SleepReport | None:
+        """Carry out a plan in one transaction.
+
+        Args:
+            namespace: Where.
+            decide: Makes the plan inside the transaction if there is none yet.
+            view: What the plan was made on.
+            plan: What was decided.
+            report: Says what was done.
+
+        Returns:
+            The report; None if others wrote since the view was taken: nothing has changed.
+        """
+        with self.writing_to(namespace, flush=False) as (connection, space):
+            if space is None:
+                return None
+            if plan is None:
+                view = sleeps.view(connection, space, self.dimension)
+                plan = decide(view)
+            elif view.space.revision != space.revision:
+                return None
+            applied = report(sleeps.apply(connection, space, view, plan, self.config))
+            sleeps.write_report(connection, applied)
+            return applied
+
+    def wants_purge(self) -> bool:
+        """Whether something has expired, or the log's retention was last seen to an hour ago."""
+        if self.settings.log_retention is not None and time.monotonic() >= self._retention_due:
+            self._retention_due = time.monotonic() + _RETENTION_EVERY
+            return True
+        with self.database.read() as connection:
+            return any_expired(connection, time.time())
+
+    # Changing and erasing
+
+    def update(
+        self,
+        name: str,
+        *,
+        text: str | None,
+        metadata: Mapping[str, object] | None,
+        pinned: bool | None,
+    ) -> None:
+        """Change a message, and what rests on it, or a memory."""
+        changed = NewMessage("-" if text is None else text, metadata=metadata or {})
+        change = Change(
+            None if text is None else changed.text,
+            None if metadata is None else changed.metadata,
+            None if text is None else self.embed([text])[0],
+            pinned,
+        )
+        with self._erasing(erases=change.erases) as erasure:
+            erasure.update(name, change)
+        self.finish_erasure(erasure, erases=change.erases)
+
+    def delete(self, name: str, *, evidence: bool) -> ErasureReceipt:
+        """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
+        with self._erasing() as erasure:
+            erasure.delete(name, evidence=evidence)
+        return self.finish_erasure(erasure)
+
+    def forget(
+        self, namespace: Namespace, condition: Filter | None, *, below: bool
+    ) -> ErasureReceipt:
+        """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
+        with self._erasing() as erasure:
+            erasure.forget(namespace, condition, below=below)
+        return self.finish_erasure(erasure)
+
+    def purge(self) -> ErasureReceipt:
+        """Erase the messages and items that have expired, and end the log's retention."""
+        retention, now = self.settings.log_retention, time.time()
+        with self.database.read() as connection:
+            if retention is None and not any_expired(connection, now):
+                return Erased().receipt(scrubbed=True)
+        with self._erasing() as erasure:
+            erasure.purge(now, retention)
+        return self.finish_erasure(erasure)
+
+    @contextmanager
+    def _erasing(self, *, erases: bool = True) -> Iterator[Erasure]:
+        """A write transaction that erases: it notes that `finish_erasure` has to follow."""
+        with self.writing() as connection:
+            erasure = Erasure(connection, self.config, self.dimension)
+            yield erasure
+            if erases:
+                erasure.erased.snapshots += self.indexes.forget_snapshot(connection)
+                self.note_scrub(connection)
+
+    @staticmethod
+    def note_scrub(connection: sqlite3.Connection) -> None:
+        """Note in a transaction that erases that `scrub` has to follow, should the process die."""
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_SCRUB,))
+
+    def finish_erasure(self, erasure: Erasure, *, erases: bool = True) -> ErasureReceipt:
+        """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
+        for space in erasure.changed:
+            self.indexes.committed(space)
+        for number in erasure.dropped:
+            self.indexes.drop(number)
+        for namespace in erasure.erased.namespaces:
+            self.pending.discard(namespace)
+        if erases:
+            self.indexes.remove_file()
+        return erasure.erased.receipt(scrubbed=not erases or self.scrub())
+
+    def scrub(self, *, vacuum: bool = False) -> bool:
+        """Take what was erased out of the write-ahead log; whether that is done."""
+        done = self.database.scrub(vacuum=vacuum)
+        if done:
+            with self.database.write() as connection:
+                connection.execute("DELETE FROM meta WHERE key = ?", (_SCRUB,))
+        return done
+
+    def _finish_interrupted_erasure(self) -> None:
+        """What a killed process had still to do after it committed an erasure."""
+        with self.database.read() as connection:
+            wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
+        if wanted is not None:
+            self.indexes.remove_file()
+            self.scrub()
+
+    # The whole file
+
+    def compact(self) -> None:
+        """Build worn indexes anew, save the large ones, and shrink the file."""
+        with self.database.read() as connection:
+            for space in spaces.listed(connection):
+                self.indexes.current(connection, space)
+        for index in self.indexes.worn():
+            index.rebuild()
+        self.indexes.save()
+        self.scrub(vacuum=True)
+
+    def close(self) -> None:
+        """Write what is pending and the index snapshot, and close the file."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            for namespace in self.pending.namespaces():
+                with self.writing_to(namespace):
+                    pass
+        except EcsPluginsError as error:
+            logger.warning("retrieval hits could not be written and are lost: %s", error)
+        self.indexes.save()
+        self.database.close()
+
+
+def _recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
+    """The embedder that a file was written with, and the epoch."""
+    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    if _EMBEDDER not in meta:
+        return None
+    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
+
+
+def _record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+        ((_EMBEDDER, json.dumps(identity)), (_EPOCH, str(epoch))),
+    )
+
+
+class RecordedEmbedder:
+    """Has the name and dimension of the embedder of a file, and refuses to embed.
+
+    Args:
+        database: The file.
+
+    Raises:
+        StorageError: Nothing was ever stored in it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        with database.read() as connection:
+            recorded = _recorded(connection)
+        if recorded is None:
+            raise StorageError(f"{database.path} holds no memory yet; add something first")
+        self.name = str(recorded[0]["name"])
+        self.dimension = int(str(recorded[0]["dimension"]))
+
+    def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """Refuse."""
+        raise ConfigurationError(
+            f"{len(texts)} texts need the embedder {self.name!r}; open the memory with it"
+        )
+
+    def embed_query(self, text: str) -> Vector:
+        """Refuse."""
+        vector: Vector = self.embed_documents([text])[0]
+        return vector
+
+
+_open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    # Locks may have been held: begin anew. What the parent has not written yet is the parent's.
+    for store in list(_open_stores):
+        store.reset()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

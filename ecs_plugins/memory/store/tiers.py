@@ -1,0 +1,268 @@
+"""Both tiers as rows of one table, to and from `HotItem` and `ColdMemory`.
+
+Replacing an item makes a new row. What an ``add`` replaces is gone; what a sleep phase replaces is
+kept as an earlier version, so that a memory's history can be told. A hot item that a sleep phase
+consumes is gone: its messages stay in the log, and in the provenance of what it became.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ecs_plugins.memory.store.rows import (
+    Metadata,
+    checked_text,
+    crc,
+    dump,
+    dump_evidence,
+    pack,
+    unpack,
+)
+from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier, Vector
+
+NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class TierRow:
+    """One version of an item as stored.
+
+    Attributes:
+        item: A `HotItem` in the hot tier, a `ColdMemory` in the cold one.
+        metadata: What the messages behind it agree on.
+        created: When the item was made, as Unix time.
+        changed: When this version was.
+        expires: When it will be erased or derived anew; None is never.
+        version: Counted from 1.
+        judged: Its free energy when a sleep phase last computed it.
+        row: Its number; 0 stands for the next one.
+        space: The number of its namespace.
+        live: Whether it is in its tier now.
+        born: The sleep phase that made this version.
+        died: The sleep phase that replaced it.
+    """
+
+    item: HotItem | ColdMemory
+    metadata: Metadata
+    created: float
+    changed: float
+    expires: float | None = None
+    version: int = 1
+    judged: FreeEnergy | None = None
+    row: int = 0
+    space: int = 0
+    live: bool = True
+    born: int | None = None
+    died: int | None = None
+
+    @property
+    def tier(self) -> Tier:
+        """Where it is, or was."""
+        return "hot" if isinstance(self.item, HotItem) else "cold"
+
+    @property
+    def memory(self) -> ColdMemory:
+        """The item of a row of the cold tier."""
+        assert isinstance(self.item, ColdMemory)
+        return self.item
+
+    @property
+    def hot(self) -> HotItem:
+        """The item of a row of the hot tier."""
+        assert isinstance(self.item, HotItem)
+        return self.item
+
+
+_COLUMNS = (
+    "id, namespace, tier, live, version, born, died, text, metadata, created, changed, expires,"
+    " pinned, judged, energy, entropy, free_energy, cluster_entropy, evidence, vector,"
+    " text_crc, vector_crc"
+)
+_SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
+_METADATA, _EVIDENCE = 9, 19  # their places in a row
+_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 22)})"
+
+
+def select(
+    connection: sqlite3.Connection,
+    where: str,
+    values: Sequence[object],
+    *,
+    dimension: int = 0,
+    members: bool = False,
+) -> list[TierRow]:
+    """Rows by a condition.
+
+    Args:
+        connection: Inside a transaction.
+        where: SQL after ``WHERE``.
+        values: Its parameters.
+        dimension: Length of the vectors; 0 leaves them out.
+        members: Whether hot items are to know their members.
+
+    Raises:
+        StorageError: A row is damaged.
+    """
+    found = connection.execute(f"{_SELECT} WHERE {where}", values).fetchall()
+    behind = provenance(connection, [row[1] for row in found if row[3] == "hot"]) if members else {}
+    # All JSON at once: a sleep phase reads a thousand rows.
+    texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
+    parsed = json.loads(f"[{texts}]")
+    return [
+        _row(row, dimension, behind.get(row[1], ()), metadata, Evidence.from_json(evidence))
+        for row, metadata, evidence in zip(found, parsed[::2], parsed[1::2], strict=True)
+    ]
+
+
+def _row(
+    row: tuple[object, ...],
+    dimension: int,
+    members: tuple[str, ...],
+    metadata: Metadata,
+    evidence: Evidence,
+) -> TierRow:
+    (
+        number, name, space, tier, live, version, born, died, text, _, created, changed,
+        expires, pinned, judged, energy, entropy, total, cluster_entropy, _,
+        vector, text_crc, vector_crc,
+    ) = row  # fmt: skip
+    what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
+    value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR  # type: ignore[arg-type]
+    content = checked_text(text, text_crc, what)  # type: ignore[arg-type]
+    item: HotItem | ColdMemory
+    if tier == "hot":
+        item = HotItem(name, value, evidence, members, content, judged)  # type: ignore[arg-type]
+    else:
+        item = ColdMemory(
+            name, value, evidence, content, bool(pinned), cluster_entropy  # type: ignore[arg-type]
+        )  # fmt: skip
+    terms = None if total is None else FreeEnergy(energy, entropy, total)  # type: ignore[arg-type]
+    return TierRow(
+        item, metadata, created, changed, expires, version, terms, number, space,  # type: ignore[arg-type]
+        bool(live), born, died,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def by_rows(
+    connection: sqlite3.Connection, space: int, rows: Collection[int], dimension: int = 0
+) -> dict[int, TierRow]:
+    """Live items by row number, hot ones without members."""
+    where = "row IN (SELECT value FROM json_each(?)) AND namespace = ? AND live = 1"
+    found = select(connection, where, (dump(list(rows)), space), dimension=dimension)
+    return {each.row: each for each in found}
+
+
+def tier_rows(
+    connection: sqlite3.Connection, space: int, tier: Tier, dimension: int = 0
+) -> list[TierRow]:
+    """A tier: the hot one in order of arrival, the cold one with the oldest row first."""
+    found = select(
+        connection,
+        "namespace = ? AND live = 1 AND tier = ? ORDER BY row",
+        (space, tier),
+        dimension=dimension,
+        members=True,
+    )
+    if tier == "hot":
+        found.sort(key=lambda each: (each.item.evidence.created, each.row))
+    return found
+
+
+def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> list[TierRow]:
+    """Every stored version of an item, oldest first."""
+    return select(
+        connection, "id = ? ORDER BY version, row", (name,), dimension=dimension, members=True
+    )
+
+
+def insert(
+    connection: sqlite3.Connection, space: Space, new: TierRow, members: Iterable[str] = ()
+) -> int:
+    """Write a version; returns its row number, never used before.
+
+    Args:
+        connection: Inside a write transaction.
+        space: Where.
+        new: The version; ``live`` or not.
+        members: The messages that joined the item with it.
+    """
+    item = new.item
+    pinned, judged, entropy = 0, 0, 0.0
+    if isinstance(item, HotItem):
+        judged = item.judged
+    else:
+        pinned, entropy = int(item.pinned), item.entropy
+    terms = new.judged
+    vector = pack(item.vector)
+    row = connection.execute(
+        _INSERT,
+        (
+            item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
+            item.text, dump(new.metadata), new.created, new.changed, new.expires, pinned, judged,
+            terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
+            dump_evidence(item.evidence), vector, crc(item.text), crc(vector),
+        ),
+    ).lastrowid  # fmt: skip
+    assert row is not None
+    connection.executemany(
+        "INSERT OR IGNORE INTO provenance (message, item, version) VALUES (?, ?, ?)",
+        ((message, item.id, new.version) for message in members),
+    )
+    if new.live:
+        space.added(new.tier)
+    return row
+
+
+def delete(connection: sqlite3.Connection, space: Space, old: Collection[TierRow]) -> None:
+    """Delete versions; their provenance stays for those that follow."""
+    connection.executemany("DELETE FROM tiers WHERE row = ?", ((each.row,) for each in old))
+    for each in old:
+        if each.live:
+            space.left(each.tier, [each.row])
+
+
+def retire(
+    connection: sqlite3.Connection, space: Space, old: Collection[TierRow], sleep: int
+) -> None:
+    """Take cold memories out of their tier, kept as earlier versions."""
+    connection.executemany(
+        "UPDATE tiers SET live = 0, died = ? WHERE row = ?", ((sleep, each.row) for each in old)
+    )
+    space.left("cold", [each.row for each in old])
+
+
+def forget_provenance(connection: sqlite3.Connection, items: Iterable[str]) -> None:
+    """Delete the provenance of items of which no version is left."""
+    connection.execute(
+        "DELETE FROM provenance WHERE item IN (SELECT value FROM json_each(?))"
+        " AND NOT EXISTS (SELECT 1 FROM tiers WHERE id = provenance.item)",
+        (dump(list(items)),),
+    )
+
+
+def update(connection: sqlite3.Connection, row: int, item: HotItem | ColdMemory) -> None:
+    """Write what changes in place: evidence, pin and judgement."""
+    pinned = int(isinstance(item, ColdMemory) and item.pinned)
+    judged = item.judged if isinstance(item, HotItem) else 0
+    connection.execute(
+        "UPDATE tiers SET evidence = ?, pinned = ?, judged = ? WHERE row = ?",
+        (dump_evidence(item.evidence), pinned, judged, row),
+    )
+
+
+def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The message ids behind items, in the order of their joining."""
+    found: dict[str, list[str]] = {}
+    for item, message in connection.execute(
+        "SELECT p.item, p.message FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+        " WHERE p.item IN (SELECT value FROM json_each(?)) ORDER BY p.version, m.seq",
+        (dump(list(items)),),
+    ):
+        found.setdefault(item, []).append(message)
+    return {item: tuple(messages) for item, messages in found.items()}
