@@ -14,6 +14,7 @@ from benchmarks.commands import (
     frontier,
     infinite_room,
     memory_scale,
+    passes,
     questions,
 )
 from ecs_plugins.errors import EcsPluginsError
@@ -34,6 +35,7 @@ app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("deployment")(deployment.deployment)
 app.command("questions", help=questions.HELP)(questions.questions)
+app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 
 

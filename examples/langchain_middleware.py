@@ -1,6 +1,6 @@
 """LangChain: an agent whose retriever tool hands it only the passages that help.
 
-    pip install "ecs-plugins[agents,offline]"
+    pip install "ecs-plugins[agents,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/langchain_middleware.py
 
@@ -18,8 +18,11 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import create_retriever_tool
 from langchain_core.vectorstores import InMemoryVectorStore
+from langchain_huggingface import ChatHuggingFace
+from langchain_local_chat import chat_parts
 
-from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor, LocalChatModel
+from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
+from ecs_plugins.lm import LocalLM
 from ecs_plugins.ranking.embedder import default_embedder
 
 DATA = Path(__file__).parent / "data" / "documents.json"
@@ -38,7 +41,7 @@ class OfflineEmbeddings(Embeddings):
         return default_embedder().embed_query(text).tolist()
 
 
-class SearchThenAnswer(LocalChatModel):
+class SearchThenAnswer(ChatHuggingFace):
     """Stands in for a chat model that calls tools: searches once, then answers for itself."""
 
     def bind_tools(self, *_: Any, **__: Any) -> "SearchThenAnswer":
@@ -51,7 +54,9 @@ class SearchThenAnswer(LocalChatModel):
             return ChatResult(
                 generations=[ChatGeneration(message=AIMessage("", tool_calls=[call]))]
             )
-        return super()._generate(messages, *args, **kwargs)
+        # The bundled model knows no tool messages: it reads the result and the question as one.
+        asked = HumanMessage(f"{messages[-1].text}\n\n{messages[0].text}")
+        return super()._generate([asked], *args, **kwargs)
 
 
 def main() -> None:
@@ -68,14 +73,15 @@ def main() -> None:
         "Search the archive.",
         response_format="content_and_artifact",
     )
-    shaping = ECSContextMiddleware(ECSDocumentCompressor(top_k=2))
+    local = LocalLM.bundled()
+    model = SearchThenAnswer(**chat_parts(local, max_tokens=40))
+    shaping = ECSContextMiddleware(ECSDocumentCompressor(model=local, top_k=2))
     print(f"Question: {QUESTION}\n")
     for name, middleware in (("everything", []), ("shaped", [shaping])):
-        model = SearchThenAnswer(max_tokens=40)
         agent = create_agent(model, [search], middleware=middleware)
         messages = agent.invoke({"messages": [HumanMessage(QUESTION)]})["messages"]
         (result,) = (message for message in messages if isinstance(message, ToolMessage))
-        tokens = model.get_num_tokens(result.text)
+        (tokens,) = local.count_tokens([result.text])
         print(f"{name}: the model reads {len(result.artifact)} passages, {tokens} tokens")
         for document in result.artifact:
             ecs = document.metadata.get("ecs")

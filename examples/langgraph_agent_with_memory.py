@@ -1,6 +1,6 @@
 """LangGraph: an agent that remembers its users over threads and restarts.
 
-    pip install "ecs-plugins[agents,offline]"
+    pip install "ecs-plugins[agents,offline]" langchain-huggingface
     ecs-plugins model install
     python examples/langgraph_agent_with_memory.py
 
@@ -15,10 +15,13 @@ from pathlib import Path
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import HumanMessage
+from langchain_huggingface import ChatHuggingFace
+from langchain_local_chat import chat_parts
 from langgraph.checkpoint.memory import InMemorySaver
 
-from ecs_plugins.langchain import EntropicMemoryMiddleware, LocalChatModel
+from ecs_plugins.langchain import EntropicMemoryMiddleware
 from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.lm import LocalLM
 from ecs_plugins.memory import EntropicMemory
 
 
@@ -40,7 +43,7 @@ class ShowPrompt(BaseCallbackHandler):
 def build(memory: EntropicMemory) -> object:
     """The agent on an open memory file."""
     return create_agent(
-        LocalChatModel(max_tokens=30),
+        ChatHuggingFace(**chat_parts(LocalLM.bundled(), max_tokens=30)),
         system_prompt="You are a helpful assistant. Answer in one short sentence.",
         middleware=[EntropicMemoryMiddleware(memory, namespace=("memories", "{user_id}"))],
         context_schema=Context,
@@ -54,7 +57,7 @@ def ask(agent: object, user: str, thread: str, text: str) -> None:
     print(f"{user} ({thread}): {text}")
     result = agent.invoke(
         {"messages": [HumanMessage(text)]},
-        {"configurable": {"thread_id": thread}, "callbacks": [ShowPrompt()]},
+        {"configurable": {"thread_id": f"{user}-{thread}"}, "callbacks": [ShowPrompt()]},
         context=Context(user),
     )
     print(f"  it answers: {result['messages'][-1].text}\n")

@@ -4,7 +4,7 @@
     python examples/llama_index_agent_memory.py
 
 Runs offline. The agent's language model is a scripted one that shows what it was given to read;
-put a function-calling LLM of your own in its place, or `LocalLLM` into a chat engine.
+put a function-calling LLM of your own in its place.
 """
 
 import asyncio

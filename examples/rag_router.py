@@ -14,17 +14,35 @@ from pathlib import Path
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
+from langchain_core.language_models import SimpleChatModel
 
-from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
-from ecs_plugins.frontier.data import CalibrationQuestion
-from ecs_plugins.frontier.strategies.plain import FullContext
-from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf_query
-from ecs_plugins.langchain import FrontierRouter, LocalChatModel
+from ecs_plugins.frontier import (
+    CalibrationConfig,
+    CalibrationQuestion,
+    as_answer_model,
+    calibrate,
+)
+from ecs_plugins.frontier.strategies import StrategySet
+from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
-from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm import LocalLM
 
 DATA = Path(__file__).parent / "data"
 DOCUMENTS = ("d01", "d03", "d06", "d13")
+
+
+class Answering(SimpleChatModel):
+    """The local model as LangChain's, with the layout and the length of the calibration."""
+
+    model: LocalLM
+
+    @property
+    def _llm_type(self) -> str:
+        return "local"
+
+    def _call(self, messages: list, *_: object, **__: object) -> str:
+        (reply,) = as_answer_model(self.model).complete([messages[-1].text], max_new_tokens=16)
+        return reply.text
 
 
 class PrintCost(BaseCallbackHandler):
@@ -63,10 +81,16 @@ def main() -> None:
     """Measure once, then route by target, by budget, and by N."""
     documents, questions = load()
     model = LocalLM.bundled()
+    strategies = StrategySet()
     print(f"Measuring on {len(questions)} questions about {len(documents)} documents")
     frontier = calibrate(
         questions,
-        [FullContext(), bm25(2), bm25(4), tfidf_query(8)],
+        [
+            strategies.get("full_context", {}),
+            strategies.get("bm25", {"depth": 2}),
+            strategies.get("bm25", {"depth": 4}),
+            strategies.get("tfidf_query", {"depth": 8}),
+        ],
         model,
         config=CalibrationConfig(max_new_tokens=16),
     )
@@ -76,7 +100,9 @@ def main() -> None:
     best = max(point.f1 for point in frontier.routable)
     router = FrontierRouter.from_frontier(
         frontier,
-        llm=LocalChatModel(model=model, max_tokens=16, open_reply=True),
+        llm=Answering(model=model),
+        same_model=False,  # it is the one that was measured, under another name
+        count_tokens=model.count_tokens,
         documents=documents,
         target_f1=best,
         fallback="full_context",

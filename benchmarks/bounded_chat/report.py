@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.bounded_chat.comparison import ChatResults, Count
-from ecs_plugins.errors import MissingExtraError
+from benchmarks.drawing import markdown_table, new_figure
 
 ENTROPIC = "Entropic"
 
@@ -29,17 +29,14 @@ def markdown(
     """
     capacities = results.protocol.capacities
     best = {c: results.best(c, bounded, k) for c in capacities} if bounded else {}
-    lines = [
-        "| store | " + " | ".join(f"{capacity:.0%}" for capacity in capacities) + " |",
-        "|---|" + "---|" * len(capacities),
-    ]
+    rows = []
     for name in results.runs[capacities[0]]:
-        cells = []
+        cells = [name]
         for capacity in capacities:
             cell = f"{results.mean(capacity, name, k, count):.3f}"
             cells.append(f"**{cell}**" if best.get(capacity) == name and count == "words" else cell)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    return markdown_table(["store", *(f"{c:.0%}" for c in capacities)], rows)
 
 
 def differences(
@@ -47,18 +44,15 @@ def differences(
 ) -> str:
     """Return each of ours minus the best baseline of each capacity, with its 95 % interval."""
     capacities = results.protocol.capacities
-    lines = [
-        "| minus the best baseline | " + " | ".join(f"{c:.0%}" for c in capacities) + " |",
-        "|---|" + "---|" * len(capacities),
-    ]
+    rows = []
     for name in ours:
-        cells = []
+        cells = [name]
         for capacity in capacities:
             rival = results.best(capacity, baselines, k)
             mean, low, high = results.difference(capacity, name, rival, k)
             cells.append(f"{mean:+.3f} [{low:+.3f}, {high:+.3f}] ({rival})")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    return markdown_table(["minus the best baseline", *(f"{c:.0%}" for c in capacities)], rows)
 
 
 def draw(results: ChatResults, k: int, path: Path) -> Path:
@@ -67,14 +61,7 @@ def draw(results: ChatResults, k: int, path: Path) -> Path:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("drawing the figure", "matplotlib", "plots") from error
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    figure, axes = new_figure((8, 4.8))
     capacities = results.protocol.capacities
     colours = iter(_OURS * len(results.runs[capacities[0]]))
     for at, name in enumerate(results.runs[capacities[0]]):
@@ -99,5 +86,5 @@ def draw(results: ChatResults, k: int, path: Path) -> Path:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee")
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)
     return path

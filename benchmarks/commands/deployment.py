@@ -26,12 +26,13 @@ def deployment(
 
     from benchmarks.deployment.figure import deployment_figure
     from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
-    from ecs_plugins.frontier.artefact import load, write_atomically
+    from ecs_plugins.common.files import write_atomically
+    from ecs_plugins.frontier import EfficiencyFrontier
+    from ecs_plugins.frontier.artefact import read_prices
     from ecs_plugins.frontier.calibration import SEED
-    from ecs_plugins.frontier.prices import read_prices
     from ecs_plugins.frontier.report import write_figure
 
-    measured = load(frontier)
+    measured = EfficiencyFrontier.load(frontier)
     measured = measured if prices is None else measured.priced(read_prices(prices))
     record: dict[str, object] = {"target_f1": target_f1, "unit": measured.unit}
     everything = {}

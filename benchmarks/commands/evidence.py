@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.evidence.benchmark import Progress, Protocol, Selection
     from benchmarks.evidence.questions import EvidenceQuestion, Part
-    from ecs_plugins.shaping.protocol import Signal
+    from ecs_plugins.shaping.signals.base import Signal
 
 _ABOUT: dict[str, str] = {
     "locomo": "Turns of long conversations that hold the answer (LoCoMo).",
@@ -104,7 +104,7 @@ def command(bench: str) -> Callable[..., None]:
         methods: Annotated[
             str | None,
             typer.Option(
-                help="Names separated by commas, or 'all'; by default all but the judges; with "
+                help="Names separated by commas, or 'all'; by default all but the judge; with "
                 "--tables-only those that were measured on most questions."
             ),
         ] = None,
@@ -166,7 +166,7 @@ def report(
 ) -> None:
     """See `REPORT_HELP`, which the command line shows."""
     from benchmarks.evidence.report import find_results, load, markdown
-    from ecs_plugins.frontier.artefact import write_atomically
+    from ecs_plugins.common.files import write_atomically
 
     text = markdown([load(path) for path in find_results(results)])
     if out is None:
@@ -177,14 +177,14 @@ def report(
 
 def methods() -> None:
     """See `METHODS_HELP`, which the command line shows."""
+    from benchmarks.drawing import markdown_table
     from benchmarks.evidence.catalogue import CATALOGUE
-    from benchmarks.evidence.report import table
 
     rows = [
         [name, entry.kind, "yes" if entry.uses_answer else "no", entry.about]
         for name, entry in CATALOGUE.items()
     ]
-    typer.echo(table(["method", "whose", "sees the answer", "what it is"], rows))
+    typer.echo(markdown_table(["method", "whose", "sees the answer", "what it is"], rows))
 
 
 def _own_signals(places: list[str]) -> list[Signal]:
@@ -248,7 +248,7 @@ def _progress() -> Iterator[Progress]:
 def _write(result: dict[str, Any], out: Path, bench: str) -> None:
     from benchmarks.evidence.figures import draw
     from benchmarks.evidence.report import markdown
-    from ecs_plugins.frontier.artefact import write_atomically
+    from ecs_plugins.common.files import write_atomically
 
     text = markdown([result])
     typer.echo(text)
@@ -268,7 +268,7 @@ def _methods(text: str | None, tables_only: bool) -> tuple[str, ...]:
     from benchmarks.evidence.catalogue import CATALOGUE
 
     if text is None:
-        judged = (name for name in CATALOGUE if not name.startswith("judge_"))
+        judged = (name for name in CATALOGUE if name != "judge")
         return () if tables_only else tuple(judged)
     return tuple(CATALOGUE) if text.strip() == "all" else tuple(_listed(text))
 

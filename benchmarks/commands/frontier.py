@@ -35,7 +35,7 @@ def frontier(
 ) -> None:
     """Router overhead and ledger updates, beside a bare look-up and a bare upsert."""
     from ecs_plugins import __version__
-    from ecs_plugins.frontier.artefact import write_atomically
+    from ecs_plugins.common.files import write_atomically
 
     result = {
         "version": __version__,
@@ -76,11 +76,11 @@ def _decisions(frontier: EfficiencyFrontier, count: int) -> dict[str, float]:
 
     def cheapest() -> None:
         for k in range(count):
-            frontier.cheapest(0.5, 1 + (k & 63))
+            frontier.decide(reuse=1 + (k & 63), target_f1=0.5)
 
     def best() -> None:
         for k in range(count):
-            frontier.best(0.93, 1 + (k & 63))
+            frontier.decide(reuse=1 + (k & 63), weight=0.93)
 
     bare, target, weight = _medians([look_up, cheapest, best], count)
     return {

@@ -85,10 +85,9 @@ def infinite_room(
             workers=workers,
             progress=report_progress,
         )
-    if "a30" in results.runs:
-        console.print(tables.paper_table_1(results))
-    if "a50" in results.runs:
-        console.print(tables.paper_table_2(results))
+    for key in READ:
+        if key in results.runs:
+            console.print(tables.paper_table(results, key))
     wide = Console(width=max(console.width, 60 + 15 * len(keys)), soft_wrap=True)
     report = []
     for title, rows in (

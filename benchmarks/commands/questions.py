@@ -39,14 +39,14 @@ def questions(
 ) -> None:
     """See `HELP`, which the command line shows."""
     from benchmarks.datasets.contexts import read_contexts, to_json_lines
-    from ecs_plugins.frontier import about_first
 
     found = read_contexts(dataset, data)
     if limit is not None and limit < len(found):
         chosen = sorted(random.Random(seed).sample(range(len(found)), limit))
         found = [found[index] for index in chosen]
     if contexts is not None:
-        found = about_first(found, contexts)
+        first = list(dict.fromkeys(question.context.id for question in found))[:contexts]
+        found = [question for question in found if question.context.id in first]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(f"{line}\n" for line in to_json_lines(found)), encoding="utf-8")
     typer.echo(f"wrote {len(found)} questions to {out}")

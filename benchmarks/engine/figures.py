@@ -12,6 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from benchmarks.drawing import new_figure
+from ecs_plugins.errors import MissingExtraError
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -27,25 +32,24 @@ def growth(results: Results, out: Path) -> list[Path]:
         The files written.
     """
     panels = [(draw, results[part]) for part, draw in _PANELS.items() if results.get(part)]
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return []
     if not panels:
         return []
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5.0 * columns, 3.4 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
+    try:
+        figure, grid = new_figure((5.0 * columns, 3.4 * rows), rows, columns)
+    except MissingExtraError:
+        return []
+    places = np.ravel(grid)
+    for axes in places[len(panels) :]:
         axes.set_visible(False)
-    for axes, (draw, found) in zip(grid.flat, panels, strict=False):
+    for axes, (draw, found) in zip(places, panels, strict=False):
         for model, measured in found.items():
             draw(axes, model, measured)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     path = out / "engine-growth.png"
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)
     return [path]
 
 

@@ -28,6 +28,7 @@ from benchmarks.engine.workload import (
     request_of,
     stratified,
 )
+from benchmarks.intervals import student_half_width
 from ecs_plugins.lm.scoring.request import TokenRequest
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ DISAGREES = 1e-3
 """Nats per scored answer from which on a peer does not compute the same thing, in float32."""
 DISAGREES_ROUNDED = 0.1
 """Nats per token, in the mean over answers, where both round to 16 bits."""
-_STUDENT = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179)
 _SUBSET = {
     scorers.NAIVE: 3,
     scorers.ROWS: 3,
@@ -74,8 +74,7 @@ def ratio_of(ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
     mean = statistics.fmean(logs)
     if len(logs) < 2:
         return Ratio(math.exp(mean), 0.0, math.inf)
-    quantile = _STUDENT[min(len(logs) - 1, len(_STUDENT)) - 1]
-    half = quantile * statistics.stdev(logs) / math.sqrt(len(logs))
+    half = student_half_width(logs)
     return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.drawing import markdown_table
 from benchmarks.engine import scorers
 from benchmarks.engine.measure import Ratio, ratio_of
 from benchmarks.engine.serving import LATENCIES
@@ -30,11 +31,8 @@ def markdown(results: Results) -> str:
 
 
 def _table(title: str, head: list[str], rows: list[list[str]], note: str = "") -> str:
-    lines = [f"### {title}", ""]
-    lines.append("| " + " | ".join(head) + " |")
-    lines.append("|" + "---|" * len(head))
-    lines.extend("| " + " | ".join(row) + " |" for row in rows)
-    return "\n".join([*lines, "", note, ""] if note else [*lines, ""])
+    text = f"### {title}\n\n{markdown_table(head, rows)}"
+    return f"{text}\n{note}\n" if note else text
 
 
 def _absolute(part: Results) -> str:

@@ -25,7 +25,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.shaping.signals.base import Signal
 
 COUNTERFACTUAL = "counterfactual"
 DEFAULT_POOL = 40

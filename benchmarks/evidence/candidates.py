@@ -13,9 +13,8 @@ from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, split_passages
-from ecs_plugins.shaping.pool import Pool, build_pool, sought
-from ecs_plugins.shaping.replies import as_replies, is_conversation
+from ecs_plugins.ranking.conversation import as_replies, is_conversation
+from ecs_plugins.shaping.passages import UNIT_TOKENS, Pool, Unit, build_pool, sought, split_passages
 
 _REMEMBERED = 32
 """Lists of units whose pieces are kept; conversations and articles are asked about often."""

@@ -20,14 +20,16 @@ from benchmarks.evidence.peers import (
     LangChainEmbeddingsFilter,
     LlamaIndexSentenceOptimizer,
 )
-from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule, WeightedSum
+from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
-from ecs_plugins.ranking import BM25Ranker, DenseRanker, HybridRanker, Ranker, TfidfQueryRanker
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.answers import drafted_answer_shift
-from ecs_plugins.shaping.fusion import RankFused
-from ecs_plugins.shaping.protocol import Signal
-from ecs_plugins.shaping.signals import SIGNALS, AnswerShift, QueryLikelihood
+from ecs_plugins.ranking.fusion import HybridRanker
+from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
+from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 
 Kind = Literal["ours", "peer", "bound"]
 """Ours, somebody else's, or chance and ceiling."""
@@ -88,9 +90,9 @@ class Entry:
 
 def _of_signal(name: str) -> Entry:
     make = SIGNALS[name]
-    judge = name.startswith("judge_")
+    judge = name == "judge"
     made = make()
-    about = f"pointwise Yes/No: {name.removeprefix('judge_')}" if judge else made.cost
+    about = "pointwise Yes/No" if judge else made.cost
     kind: Kind = "peer" if judge else "ours"
     return Entry(kind, about, made.needs_answer, signal=lambda _: make(), as_is=judge)
 
@@ -155,27 +157,6 @@ def _catalogue() -> dict[str, Entry]:
         as_is=True,
     )
     out |= {name: _of_signal(name) for name in SIGNALS}
-    out["query_likelihood+hybrid"] = Entry(
-        "ours",
-        "query likelihood fused with stage 1",
-        signal=lambda tools: RankFused(QueryLikelihood(), tools.hybrid),
-    )
-    out["query_likelihood+bm25_no_coverage"] = Entry(
-        "ours",
-        "query likelihood fused with BM25, by relevance alone",
-        signal=lambda _: RankFused(QueryLikelihood(), coverage=0.0),
-    )
-    out["query_likelihood+half_answer_shift"] = Entry(
-        "ours",
-        "z-scores, the answer given",
-        True,
-        signal=lambda _: WeightedSum(((QueryLikelihood(), 1.0), (AnswerShift(), 0.5))),
-    )
-    out["query_likelihood+half_drafted_answer_shift"] = Entry(
-        "ours",
-        "z-scores, the answer drafted",
-        signal=lambda _: WeightedSum(((QueryLikelihood(), 1.0), (drafted_answer_shift(), 0.5))),
-    )
     return out
 
 

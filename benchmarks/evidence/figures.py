@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.drawing import new_figure
 from benchmarks.evidence.report import (
     Result,
     by_quality,
@@ -13,7 +14,6 @@ from benchmarks.evidence.report import (
     metric_name,
     title_of,
 )
-from ecs_plugins.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,29 +27,21 @@ def draw(result: Result, stem: Path) -> list[Path]:
     Raises:
         MissingExtraError: matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("Drawing the figures", "matplotlib", "plots") from error
-    matplotlib.use("Agg")
     written: list[Path] = []
     for name, figure in (("quality", _quality(result)), ("cost", _cost(result))):
         for kind in ("png", "svg"):
             path = stem.with_name(f"{stem.name}_{name}.{kind}")
-            figure.savefig(path, dpi=150)
+            figure.savefig(path)
             written.append(path)
     return written
 
 
 def _quality(result: Result) -> Figure:
-    from matplotlib.figure import Figure
-
     names = by_quality(result)[::-1]
     entries = [result["methods"][name] for name in names]
     metric = decisive(result)
     found = [entry["metrics"][metric] for entry in entries]
-    figure = Figure(figsize=(7.5, 0.3 * len(names) + 1.2), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure((7.5, 0.3 * len(names) + 1.2))
     axes.barh(
         range(len(names)),
         [value["mean"] for value in found],
@@ -70,10 +62,7 @@ def _quality(result: Result) -> Figure:
 
 
 def _cost(result: Result) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = new_figure((7.5, 4.5))
     metric = decisive(result)
     points = [
         (name, entry, entry["metrics"]["scored_per_candidate_token"]["mean"])

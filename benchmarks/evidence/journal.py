@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.evidence.candidates import Candidates
 from benchmarks.evidence.methods import Ordered
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.line_journal import LineJournal
+from ecs_plugins.frontier.journal import LineJournal
 
 FORMAT = "ecs_plugins.evidence"
 VERSION = 2

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.drawing import markdown_table
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 Result = Mapping[str, Any]
@@ -159,7 +160,7 @@ def _main(result: Result) -> str:
         ]
         for name in by_quality(result)
     ]
-    return table(["method", *columns], rows)
+    return markdown_table(["method", *columns], rows)
 
 
 def _categories(result: Result) -> str | None:
@@ -177,7 +178,7 @@ def _categories(result: Result) -> str | None:
     pools = result["pool_recall_by_category"]
     rows.append(["in the pool", *(_interval(pools[category]) for category in categories)])
     head = [f"{category} ({count})" for category, count in categories.items()]
-    return f"{metric_name(metric)} by category\n\n" + table(["method", *head], rows)
+    return f"{metric_name(metric)} by category\n\n" + markdown_table(["method", *head], rows)
 
 
 def _comparisons(result: Result, category: str | None) -> str | None:
@@ -204,7 +205,7 @@ def _comparisons(result: Result, category: str | None) -> str | None:
     head = [f"against {reference} ({', '.join(named)})" for reference, named in roles.items()]
     return (
         f"Difference of {metric_name(metric)}{of}: absolute and relative with 95 % "
-        "intervals, wins / losses / ties\n\n" + table(["method", *head], rows)
+        "intervals, wins / losses / ties\n\n" + markdown_table(["method", *head], rows)
     )
 
 
@@ -232,13 +233,7 @@ def _answers(result: Result) -> str | None:
             if compared:
                 found = result["answers_against_all"][name].get(budget)
                 row.append("" if found is None else _absolute(found))
-    return "Answers of the same model from what is kept, by budget\n\n" + table(head, rows)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, with an empty line behind it."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "Answers of the same model from what is kept, by budget\n\n" + markdown_table(head, rows)
 
 
 def _label(result: Result, name: str) -> str:

@@ -1,8 +1,4 @@
-"""Signals that are measured beside those of the product: published rules and combinations.
-
-`LongLLMLinguaRule` and `UPR_TEMPLATE` are the rules of two published methods, read by the same
-small model as ours. `WeightedSum` adds signals as z-scores over the pool.
-"""
+"""The rules of two published methods, read by the same small model as ours."""
 
 from __future__ import annotations
 
@@ -12,8 +8,7 @@ from dataclasses import dataclass
 
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult, Segment
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.shaping.fusion import z_scores
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.signals.base import ScoringTask, UnitUtility
 from ecs_plugins.tokens import TokenLedger
 
 UPR_TEMPLATE = PromptTemplate(
@@ -66,77 +61,4 @@ class LongLLMLinguaRule:
             if index in result.unscored
             else UnitUtility(row[0][0].mean)
             for index, row in enumerate(result.scores)
-        ]
-
-
-@dataclass(frozen=True)
-class WeightedSum:
-    """Signals added as z-scores over the pool; the utility is the first signal's.
-
-    Attributes:
-        terms: (signal, weight), at least one.
-    """
-
-    terms: tuple[tuple[Signal, float], ...]
-
-    @property
-    def name(self) -> str:
-        """The names and weights."""
-        return "+".join(
-            signal.name if weight == 1.0 else f"{weight:g}*{signal.name}"
-            for signal, weight in self.terms
-        )
-
-    @property
-    def unit(self) -> str:
-        """The first signal's."""
-        return self.terms[0][0].unit
-
-    @property
-    def needs_answer(self) -> bool:
-        """Whether any of them does."""
-        return any(signal.needs_answer for signal, _ in self.terms)
-
-    @property
-    def cost(self) -> str:
-        """That of all."""
-        return "; ".join(signal.cost for signal, _ in self.terms)
-
-    @property
-    def threshold(self) -> float | None:
-        """The first signal's."""
-        return self.terms[0][0].threshold
-
-    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
-        """One signal after the other."""
-        for signal, _ in self.terms:
-            task = signal.prepare(task, model, ledger)
-        return task
-
-    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """Those of all."""
-        return [r for signal, _ in self.terms for r in signal.requests(task, layout)]
-
-    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """The first signal's utilities, in the order of the sum."""
-        left = list(results)
-        found: list[list[UnitUtility]] = []
-        for signal, _ in self.terms:
-            # The layout decides texts, not how many requests there are.
-            count = len(signal.requests(task, ChatLayout("", "", False)))
-            found.append(signal.utilities(task, left[:count]))
-            left = left[count:]
-        columns = [
-            z_scores([u.utility if u.order_by is None else u.order_by for u in units])
-            for units in found
-        ]
-        weights = [weight for _, weight in self.terms]
-        return [
-            UnitUtility(
-                first.utility,
-                {s.name: z for (s, _), z in zip(self.terms, values, strict=True)},
-                order_by=sum(w * z for w, z in zip(weights, values, strict=True)),
-                reason=first.reason,
-            )
-            for first, values in zip(found[0], zip(*columns, strict=True), strict=True)
         ]

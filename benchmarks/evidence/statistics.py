@@ -9,15 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.intervals import interval
 from ecs_plugins.errors import InvalidInputError
-
-REPLICATES = 4000
-LEVEL = 0.95
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,9 +65,7 @@ def mean_interval(values: Sequence[float], *, seed: int = 42) -> Mean:
     """
     if not len(values):
         raise InvalidInputError("there is nothing to average")
-    data = np.asarray(values, dtype=np.float64)
-    low, high = _ends(_resampled_means(data, seed))
-    return Mean(float(data.mean()), low, high, len(data))
+    return Mean(float(np.mean(values)), *interval(np.mean, values, seed=seed), len(values))
 
 
 def paired_difference(
@@ -83,45 +78,20 @@ def paired_difference(
     """
     if len(ours) != len(theirs) or not len(ours):
         raise InvalidInputError("a paired difference needs one value of each for every question")
-    a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
-    means_a, means_b = _resampled_means(a, seed), _resampled_means(b, seed)
-    low, high = _ends(means_a - means_b)
-    ratios = np.array([_relative(x, y) for x, y in zip(means_a, means_b, strict=True)])
-    relative_low, relative_high = _ends(ratios)
+    differences = np.subtract(ours, theirs)
     return Difference(
-        float((a - b).mean()),
-        low,
-        high,
-        _relative(float(a.mean()), float(b.mean())),
-        relative_low,
-        relative_high,
-        int((a > b).sum()),
-        int((a < b).sum()),
-        int((a == b).sum()),
+        float(differences.mean()),
+        *interval(np.mean, differences, seed=seed),
+        float(_relative(np.asarray(ours), np.asarray(theirs))),
+        *interval(_relative, ours, theirs, seed=seed),
+        int((differences > 0).sum()),
+        int((differences < 0).sum()),
+        int((differences == 0).sum()),
     )
 
 
-def _relative(ours: float, theirs: float) -> float:
-    if theirs == 0.0:
-        return 0.0 if ours == 0.0 else math.inf
-    return ours / theirs - 1.0
-
-
-def _resampled_means(data: Floats, seed: int) -> Floats:
-    means: Floats = _weights(len(data), seed) @ data
-    return means
-
-
-@lru_cache(maxsize=8)
-def _weights(count: int, seed: int) -> Floats:
-    """How often each replicate draws each question, over their number, ``[replicates, count]``."""
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), REPLICATES)
-    return drawn / count
-
-
-def _ends(means: Floats) -> tuple[float, float]:
-    tail = (1 - LEVEL) / 2
-    # "higher" and "lower": between two infinite replicates there is nothing to interpolate.
-    low = np.quantile(means, tail, method="lower")
-    high = np.quantile(means, 1 - tail, method="higher")
-    return float(low), float(high)
+def _relative(ours: Floats, theirs: Floats, axis: int = -1) -> Floats:
+    """Ratio of means, less one."""
+    a, b = ours.mean(axis=axis), theirs.mean(axis=axis)
+    with np.errstate(all="ignore"):
+        return np.where(b == 0.0, np.where(a == 0.0, 0.0, math.inf), a / b - 1.0)

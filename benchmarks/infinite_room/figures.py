@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from benchmarks.drawing import new_figure
 from benchmarks.infinite_room.suite import Cell, Results
-from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.memory.types import Floats
 
 if TYPE_CHECKING:
@@ -35,11 +35,6 @@ def draw_figures(results: Results, folder: Path) -> list[Path]:
     Raises:
         MissingExtraError: If matplotlib is not installed.
     """
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("Drawing the figures", "matplotlib", "plots") from error
-    matplotlib.use("Agg")
     paths = []
     if "a30" in results.runs:
         paths.append(_survival_over_time(results, folder / "figure2.png"))
@@ -49,9 +44,7 @@ def draw_figures(results: Results, folder: Path) -> list[Path]:
 
 
 def _survival_over_time(results: Results, path: Path) -> Path:
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), dpi=150)
+    figure, axes = new_figure((8, 4.5))
     steps = results.worlds["a30"].steps
     for name, (colour, style) in SERIES.items():
         runs = results.runs["a30"].get(name)
@@ -76,9 +69,7 @@ def _survival_over_time(results: Results, path: Path) -> Path:
 
 
 def _survival_over_noise(results: Results, path: Path) -> Path:
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), dpi=150)
+    figure, axes = new_figure((8, 4.5))
     levels = _noise_levels(results)
     many = len(results.seeds) >= FEWEST_SEEDS
     for name, (colour, style) in SERIES.items():
@@ -130,11 +121,7 @@ def _smoothed(curves: Floats, points: int = 50) -> Floats:
 
 
 def _finished(figure: Figure, axes: Axes, path: Path) -> Path:
-    from matplotlib import pyplot as plt
-
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8, ncols=2)
-    figure.tight_layout()
     figure.savefig(path)
-    plt.close(figure)
     return path

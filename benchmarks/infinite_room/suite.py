@@ -18,6 +18,7 @@ from benchmarks.infinite_room.simulation import (
     simulate,
 )
 from benchmarks.infinite_room.worlds import World
+from benchmarks.intervals import student_half_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,7 @@ class Cell:
         sample = np.asarray(values, dtype=np.float64)
         if sample.size < 2:
             return cls(float(sample.mean()), 0.0, math.nan)
-        std = float(sample.std(ddof=1))
-        return cls(float(sample.mean()), std, _t_quantile(sample.size - 1) * std / sample.size**0.5)
+        return cls(float(sample.mean()), float(sample.std(ddof=1)), student_half_width(sample))
 
 
 @dataclass(slots=True)
@@ -148,14 +148,3 @@ def _executed(tasks: Sequence[Task], workers: int) -> Iterator[tuple[Task, dict[
 def _execute(task: Task) -> dict[str, Run]:
     table = policies()
     return {name: simulate(task.settings, task.seed, table[name]) for name in task.policies}
-
-
-def _t_quantile(freedom: int) -> float:
-    """Return the 97.5 % quantile of Student's t (Cornish-Fisher; exact to 0.01 from 4 on)."""
-    z = 1.959964
-    return (
-        z
-        + (z**3 + z) / (4 * freedom)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
-    )

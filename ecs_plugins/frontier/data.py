@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from pathlib import Path
 
+from pydantic import BaseModel, ValidationError
+
+from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
 
 
@@ -54,7 +60,7 @@ class Context:
         object.__setattr__(self, "id", _digest(parts))
 
     @classmethod
-    def of(cls, texts: Iterable[str]) -> Context:
+    def of(cls, texts: Sequence[str]) -> Context:
         """From plain texts."""
         return cls(tuple(Document(text) for text in texts))
 
@@ -97,18 +103,102 @@ class CalibrationQuestion:
             )
 
 
-def about_first(
-    questions: Sequence[CalibrationQuestion], contexts: int
+# Reading.
+
+
+class _DocumentRecord(BaseModel):
+    text: str
+    title: str | None = None
+    sentences: tuple[str, ...] = ()
+
+
+class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
+    """One JSON object of a user's file."""
+
+    question: str
+    documents: list[str | _DocumentRecord]
+    answer: str | None = None
+    answers: list[str] | None = None
+    supporting: list[int] = []
+    id: str | None = None
+
+    def made(self, place: str) -> CalibrationQuestion:
+        documents = [
+            Document(item)
+            if isinstance(item, str)
+            else Document(item.text, item.title or "", item.sentences)
+            for item in self.documents
+        ]
+        answers = self.answers if self.answers is not None else [self.answer or ""]
+        return CalibrationQuestion(
+            place if self.id is None else self.id,
+            self.question,
+            tuple(answers),
+            Context(tuple(documents)),
+            tuple(self.supporting),
+        )
+
+
+def read_questions(
+    path: str | os.PathLike[str], *, limit: int | None = None, seed: int = 42
 ) -> list[CalibrationQuestion]:
-    """Only the questions about the first ``contexts`` contexts.
+    """Read questions from JSON lines, or from one JSON list of the same objects.
+
+    Args:
+        path: ``{question, answer | answers, documents, supporting?, id?}`` with documents as
+            texts or as ``{text, title?, sentences?}``.
+        limit: Take a sample of this many, kept in file order.
+        seed: Of the sample.
 
     Raises:
-        InvalidInputError: ``contexts`` < 1.
+        StorageError: The file cannot be read.
+        InvalidInputError: A record is wrong (file and place are named), ids repeat, there is no
+            question, or ``limit`` < 1.
     """
-    if contexts < 1:
-        raise InvalidInputError(f"contexts must be at least 1, got {contexts}")
-    chosen = list(dict.fromkeys(question.context.id for question in questions))[:contexts]
-    return [question for question in questions if question.context.id in chosen]
+    file = Path(path)
+    questions = list(_records(file, read_text(file)))
+    if not questions:
+        raise InvalidInputError(f"{file}: no question with an answer")
+    seen: set[str] = set()
+    for question in questions:
+        if question.id in seen:
+            raise InvalidInputError(f"{file}: the id {question.id!r} occurs twice; make it unique")
+        seen.add(question.id)
+    if limit is None or limit >= len(questions):
+        return questions
+    if limit < 1:
+        raise InvalidInputError(f"limit must be at least 1, got {limit}")
+    chosen = sorted(random.Random(seed).sample(range(len(questions)), limit))
+    return [questions[index] for index in chosen]
+
+
+def _records(file: Path, text: str) -> Iterator[CalibrationQuestion]:
+    if text.lstrip().startswith("["):
+        try:
+            records = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInputError(f"{file}:{error.lineno}: not valid JSON: {error}") from error
+        for index, record in enumerate(records):
+            yield _question(json.dumps(record), f"{file}, record {index}", f"record {index}")
+        return
+    # Not splitlines(): a text may hold other characters that end a line.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield _question(line, f"{file}:{number}", f"line {number}")
+
+
+def _question(record: str, where: str, place: str) -> CalibrationQuestion:
+    try:
+        return _QuestionRecord.model_validate_json(record).made(place)
+    except ValidationError as error:
+        last = error.errors(include_url=False)[-1]
+        name = ".".join(str(part) for part in last["loc"] if part != "_DocumentRecord")
+        raise InvalidInputError(f"{where}: {name and name + ': '}{last['msg']}") from error
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{where}: {error}") from error
+
+
+# Fitting a model's window.
 
 
 def fit_contexts(
@@ -129,17 +219,16 @@ def fit_contexts(
     Raises:
         InvalidInputError: No question is left.
     """
-    known: dict[str, Context | None] = {}
+    whole = {question.context.id: question.context for question in questions}
+    fitting = {name: _head(context, max_tokens, count_tokens) for name, context in whole.items()}
     out = []
     for question in questions:
-        whole = question.context
-        if whole.id not in known:
-            known[whole.id] = _cut(whole, max_tokens, count_tokens)
-        context = known[whole.id]
-        if context is whole:
+        kept = fitting[question.context.id]
+        if kept == len(question.context.documents):
             out.append(question)
-        elif context is not None and _answered_by(question, context):
-            out.append(replace(question, context=context))
+        elif question.supporting and max(question.supporting) < kept:
+            head = Context(question.context.documents[:kept])
+            out.append(replace(question, context=head))
     if not out:
         raise InvalidInputError(
             f"no question can be answered from the first {max_tokens} tokens of its context; "
@@ -148,22 +237,14 @@ def fit_contexts(
     return out
 
 
-def _answered_by(question: CalibrationQuestion, head: Context) -> bool:
-    supporting = question.supporting
-    return bool(supporting) and max(supporting) < len(head.documents)
-
-
-def _cut(
+def _head(
     context: Context, max_tokens: int, count_tokens: Callable[[Sequence[str]], Sequence[int]]
-) -> Context | None:
-    """The longest head of whole documents that fits; None where not even the first does."""
+) -> int:
+    """How many whole documents fit, from the first on."""
     if count_tokens([context.text])[0] <= max_tokens:
-        return context
-    documents = context.documents
-    sizes = count_tokens([document.titled + "\n\n" for document in documents])
-    kept = sum(1 for total in accumulate(sizes) if total <= max_tokens)
-    head = documents[:kept]
-    return Context(head) if any(document.text.strip() for document in head) else None
+        return len(context.documents)
+    sizes = count_tokens([document.titled + "\n\n" for document in context.documents])
+    return sum(1 for total in accumulate(sizes) if total <= max_tokens)
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

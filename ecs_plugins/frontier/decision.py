@@ -1,19 +1,16 @@
-"""What a router gets back: the choice, the numbers behind it, and why nothing else was chosen."""
+"""What a frontier answers: the choice, the numbers behind it, and why nothing else was chosen."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import exchange_rate
+from ecs_plugins.frontier.cost import efficiency_score, exchange_rate, weight_crossover
+from ecs_plugins.frontier.measurements import Interval, MeasuredPoints
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint
-
-if TYPE_CHECKING:
-    from ecs_plugins.frontier.bootstrap import Interval
-    from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
 
 class Objective(StrEnum):
@@ -68,7 +65,7 @@ class RoutingDecision:
     unit: str
     sunk: bool
     prepared: frozenset[PointKey]
-    _frontier: EfficiencyFrontier = field(repr=False, compare=False)
+    _measured: MeasuredPoints = field(repr=False, compare=False)
     note: str = ""
 
     @property
@@ -114,12 +111,31 @@ class RoutingDecision:
     @property
     def f1_interval(self) -> Interval:
         """Bootstrap interval of the F1, or a normal one from the standard error."""
-        return self._frontier.f1_interval(self.point)
+        return self._measured.f1_interval(self.point)
 
     @property
     def exchange_rate(self) -> float | None:
         """At a weight objective: the rise in cost that one point of F1 (0.01) is worth."""
         return exchange_rate(self.value) if self.objective == Objective.WEIGHT else None
+
+    @property
+    def asked(self) -> str:
+        """What was asked for, in words."""
+        if self.objective == Objective.TARGET_F1:
+            return f"the cheapest with F1 >= {self.value:.3f}"
+        if self.objective == Objective.BUDGET:
+            return f"the best F1 within {amount(self.value, self.unit)} per query"
+        rate = exchange_rate(self.value)
+        worth = "any cost" if math.isinf(rate) else f"{rate:.1%} more cost"
+        return f"the best score at w = {self.value:g} (0.01 more F1 is worth {worth})"
+
+    @property
+    def split(self) -> str:
+        """The cost per query as its two stages, in words."""
+        if self.sunk:
+            return f"{amount(self.stage2, self.unit)}; the context is already prepared"
+        one, two = amount(self.stage1, self.unit), amount(self.stage2, self.unit)
+        return f"{two} + {one} / {self.reuse:g}"
 
     def ties(self) -> tuple[StrategyPoint, ...]:
         """Points that the measurements cannot tell from the choice.
@@ -128,21 +144,48 @@ class RoutingDecision:
         the choice has an interval that holds 0. For a weight: points whose paired difference in
         score does. Empty when there are no measurements to resample.
         """
-        from ecs_plugins.frontier.explain import ties
-
-        return ties(self._frontier, self)
+        measured = self._measured
+        if measured.measurements is None:
+            return ()
+        chosen = measured.row(self.point)
+        sunk = [row for row, point in enumerate(measured.points) if point.key in self.prepared]
+        out = []
+        for row, point in enumerate(measured.points):
+            if row == chosen or not point.routable:
+                continue
+            if self.objective == Objective.WEIGHT:
+                interval = measured.bootstrap.score_difference(
+                    chosen, row, self.reuse, self.value, prepared=sunk
+                )
+            elif self._cost(point) <= self.effective:
+                interval = measured.bootstrap.f1_difference(chosen, row)
+            else:
+                continue
+            if 0.0 in interval:
+                out.append(point)
+        return tuple(out)
 
     def why_not(self) -> dict[str, str]:
         """Label of every other point -> why it was not chosen."""
-        from ecs_plugins.frontier.explain import why_not
-
-        return why_not(self._frontier, self)
+        return {
+            point.label: self._reason(point)
+            for point in self._measured.points
+            if point.key != self.point.key
+        }
 
     def explain(self) -> str:
         """The decision in a few lines for a person."""
-        from ecs_plugins.frontier.explain import explain
-
-        return explain(self)
+        interval = self.f1_interval
+        spread = f" {interval}" if interval.high > interval.low else " (no interval: means only)"
+        lines = [
+            f"{self.label}",
+            f"  asked for   {self.asked}, N = {self.reuse:g}",
+            f"  expected F1 {self.f1:.3f}{spread}",
+            f"  cost        {amount(self.effective, self.unit)} per query ({self.split})",
+        ]
+        lines += [f"  note        {self.note}"] if self.note else []
+        lines += [f"  tie         {point.label}: not measurably different" for point in self.ties()]
+        return "\n".join(lines)
 
     def summary(self) -> dict[str, object]:
         """Plain values for traces and metadata, cheap enough for every query.
@@ -176,3 +219,59 @@ class RoutingDecision:
             "ties": [point.label for point in self.ties()],
             "why_not": self.why_not(),
         }
+
+    # Reasons.
+
+    def _cost(self, point: StrategyPoint) -> float:
+        return point.effective(self.reuse, sunk=point.key in self.prepared)
+
+    def _reason(self, point: StrategyPoint) -> str:
+        if not point.routable:
+            return "measured as an upper bound, never routed"
+        cost = self._cost(point)
+        if self.objective == Objective.TARGET_F1:
+            if point.f1 < self.value:
+                return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
+            rise = cost / self.effective - 1
+            if rise == 0:
+                return (
+                    f"reaches the target, but costs the same {amount(cost, self.unit)} and is "
+                    "not better"
+                )
+            more = f"{rise:.0%}" if rise >= 0.005 else "under 1%"
+            return f"reaches the target, but costs {amount(cost, self.unit)}, {more} more"
+        if self.objective == Objective.BUDGET:
+            if cost > self.value:
+                return f"{amount(cost, self.unit)} is above the budget"
+            return f"fits, but its F1 {point.f1:.3f} is not higher than {self.f1:.3f}"
+        return self._lower_score(point, cost)
+
+    def _lower_score(self, point: StrategyPoint, cost: float) -> str:
+        rivals = [
+            (self._cost(other), other)
+            for other in self._measured.points
+            if other.routable and other.key != point.key and other.f1 >= point.f1
+        ]
+        dominating = [
+            rival
+            for rival in rivals
+            if rival[0] <= cost and (rival[0] < cost or rival[1].f1 > point.f1)
+        ]
+        if dominating:
+            _, rival = min(dominating, key=lambda pair: pair[0])
+            return f"dominated by {rival.label}: at least as good and no dearer"
+        scores = [
+            efficiency_score(f1, price, self.value)
+            for f1, price in ((self.f1, self.effective), (point.f1, cost))
+        ]
+        text = f"scores {scores[0] - scores[1]:.3g} lower"
+        crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
+        if crossing is not None:
+            side = "above" if point.f1 > self.f1 else "below"
+            text += f"; would beat the choice {side} w = {crossing:.3f}"
+        return text
+
+
+def amount(value: float, unit: str) -> str:
+    """A cost with its unit: whole tokens, three significant digits of anything else."""
+    return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"

@@ -1,110 +1,78 @@
 """The Efficiency Frontier: which strategy and configuration is best, for every w, N and target.
 
-The three stages of the paper: stage 1 keeps, per strategy, what is optimal for some (w, N)
-(Eq. 3); stage 2 prices what is kept at a given N (Eq. 1); stage 3 takes the best over all
+The three stages of the paper: stage 1 keeps, per strategy, what is optimal under some w (Eq. 3);
+stage 2 prices every configuration at a given N (Eq. 1); stage 3 takes the best over all
 strategies (Eq. 4). A sweep over w reaches only the convex hull in (F1, ln cost), so look-ups by
 target F1 or budget use the whole non-dominated set instead. All transitions are closed forms.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
+from ecs_plugins.common.files import read_text, write_atomically
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.chooser import Chooser
+from ecs_plugins.frontier import artefact
 from ecs_plugins.frontier.cost import (
     PriceVector,
     check_reuse,
     check_weight,
-    efficiency_score,
     exchange_rate,
     reuse_crossover,
     weight_crossover,
 )
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, UnreachableTargetError
-from ecs_plugins.frontier.hull import non_dominated
-from ecs_plugins.frontier.paths import (
+from ecs_plugins.frontier.hull import (
     EnvelopeStep,
     ReuseStep,
-    Transition,
     envelope_steps,
+    non_dominated,
     reuse_steps,
 )
+from ecs_plugins.frontier.measurements import Interval, MeasuredPoints, Measurements
 from ecs_plugins.frontier.points import PointKey, StrategyPoint
-from ecs_plugins.frontier.provenance import Dropped, Provenance
-from ecs_plugins.frontier.prune import Triple, optimal_somewhere
 
-if TYPE_CHECKING:
-    from ecs_plugins.frontier.bootstrap import Bootstrap, Interval
-    from ecs_plugins.frontier.measurements import Measurements
-
-_Z95 = 1.959963984540054
+_Choice = tuple[float, StrategyPoint]
+"""Cost per query and point."""
 
 
-class EfficiencyFrontier:
-    """Measured operating points and every decision that follows from them.
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """Where the best choice changes as w rises.
 
-    Args:
-        points: At least two routable strategies; no strategy and configuration twice.
-        measurements: The rows behind the points, for intervals and prices; in their order.
-        prices: What the costs of the points are counted in.
-        provenance: Where the points come from.
-        dropped: Configurations that calibration gave up early.
-
-    Raises:
-        InvalidInputError: Fewer than two routable strategies, or a duplicate.
+    Attributes:
+        weight: The w at which both score alike.
+        exchange_rate: Rise in cost that 0.01 more F1 is worth at that w.
+        before: The better below.
+        after: The better above.
+        interval: Paired bootstrap interval of ``weight``, where there are measurements.
     """
 
-    def __init__(
-        self,
-        points: Iterable[StrategyPoint],
-        *,
-        measurements: Measurements | None = None,
-        prices: PriceVector | None = None,
-        provenance: Provenance | None = None,
-        dropped: Sequence[Dropped] = (),
-    ) -> None:
-        self.points: tuple[StrategyPoint, ...] = tuple(points)
-        self.measurements = measurements
-        self.prices = prices or PriceVector()
-        self.provenance = provenance or Provenance()
-        self.dropped = tuple(dropped)
-        twice = [key for key, count in Counter(p.key for p in self.points).items() if count > 1]
-        if twice:
-            raise InvalidInputError(
-                f"{twice[0][0]} {twice[0][1]} is given twice; average repeated measurements first"
-            )
-        self.routable = tuple(point for point in self.points if point.routable)
-        strategies = {point.strategy for point in self.routable}
-        if len(strategies) < 2:
-            raise InvalidInputError(
-                "a frontier chooses between strategies and needs at least two that can be "
-                f"routed, got {sorted(strategies) or 'none'}; measure another one as well"
-            )
-        self._rows = {point.key: row for row, point in enumerate(self.points)}
-        self._chooser = Chooser(self.routable)
+    weight: float
+    exchange_rate: float
+    before: StrategyPoint
+    after: StrategyPoint
+    interval: Interval | None = None
+
+
+class EfficiencyFrontier(MeasuredPoints):
+    """Measured operating points and every decision that follows from them.
+
+    Its arguments are those of `MeasuredPoints`.
+    """
 
     @classmethod
-    def from_measurements(
-        cls,
-        measurements: Measurements,
-        *,
-        prices: PriceVector | None = None,
-        provenance: Provenance | None = None,
-        dropped: Sequence[Dropped] = (),
-    ) -> EfficiencyFrontier:
+    def from_measurements(cls, measurements: Measurements, **parts: Any) -> EfficiencyFrontier:
         """From rows; the points are their means."""
-        return cls(
-            measurements.points(prices),
-            measurements=measurements,
-            prices=prices,
-            provenance=provenance,
-            dropped=dropped,
-        )
+        points = measurements.points(parts.get("prices"))
+        return cls(points, measurements=measurements, **parts)
 
     def priced(self, prices: PriceVector) -> EfficiencyFrontier:
         """The same measurements in another unit.
@@ -112,17 +80,9 @@ class EfficiencyFrontier:
         Raises:
             InvalidInputError: A point has no usage to price.
         """
-        if self.measurements is not None:
-            points = self.measurements.points(prices)
-        else:
-            points = tuple(point.priced(prices) for point in self.points)
-        return EfficiencyFrontier(
-            points,
-            measurements=self.measurements,
-            prices=prices,
-            provenance=self.provenance,
-            dropped=self.dropped,
-        )
+        rows = self.measurements
+        points = [p.priced(prices) for p in self.points] if rows is None else rows.points(prices)
+        return EfficiencyFrontier(**self.parts() | {"points": points, "prices": prices})
 
     def only(self, names: Iterable[str]) -> EfficiencyFrontier:
         """The same measurements with fewer points: what there are chains for.
@@ -144,22 +104,9 @@ class EfficiencyFrontier:
         rows = [
             row for row, p in enumerate(self.points) if p.label in wanted or p.strategy in wanted
         ]
-        return EfficiencyFrontier(
-            [self.points[row] for row in rows],
-            measurements=None if self.measurements is None else self.measurements.select(rows),
-            prices=self.prices,
-            provenance=self.provenance,
-            dropped=self.dropped,
-        )
-
-    @property
-    def unit(self) -> str:
-        """What costs are counted in."""
-        return self.prices.unit
-
-    def row(self, point: StrategyPoint) -> int:
-        """Row of a point in `points` and in the measurements."""
-        return self._rows[point.key]
+        kept = None if self.measurements is None else self.measurements.select(rows)
+        points = [self.points[row] for row in rows]
+        return EfficiencyFrontier(**self.parts() | {"points": points, "measurements": kept})
 
     def get(self, strategy: str, **config: str | int | float | bool | None) -> StrategyPoint:
         """The point of a strategy and configuration.
@@ -178,13 +125,12 @@ class EfficiencyFrontier:
 
     # Stages 1 and 3 of the paper.
 
-    @cached_property
-    def survivors(self) -> dict[str, tuple[StrategyPoint, ...]]:
-        """Stage 1: per strategy, the configurations that are optimal for some (w, N)."""
+    def survivors(self, reuse: float) -> dict[str, tuple[StrategyPoint, ...]]:
+        """Stage 1: per strategy, the configurations that are optimal under some w at N."""
         kept: dict[str, tuple[StrategyPoint, ...]] = {}
         for strategy in dict.fromkeys(point.strategy for point in self.routable):
             own = [point for point in self.routable if point.strategy == strategy]
-            kept[strategy] = tuple(own[i] for i in optimal_somewhere([_triple(p) for p in own]))
+            kept[strategy] = tuple(step.point for step in envelope_steps(own, reuse))
         return kept
 
     def envelope(
@@ -197,7 +143,7 @@ class EfficiencyFrontier:
             points: Only these; all survivors of stage 1 by default.
         """
         if points is None:
-            points = [point for kept in self.survivors.values() for point in kept]
+            points = [point for kept in self.survivors(reuse).values() for point in kept]
         return envelope_steps(points, reuse)
 
     def transitions(self, reuse: float, *, intervals: bool = False) -> tuple[Transition, ...]:
@@ -249,12 +195,6 @@ class EfficiencyFrontier:
         )
         return tuple(self.routable[index] for index in kept)
 
-    def dominator(
-        self, point: StrategyPoint, reuse: float, prepared: frozenset[PointKey] = frozenset()
-    ) -> StrategyPoint | None:
-        """The cheapest routable point that dominates ``point`` at N, if one does."""
-        return self._chooser.dominator(point, reuse, prepared)
-
     def weight_crossover(self, a: StrategyPoint, b: StrategyPoint, reuse: float) -> float | None:
         """The w at which a and b score alike at N = ``reuse``; see `cost.weight_crossover`."""
         return weight_crossover(a.f1, a.effective(reuse), b.f1, b.effective(reuse))
@@ -266,6 +206,11 @@ class EfficiencyFrontier:
         return reuse_crossover(_triple(a), _triple(b), weight)
 
     # Decisions.
+
+    @cached_property
+    def _by_f1(self) -> list[StrategyPoint]:
+        """By rising F1; of equals the cheaper first, which is the one that is chosen."""
+        return sorted(self.routable, key=lambda p: (p.f1, p.stage2, p.stage1))
 
     def decide(
         self,
@@ -280,9 +225,9 @@ class EfficiencyFrontier:
 
         Args:
             reuse: N, how many queries (this one included) will share the context.
-            target_f1: The cheapest point that reaches it.
-            budget: The best F1 whose cost per query does not exceed it.
-            weight: The best efficiency score.
+            target_f1: The cheapest point that reaches it; of equals the better.
+            budget: The best F1 whose cost per query does not exceed it; of equals the cheaper.
+            weight: The best efficiency score (Eq. 2); of equals the cheaper.
             prepared: Keys of the points for which the context is prepared: their stage 1 is
                 sunk and counts nothing.
 
@@ -290,71 +235,48 @@ class EfficiencyFrontier:
             InvalidInputError: Not exactly one objective, or a value out of range.
             UnreachableTargetError: Nothing measured reaches the target or fits the budget.
         """
-        if sum(value is not None for value in (target_f1, budget, weight)) != 1:
-            raise InvalidInputError("give exactly one of target_f1, budget and weight")
-        if target_f1 is not None:
-            return self.cheapest(target_f1, reuse, prepared=prepared)
-        if budget is not None:
-            return self.within(budget, reuse, prepared=prepared)
-        assert weight is not None
-        return self.best(weight, reuse, prepared=prepared)
-
-    def cheapest(
-        self, target_f1: float, reuse: float, *, prepared: Iterable[PointKey] = ()
-    ) -> RoutingDecision:
-        """The cheapest point with F1 >= ``target_f1`` at N = ``reuse``; of equals the better."""
+        ready = frozenset(prepared)
         check_reuse(reuse)
+        choices = [
+            (p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in self._by_f1
+        ]
+        if target_f1 is not None and budget is None and weight is None:
+            objective, value = Objective.TARGET_F1, target_f1
+            cost, chosen = self._cheapest(choices, target_f1)
+        elif budget is not None and target_f1 is None and weight is None:
+            objective, value = Objective.BUDGET, budget
+            cost, chosen = self._within(choices, budget, reuse)
+        elif weight is not None and target_f1 is None and budget is None:
+            objective, value = Objective.WEIGHT, check_weight(weight)
+            cost, chosen = max(
+                choices, key=lambda c: (weight * c[1].f1 - (1 - weight) * math.log(c[0]), -c[0])
+            )
+        else:
+            raise InvalidInputError("give exactly one of target_f1, budget and weight")
+        return RoutingDecision(
+            chosen, objective, value, reuse, cost, self.unit, chosen.key in ready, ready, self
+        )
+
+    def _cheapest(self, choices: Sequence[_Choice], target_f1: float) -> _Choice:
         if not 0 <= target_f1 <= 1:
             raise InvalidInputError(f"the target F1 must lie in [0, 1], got {target_f1!r}")
-        ready = frozenset(prepared)
-        chosen, cost = self._chooser.cheapest(target_f1, reuse, ready)
-        if chosen is None:
+        able = [choice for choice in choices if choice[1].f1 >= target_f1]
+        if not able:
             raise self._out_of_reach(target_f1)
-        return self._decided(chosen, Objective.TARGET_F1, target_f1, reuse, cost, ready)
+        return min(able, key=lambda choice: (choice[0], -choice[1].f1))
 
-    def within(
-        self, budget: float, reuse: float, *, prepared: Iterable[PointKey] = ()
-    ) -> RoutingDecision:
-        """The highest F1 whose cost per query at N = ``reuse`` is at most ``budget``."""
-        check_reuse(reuse)
+    def _within(self, choices: Sequence[_Choice], budget: float, reuse: float) -> _Choice:
         if not budget > 0:
             raise InvalidInputError(f"the budget must be positive, got {budget!r}")
-        ready = frozenset(prepared)
-        chosen, cost = self._chooser.within(budget, reuse, ready)
-        if chosen is None:
+        fitting = [choice for choice in choices if choice[0] <= budget]
+        if not fitting:
+            lowest = min(cost for cost, _ in choices)
             raise UnreachableTargetError(
                 f"nothing measured costs at most {budget:g} {self.unit} per query at "
-                f"N = {reuse:g}; the cheapest needs {cost:g}",
-                cost,
+                f"N = {reuse:g}; the cheapest needs {lowest:g}",
+                lowest,
             )
-        return self._decided(chosen, Objective.BUDGET, budget, reuse, cost, ready)
-
-    def best(
-        self, weight: float, reuse: float, *, prepared: Iterable[PointKey] = ()
-    ) -> RoutingDecision:
-        """The highest efficiency score at ``weight`` and N = ``reuse``; of equals the cheaper."""
-        check_reuse(reuse)
-        check_weight(weight)
-        ready = frozenset(prepared)
-        chosen, cost = self._chooser.best(weight, reuse, ready)
-        return self._decided(chosen, Objective.WEIGHT, weight, reuse, cost, ready)
-
-    def score(self, point: StrategyPoint, weight: float, reuse: float) -> float:
-        """Efficiency score of a point (Eq. 2)."""
-        return efficiency_score(point.f1, point.effective(reuse), weight)
-
-    def _decided(
-        self,
-        point: StrategyPoint,
-        objective: Objective,
-        value: float,
-        reuse: float,
-        cost: float,
-        ready: frozenset[PointKey],
-    ) -> RoutingDecision:
-        return RoutingDecision(
-            point, objective, value, reuse, cost, self.unit, point.key in ready, ready, self
-        )
+        return max(fitting, key=lambda choice: (choice[1].f1, -choice[0]))
 
     def _out_of_reach(self, target_f1: float) -> UnreachableTargetError:
         best = max(self.routable, key=lambda point: point.f1)
@@ -364,33 +286,41 @@ class EfficiencyFrontier:
             best.f1,
         )
 
-    # How sure.
+    # The artefact.
 
-    @cached_property
-    def bootstrap(self) -> Bootstrap:
-        """Paired resamples of the measurements.
+    def to_json(self, *, measurements: bool = True) -> str:
+        """The frontier as JSON text; without ``measurements`` it is small and has no intervals."""
+        return artefact.dumps(self, with_rows=measurements)
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the artefact") -> EfficiencyFrontier:
+        """Rebuild a frontier and check it.
 
         Raises:
-            InvalidInputError: The frontier was made from points alone.
+            InvalidInputError: Not JSON, not a frontier, of a newer version, a field missing or of
+                the wrong type (named), a value out of range, or means that do not follow from
+                the measurements.
         """
-        from ecs_plugins.frontier.bootstrap import Bootstrap
+        return cls(**artefact.loads(text, source).parts())
 
-        if self.measurements is None:
-            raise InvalidInputError(
-                "this frontier holds means only; intervals need the measurements that "
-                "calibrate() keeps"
-            )
-        return Bootstrap(self.measurements, self.prices)
+    def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
+        """Write the artefact; a file of that name is replaced whole or not at all.
 
-    def f1_interval(self, point: StrategyPoint) -> Interval:
-        """Bootstrap interval of a point's F1, or a normal one from its standard error."""
-        from ecs_plugins.frontier.bootstrap import Interval
+        Raises:
+            StorageError: It cannot be written.
+        """
+        return write_atomically(Path(path), self.to_json(measurements=measurements))
 
-        if self.measurements is not None:
-            return self.bootstrap.f1_interval(self.row(point))
-        half = _Z95 * point.f1_se
-        return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> EfficiencyFrontier:
+        """Read an artefact.
+
+        Raises:
+            StorageError: It cannot be read.
+            InvalidInputError: It is not a valid artefact; see `from_json`.
+        """
+        return cls.from_json(read_text(path, "the frontier"), source=str(path))
 
 
-def _triple(point: StrategyPoint) -> Triple:
+def _triple(point: StrategyPoint) -> tuple[float, float, float]:
     return (point.f1, point.stage1, point.stage2)

@@ -9,21 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import non_dominated
+from ecs_plugins.frontier.hull import envelope_steps, non_dominated
 from ecs_plugins.frontier.points import StrategyPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 # Okabe and Ito: told apart with every kind of colour vision.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
 GREY = "#9a9a9a"
-_INK = "#222222"
 _STYLE = {
     "font.size": 9.5,
     "axes.edgecolor": "#777777",
@@ -49,107 +50,80 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
     columns = min(3, len(palette))
     rows = math.ceil(len(palette) / columns)
     figure, axes = new_figure(rows, columns, (3.5 * columns, 2.7 * rows + 0.4))
-    low, high = _f1_range(frontier)
-    shown: set[float] = set()
     for axis, (name, colour) in zip(axes, palette.items(), strict=False):
         own = [point for point in frontier.points if point.strategy == name]
         moving = any(point.stage1 > 0 for point in own)
-        for index, reuse in enumerate(reuses if moving else reuses[:1]):
-            strength = 0.35 + 0.65 * (index + 1) / len(reuses) if moving else 1.0
-            _strategy_panel(axis, frontier, own, reuse, colour, strength)
-            shown.update(point.effective(reuse) for point in own)
+        shown = list(reuses) if moving else [reuses[0]]
+        for index, reuse in enumerate(shown):
+            strength = 0.35 + 0.65 * (index + 1) / len(shown)
+            costs = [point.effective(reuse) for point in own]
+            kept = [own[index] for index in non_dominated([p.f1 for p in own], costs)]
+            path = [step.point for step in envelope_steps(own, reuse)]
+            style = {"color": colour, "alpha": strength}
+            _plot(axis, own, reuse, **style | {"alpha": 0.4 * strength}, marker=".", ls="")
+            _plot(axis, kept, reuse, **style, linestyle=(0, (3, 2)), lw=1.0)
+            _plot(axis, path, reuse, **style, marker="o", ms=5, lw=2.0)
         title = name if own[0].routable else f"{name} (upper bound)"
-        axis.set_title(title, loc="left", color=colour, fontsize=10.5, fontweight="bold")
-        if moving and len(reuses) > 1:
-            axis.text(
-                0.98,
-                0.04,
-                "light to dark: N = " + ", ".join(f"{reuse:g}" for reuse in reuses),
-                transform=axis.transAxes,
-                ha="right",
-                fontsize=7.5,
-                color="#555555",
-            )
+        if len(shown) > 1:
+            title += " (light to dark: N = " + ", ".join(f"{reuse:g}" for reuse in reuses) + ")"
+        axis.set_title(title, loc="left", color=colour, fontsize=9, fontweight="bold")
     for axis in axes:
-        axis.set_ylim(low, high)
-        _cost_axis(axis, sorted(shown))
+        _axes_of_points(axis, frontier, reuses)
     for axis in axes[len(palette) :]:
         axis.set_visible(False)
-    for index, axis in enumerate(axes):
-        if index % columns == 0:
-            axis.set_ylabel("F1")
-        below = index + columns
-        if below >= len(palette):
-            axis.set_xlabel(f"effective {frontier.unit} per query")
     return figure
-
-
-def _strategy_panel(
-    axis: Axes,
-    frontier: EfficiencyFrontier,
-    own: Sequence[StrategyPoint],
-    reuse: float,
-    colour: str,
-    strength: float,
-) -> None:
-    costs = [point.effective(reuse) for point in own]
-    axis.scatter(
-        costs, [point.f1 for point in own], s=26, color=colour, alpha=0.4 * strength, linewidths=0
-    )
-    kept = [own[index] for index in non_dominated([p.f1 for p in own], costs)]
-    axis.plot(
-        [p.effective(reuse) for p in kept],
-        [p.f1 for p in kept],
-        linestyle=(0, (3, 2)),
-        lw=1.0,
-        color=colour,
-        alpha=0.8 * strength,
-    )
-    path = [step.point for step in frontier.envelope(reuse, own)]
-    axis.plot(
-        [p.effective(reuse) for p in path],
-        [p.f1 for p in path],
-        lw=2.0,
-        marker="o",
-        ms=5,
-        color=colour,
-        alpha=strength,
-    )
 
 
 def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
     """Figure 2: the path of optimal choices over w, one curve per N."""
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
-    shades = [str(0.75 - 0.6 * index / max(1, len(reuses) - 1)) for index in range(len(reuses))]
-    widths = [1.2 + 1.2 * index / max(1, len(reuses) - 1) for index in range(len(reuses))]
-    shown: list[float] = []
     for point in frontier.points:
-        cost = point.effective(reuses[0])
-        shown.append(cost)
-        axis.scatter([cost], [point.f1], s=16, color=palette[point.strategy], alpha=0.25, lw=0)
-    used: set[str] = set()
-    for reuse, shade, width in zip(reuses, shades, widths, strict=True):
+        _plot(axis, [point], reuses[0], marker="o", ms=4, color=palette[point.strategy], alpha=0.3)
+    used: dict[str, None] = {}
+    for index, reuse in enumerate(reuses):
+        rank = index / max(1, len(reuses) - 1)
         path = [step.point for step in frontier.envelope(reuse)]
-        costs = [point.effective(reuse) for point in path]
-        shown += costs
-        axis.plot(
-            costs, [p.f1 for p in path], color=shade, lw=width, zorder=2, label=f"N = {reuse:g}"
-        )
-        for cost, point in zip(costs, path, strict=True):
-            used.add(point.strategy)
-            axis.scatter(
-                [cost], [point.f1], s=54, color=palette[point.strategy], zorder=3, ec="white"
-            )
-    for name in palette:
-        if name in used:
-            axis.scatter([], [], s=54, color=palette[name], label=name)
-    _cost_axis(axis, sorted(shown))
+        line = {"color": str(0.75 - 0.6 * rank), "lw": 1.2 + 1.2 * rank}
+        _plot(axis, path, reuse, **line, zorder=2, label=f"N = {reuse:g}")
+        for point in path:
+            used[point.strategy] = None
+            _plot(axis, [point], reuse, marker="o", ms=7, color=palette[point.strategy], mec="w")
+    for name in used:
+        axis.scatter([], [], s=54, color=palette[name], label=name)
+    _axes_of_points(axis, frontier, reuses)
+    _legend(axis)
+    return figure
+
+
+def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: Any) -> None:
+    axis.plot([p.effective(reuse) for p in points], [p.f1 for p in points], **style)
+
+
+def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[float]) -> None:
+    """Cost on a logarithmic axis, F1 on the other; room for every point at every N."""
+    values = [point.f1 for point in frontier.points]
+    margin = max(0.01, 0.08 * (max(values) - min(values)))
+    axis.set_ylim(max(0.0, min(values) - margin), min(1.0, max(values) + margin))
+    costs = [point.effective(reuse) for point in frontier.points for reuse in reuses]
+    low, high = min(costs), max(costs)
+    room = (high / low) ** 0.06 if high > low else 1.2
+    axis.set_xscale("log")
+    axis.set_xlim(low / room, high * room)
+    plain_log(axis.xaxis, low, high)
     axis.set_xlabel(f"effective {frontier.unit} per query")
     axis.set_ylabel("F1")
-    axis.set_ylim(*_f1_range(frontier))
-    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    return figure
+
+
+def _legend(axis: Axes, handles: Sequence[Patch] | None = None) -> None:
+    axis.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _reuse_axis(axis: Axes, max_reuse: float) -> None:
+    axis.set_xscale("log")
+    axis.set_xlim(1, max_reuse)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_xlabel("queries that share a context, N")
 
 
 def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figure:
@@ -160,38 +134,24 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
     span = max(levels[-1] - levels[0], 0.02)
-    regions = _regions(frontier, levels, max(0.0, levels[0] - 0.15 * span), max_reuse)
+    regions = map_regions(frontier, levels, max(0.0, levels[0] - 0.15 * span), max_reuse)
     for region in regions:
+        corner, width = (region.left, region.low), region.right - region.left
+        colour = palette[region.point.strategy]
         axis.add_patch(
-            Rectangle(
-                (region.left, region.low),
-                region.right - region.left,
-                region.high - region.low,
-                fc=palette[region.point.strategy],
-                ec="white",
-                lw=0.8,
-            )
+            Rectangle(corner, width, region.high - region.low, fc=colour, ec="white", lw=0.8)
         )
-        _name_region(axis, region, 1.15 * span, max_reuse)
-    shown = {region.point.strategy for region in regions}
-    axis.set_xscale("log")
-    axis.set_xlim(1, max_reuse)
+    shown = dict.fromkeys(region.point.strategy for region in regions)
+    _reuse_axis(axis, max_reuse)
     axis.set_ylim(regions[0].low, levels[-1])
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_xlabel("queries that share a context, N")
     axis.set_ylabel("target F1")
     axis.grid(visible=False)
-    axis.legend(
-        handles=[Patch(color=palette[name], label=name) for name in palette if name in shown],
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        frameon=False,
-    )
+    _legend(axis, [Patch(color=palette[name], label=name) for name in shown])
     return figure
 
 
 @dataclass(frozen=True, slots=True)
-class _Region:
+class MapRegion:
     """A rectangle of the decision map in which one point is the cheapest."""
 
     point: StrategyPoint
@@ -201,39 +161,23 @@ class _Region:
     high: float
 
 
-def _regions(
+def map_regions(
     frontier: EfficiencyFrontier, levels: Sequence[float], bottom: float, max_reuse: float
-) -> list[_Region]:
+) -> list[MapRegion]:
     """All of them, exact; neighbouring targets with the same choices for every N are one."""
-    regions: list[_Region] = []
+    regions: list[MapRegion] = []
     begins = bottom
     for level, following in zip(levels, [*levels[1:], None], strict=True):
         path = frontier.reuse_path(target_f1=level)
         if following is not None and path == frontier.reuse_path(target_f1=following):
             continue
         regions += [
-            _Region(step.point, step.reuse_low, min(step.reuse_high, max_reuse), begins, level)
+            MapRegion(step.point, step.reuse_low, min(step.reuse_high, max_reuse), begins, level)
             for step in path
             if step.reuse_low < max_reuse
         ]
         begins = level
     return regions
-
-
-def _name_region(axis: Axes, region: _Region, tall: float, max_reuse: float) -> None:
-    """Write the configuration into a region that has room for it."""
-    text = ", ".join(f"{name}={value}" for name, value in sorted(region.point.config.items()))
-    wide = math.log(region.right / region.left) / math.log(max_reuse)
-    if text and (region.high - region.low) / tall > 0.035 and wide * 62 > len(text):
-        axis.text(
-            math.sqrt(region.left * region.right),
-            (region.low + region.high) / 2,
-            text,
-            ha="center",
-            va="center",
-            fontsize=8,
-            color="white",
-        )
 
 
 def reuse_figure(
@@ -243,34 +187,28 @@ def reuse_figure(
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
     grid = [max_reuse ** (k / 200) for k in range(201)]
-    names = dict.fromkeys(p.strategy for p in frontier.routable if p.f1 >= target_f1)
+    able = [point for point in frontier.routable if point.f1 >= target_f1]
     shown: list[float] = []
-    for name in names:
-        own = [p for p in frontier.routable if p.strategy == name and p.f1 >= target_f1]
+    for name in dict.fromkeys(point.strategy for point in able):
+        own = [point for point in able if point.strategy == name]
         costs = [min(point.effective(reuse) for point in own) for reuse in grid]
         shown += costs
         axis.plot(grid, costs, lw=1.4, color=palette[name], label=f"always {name}")
-    routed = [frontier.cheapest(target_f1, reuse).effective for reuse in grid]
-    axis.plot(grid, routed, lw=5, color=_INK, alpha=0.18, label="router", zorder=1)
+    routed = [min(point.effective(reuse) for point in able) for reuse in grid]
+    axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, label="router", zorder=1)
     for step in frontier.reuse_path(target_f1=target_f1)[1:]:
         if step.reuse_low < max_reuse:
             axis.axvline(step.reuse_low, color=GREY, lw=0.8, ls=":")
+            place = (step.reuse_low, step.point.effective(step.reuse_low))
             axis.annotate(
-                f"N* = {step.reuse_low:.3g}",
-                (step.reuse_low, step.point.effective(step.reuse_low)),
-                xytext=(5, 12),
-                textcoords="offset points",
-                fontsize=8.5,
+                f"N* = {step.reuse_low:.3g}", place, xytext=(5, 12), textcoords="offset points"
             )
-    axis.set_xscale("log")
+    _reuse_axis(axis, max_reuse)
     axis.set_yscale("log")
-    axis.set_xlim(1, max_reuse)
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     plain_log(axis.yaxis, min(shown), max(shown))
-    axis.set_xlabel("queries that share a context, N")
     axis.set_ylabel(f"effective {frontier.unit} per query")
     axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
-    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    _legend(axis)
     return figure
 
 
@@ -292,26 +230,10 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figu
     return figure, list(axes.flat)
 
 
-def _f1_range(frontier: EfficiencyFrontier) -> tuple[float, float]:
-    values = [point.f1 for point in frontier.points]
-    margin = max(0.01, 0.08 * (max(values) - min(values)))
-    return max(0.0, min(values) - margin), min(1.0, max(values) + margin)
-
-
-def _cost_axis(axis: Axes, costs: Sequence[float]) -> None:
-    axis.set_xscale("log")
-    low, high = costs[0], costs[-1]
-    room = (high / low) ** 0.06 if high > low else 1.2
-    axis.set_xlim(low / room, high * room)
-    plain_log(axis.xaxis, low, high)
-
-
-def plain_log(axis: object, low: float, high: float) -> None:
+def plain_log(axis: Axis, low: float, high: float) -> None:
     """Few round labels on a logarithmic axis, as plain numbers."""
-    from matplotlib.axis import Axis
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-    assert isinstance(axis, Axis)
     ticks = [
         mantissa * 10.0**power
         for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -3,13 +3,20 @@
 With ``t = w / (1 - w)`` the score of Eq. 2 orders points as ``t * F1 - ln T`` does: a line in
 t per point, so the best point for every w is the upper envelope of n lines. For a fixed
 quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``, so the best point for every N is
-an envelope, too. No grid is swept and no transition is missed.
+an envelope, too. No grid is swept and no transition is missed. Paths over w and over N are such
+envelopes of points.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ecs_plugins.frontier.cost import check_reuse, check_weight
+from ecs_plugins.frontier.points import StrategyPoint
+
+_LARGEST_EXPONENT = 600.0
 
 
 def upper_envelope(
@@ -66,13 +73,65 @@ def non_dominated(quality: Sequence[float], cost: Sequence[float]) -> list[int]:
     return kept
 
 
-def dominated_for_every_reuse(
-    candidate: tuple[float, float, float], other: tuple[float, float, float]
-) -> bool:
-    """Whether ``other`` is at least as good and as cheap as ``candidate`` for all N >= 1.
+@dataclass(frozen=True, slots=True)
+class EnvelopeStep:
+    """A point and the range of w in which it has the best score."""
 
-    Both are ``(f1, stage1, stage2)``. Cost is linear in 1 / N, so its two ends decide: N = 1
-    and N without bound.
+    point: StrategyPoint
+    weight_low: float
+    weight_high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseStep:
+    """A point and the range of N in which it is the best; ``reuse_high`` may be infinite."""
+
+    point: StrategyPoint
+    reuse_low: float
+    reuse_high: float
+
+
+def envelope_steps(points: Sequence[StrategyPoint], reuse: float) -> tuple[EnvelopeStep, ...]:
+    """The best point for every w in [0, 1] at N = ``reuse``, by rising w."""
+    check_reuse(reuse)
+    chain, starts = upper_envelope(
+        [point.f1 for point in points], [-math.log(point.effective(reuse)) for point in points]
+    )
+    weights = [*(t / (1 + t) for t in starts), 1.0]
+    return tuple(
+        EnvelopeStep(points[index], weights[k], weights[k + 1]) for k, index in enumerate(chain)
+    )
+
+
+def reuse_steps(
+    points: Sequence[StrategyPoint], weight: float | None = None
+) -> tuple[ReuseStep, ...]:
+    """The best point for every N >= 1, by rising N.
+
+    Args:
+        points: To choose from.
+        weight: Best by efficiency score at this w; None for the lowest cost alone.
     """
-    f1, one, two = candidate
-    return other[0] >= f1 and other[2] <= two and other[1] + other[2] <= one + two
+    pool = list(points)
+    scale = [1.0] * len(pool)
+    if weight is not None:
+        top = max(point.f1 for point in pool)
+        if check_weight(weight) == 1:
+            pool = [point for point in pool if point.f1 == top]
+            scale = [1.0] * len(pool)
+        else:
+            # The best score at a fixed w is the lowest cost times exp(t * (top - F1)).
+            odds = weight / (1 - weight)
+            pool = [point for point in pool if odds * (top - point.f1) < _LARGEST_EXPONENT]
+            scale = [math.exp(odds * (top - point.f1)) for point in pool]
+    chain, starts = upper_envelope(
+        [-factor * point.stage1 for factor, point in zip(scale, pool, strict=True)],
+        [-factor * point.stage2 for factor, point in zip(scale, pool, strict=True)],
+    )
+    inside = [(index, start) for index, start in zip(chain, starts, strict=True) if start < 1]
+    ends = [*(start for _, start in inside[1:]), 1.0]
+    steps = [
+        ReuseStep(pool[index], 1 / end, 1 / start if start else math.inf)
+        for (index, start), end in zip(inside, ends, strict=True)
+    ]
+    return tuple(reversed(steps))

@@ -1,21 +1,176 @@
-"""The journal of a calibration: one line per batch and configuration."""
+"""The journal of a calibration: what is measured is on disk before the next batch begins.
+
+Every line is JSON and is flushed to disk as a whole, so a killed run loses at most the batch at
+hand. A line cut short by a kill or a full disk is removed on reopening. The first line says what
+is measured; a journal of something else is refused, not mixed in.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from types import TracebackType
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
 
-from ecs_plugins.frontier.line_journal import LineJournal
+from pydantic import TypeAdapter
+
+from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.frontier.points import PointKey
 
 FORMAT = "ecs_plugins.calibration"
 VERSION = 1
 
 
+class LineJournal:
+    """JSON lines on disk behind a first line that says what they belong to.
+
+    Args:
+        path: The file; made if it is not there. None keeps nothing on disk.
+        identity: What is measured; must equal that of the file.
+        format: The name of the kind of journal, in its first line.
+        version: Of the format.
+        what: The same in a word for messages, such as ``"calibration"``.
+        take: Called with every line that is there already; raises ``ValueError``, ``KeyError``
+            or ``TypeError`` for one that is damaged.
+
+    Raises:
+        ConfigurationError: The file belongs to something else; says what differs.
+        StorageError: It cannot be read or written, or another process writes it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        identity: Mapping[str, object],
+        *,
+        format: str,
+        version: int,
+        what: str,
+        take: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        self._head = {"format": format, "version": version, "identity": dict(identity)}
+        self._what = what
+        self._take = take
+        self._file: IO[bytes] | None = None
+        if self._path is None:
+            return
+        try:
+            self._open(self._path)
+        except OSError as error:
+            self.close()
+            if isinstance(error, StorageError):
+                raise
+            raise self._failed(error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, record: Mapping[str, object]) -> None:
+        """Write one line; it is on disk before this returns.
+
+        Raises:
+            StorageError: It cannot be written; everything written before stays.
+        """
+        if self._path is None:
+            return
+        if self._file is None:
+            raise StorageError(f"the journal {self._path} is closed; open it again")
+        line = json.dumps(record)
+        good = self._file.tell()
+        try:
+            self._write(self._file, line)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(good)
+            raise self._failed(error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Unbuffered, so that what a failed write left behind is not written again on closing.
+        file = self._file = path.open("r+b" if path.exists() else "x+b", buffering=0)
+        self._lock(file)
+        # What follows the last line break was cut short.
+        complete = file.read().split(b"\n")[:-1]
+        kept = 0
+        for number, line in enumerate(complete):
+            try:
+                data = json.loads(line)
+                if number:
+                    self._take(data)
+                else:
+                    self._check(data)
+            except (ValueError, KeyError, TypeError) as error:
+                if isinstance(error, ConfigurationError):
+                    raise
+                if number + 1 < len(complete):
+                    raise StorageError(
+                        f"{path}:{number + 1} is damaged; move the file away to start again, "
+                        "or remove that line"
+                    ) from error
+                break
+            kept += len(line) + 1
+        file.truncate(kept)
+        file.seek(kept)
+        if not kept:
+            self._write(file, json.dumps(self._head))
+
+    def _write(self, file: IO[bytes], line: str) -> None:
+        rest = memoryview(line.encode() + b"\n")
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"cannot write the journal {self._path}: {error.strerror or error}; free some space "
+            "and run the same command again. Everything measured so far is kept"
+        )
+
+    def _check(self, head: Mapping[str, Any]) -> None:
+        if head.get("format") != self._head["format"]:
+            raise ConfigurationError(
+                f"{self._path} is not a {self._what} journal; name another file"
+            )
+        if head.get("version") != self._head["version"]:
+            raise ConfigurationError(
+                f"{self._path} was written by another version of this package; name another file"
+            )
+        known: dict[str, object] = head["identity"]
+        identity: Any = self._head["identity"]
+        for name in sorted(known.keys() | identity.keys()):
+            if known.get(name) != identity.get(name):
+                raise ConfigurationError(
+                    f"{self._path} holds a {self._what} with another {name}: "
+                    f"{known.get(name)!r}, not {identity.get(name)!r}; go on with the same "
+                    "settings or name another file"
+                )
+
+    def _lock(self, file: IO[bytes]) -> None:
+        """One writer per journal, where the system can say so."""
+        try:
+            import fcntl
+        except ImportError:  # Windows: nothing stops a second writer there.
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StorageError(
+                f"another {self._what} is writing {self._path}; wait for it, or name another file"
+            ) from error
+
+
 @dataclass(frozen=True, slots=True)
-class Row:
+class CalibrationRow:
     """One configuration on one question.
 
     Attributes:
@@ -39,64 +194,42 @@ class Row:
     query_seconds: float
 
 
-class Journal:
-    """Rows on disk, by configuration and question.
+_ROWS = TypeAdapter(list[CalibrationRow])
+_KEY = TypeAdapter(PointKey)
+
+
+class CalibrationJournal(LineJournal):
+    """Rows by configuration and question, one line per batch and configuration.
 
     Args:
-        path: The file; made if it is not there. None keeps rows in memory only.
+        path: The file; None keeps rows in memory only.
         identity: What is measured; must equal that of the file.
 
     Attributes:
         rows: (configuration, question id) -> row.
-
-    Raises:
-        ConfigurationError: The file belongs to another calibration; says what differs.
-        StorageError: It cannot be read or written, or another process writes it.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, object]) -> None:
-        self.rows: dict[tuple[PointKey, str], Row] = {}
-        self._lines: LineJournal | None = None
-        if path is not None:
-            self._lines = LineJournal(
-                path,
-                identity,
-                format=FORMAT,
-                version=VERSION,
-                what="calibration",
-                take=self._take,
-            )
+        self.rows: dict[tuple[PointKey, str], CalibrationRow] = {}
+        super().__init__(
+            path,
+            identity,
+            format=FORMAT,
+            version=VERSION,
+            what="calibration",
+            take=lambda line: self._known(
+                _KEY.validate_python(line["key"]), _ROWS.validate_python(line["rows"])
+            ),
+        )
 
-    def append(self, key: PointKey, rows: list[Row]) -> None:
+    def keep(self, key: PointKey, rows: list[CalibrationRow]) -> None:
         """Keep the rows of one batch, on disk before it returns.
 
         Raises:
             StorageError: They cannot be written; everything written before stays.
         """
-        if self._lines is not None:
-            self._lines.append({"key": key, "rows": [asdict(row) for row in rows]})
-        for row in rows:
-            self.rows[(key, row.question)] = row
+        self.append({"key": key, "rows": [asdict(row) for row in rows]})
+        self._known(key, rows)
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._lines is not None:
-            self._lines.close()
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _take(self, data: Mapping[str, object]) -> None:
-        strategy, config = map(str, data["key"])  # type: ignore[call-overload]
-        names = {field.name for field in fields(Row)}
-        for item in data["rows"]:  # type: ignore[attr-defined]
-            row = Row(**{name: item[name] for name in names})
-            self.rows[((strategy, config), row.question)] = row
+    def _known(self, key: PointKey, rows: list[CalibrationRow]) -> None:
+        self.rows |= {(key, row.question): row for row in rows}

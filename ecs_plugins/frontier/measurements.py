@@ -1,25 +1,50 @@
-"""What was measured, question by question: the rows behind every point of a frontier.
+"""What was measured, question by question, and how sure it is.
 
-All strategies answer the same questions, so the rows are paired: column q of every array is
-the same question. The bootstrap resamples columns, and prices can be changed afterwards.
+All strategies answer the same questions, so the rows are paired: column q of every array is the
+same question. Prices can be changed afterwards.
+
+Intervals are percentile intervals of a paired bootstrap: the same questions are drawn for every
+strategy, so what makes a question hard for all of them cancels in differences, and a crossover
+gets the interval of the difference that makes it. Where several questions share a context they
+are not independent; ``by="context"`` draws whole contexts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import PriceVector, Usage
-from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.cost import (
+    PriceVector,
+    Usage,
+    check_reuse,
+    check_weight,
+    reuse_crossover,
+    weight_crossover,
+)
+from ecs_plugins.frontier.points import (
+    ConfigValue,
+    Dropped,
+    PointKey,
+    Provenance,
+    StrategyPoint,
+    config_json,
+)
 from ecs_plugins.tokens import Role, Stage
 
 Array = npt.NDArray[np.float64]
 Account = tuple[Stage, Role]
+
+_ABSENT: Array = np.zeros(0)
+_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +86,49 @@ class Measurements:
     f1: Array
     em: Array
     tokens: Mapping[Account, Array]
-    shared_input: Array | None = None
-    prepare_seconds: Array | None = None
-    query_seconds: Array | None = None
-    shape: tuple[int, int] = field(init=False)
+    shared_input: Array = field(default_factory=lambda: _ABSENT)
+    prepare_seconds: Array = field(default_factory=lambda: _ABSENT)
+    query_seconds: Array = field(default_factory=lambda: _ABSENT)
 
     def __post_init__(self) -> None:
-        shape = (len(self.arms), len(self.questions))
-        object.__setattr__(self, "shape", shape)
-        if not all(shape):
+        if not all(self.shape):
             raise InvalidInputError("measurements need at least one strategy and one question")
-        if len(self.contexts) != shape[1]:
+        if len(self.contexts) != len(self.questions):
             raise InvalidInputError(
-                f"{shape[1]} questions but {len(self.contexts)} context ids; give one each"
+                f"{len(self.questions)} questions but {len(self.contexts)} context ids; give one "
+                "each"
             )
-        accounts = {}
-        for (stage, role), values in self.tokens.items():
-            accounts[(stage, role)] = _checked(f"tokens[{stage}][{role}]", values, shape)
+        accounts = {
+            (stage, role): self._checked(f"tokens[{stage}][{role}]", values)
+            for (stage, role), values in self.tokens.items()
+        }
         object.__setattr__(self, "tokens", accounts)
-        for name, top in (("f1", 1.0), ("em", 1.0)):
-            object.__setattr__(self, name, _checked(name, getattr(self, name), shape, top))
-        for name in ("shared_input", "prepare_seconds", "query_seconds"):
+        for name in ("f1", "em", "shared_input", "prepare_seconds", "query_seconds"):
             given = getattr(self, name)
-            values = np.zeros(shape) if given is None else given
-            object.__setattr__(self, name, _checked(name, values, shape))
+            values = np.zeros(self.shape) if given is _ABSENT else given
+            top = 1.0 if name in ("f1", "em") else math.inf
+            object.__setattr__(self, name, self._checked(name, values, top))
+
+    def _checked(self, name: str, values: Array, top: float = math.inf) -> Array:
+        array = np.array(values, dtype=np.float64)
+        if array.shape != self.shape:
+            raise InvalidInputError(
+                f"{name} has shape {array.shape}, expected {self.shape} (configurations, questions)"
+            )
+        if not (np.isfinite(array).all() and (array >= 0).all() and (array <= top).all()):
+            limit = "finite and not negative" if math.isinf(top) else f"in [0, {top:g}]"
+            raise InvalidInputError(f"every value of {name} must be {limit}")
+        array.setflags(write=False)
+        return array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(P, Q)."""
+        return (len(self.arms), len(self.questions))
 
     def stages(self, prices: PriceVector) -> tuple[Array, Array]:
         """Cost of stage 1 and 2 per configuration and question, each ``[P, Q]``."""
         one, two = np.zeros(self.shape), np.zeros(self.shape)
-        assert self.prepare_seconds is not None
-        assert self.query_seconds is not None
-        assert self.shared_input is not None
         for (stage, role), tokens in self.tokens.items():
             if stage == Stage.PREPARE:
                 one += prices.prepare_factor * prices.of(role) * tokens
@@ -104,9 +141,6 @@ class Measurements:
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
         """The mean of each configuration, with standard errors."""
         one, two = self.stages(prices or PriceVector())
-        assert self.prepare_seconds is not None
-        assert self.query_seconds is not None
-        assert self.shared_input is not None
         out = []
         for row, arm in enumerate(self.arms):
             usage = Usage(
@@ -122,7 +156,7 @@ class Measurements:
                     f1=min(1.0, float(self.f1[row].mean())),
                     stage1=float(one[row].mean()),
                     stage2=float(two[row].mean()),
-                    n=self.shape[1],
+                    n=len(self.questions),
                     f1_se=_standard_error(self.f1[row]),
                     stage1_se=_standard_error(one[row]),
                     stage2_se=_standard_error(two[row]),
@@ -137,36 +171,220 @@ class Measurements:
     def select(self, rows: Sequence[int]) -> Measurements:
         """Only some configurations."""
         index = list(rows)
-
-        def cut(values: Array | None) -> Array | None:
-            return None if values is None else values[index]
-
-        return Measurements(
-            tuple(self.arms[i] for i in index),
-            self.questions,
-            self.contexts,
-            self.f1[index],
-            self.em[index],
-            {account: values[index] for account, values in self.tokens.items()},
-            cut(self.shared_input),
-            cut(self.prepare_seconds),
-            cut(self.query_seconds),
-        )
-
-
-def _checked(name: str, values: Array, shape: tuple[int, int], top: float = math.inf) -> Array:
-    array = np.asarray(values, dtype=np.float64)
-    if array.shape != shape:
-        raise InvalidInputError(
-            f"{name} has shape {array.shape}, expected {shape} (configurations, questions)"
-        )
-    if not (np.isfinite(array).all() and (array >= 0).all() and (array <= top).all()):
-        limit = "finite and not negative" if math.isinf(top) else f"in [0, {top:g}]"
-        raise InvalidInputError(f"every value of {name} must be {limit}")
-    array = array.copy()
-    array.setflags(write=False)
-    return array
+        arrays = {
+            one.name: getattr(self, one.name)[index]
+            for one in fields(self)
+            if isinstance(getattr(self, one.name), np.ndarray)
+        }
+        tokens = {account: values[index] for account, values in self.tokens.items()}
+        return replace(self, arms=tuple(self.arms[i] for i in index), tokens=tokens, **arrays)
 
 
 def _standard_error(values: Array) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A percentile interval.
+
+    Attributes:
+        low: Lower end.
+        high: Upper end.
+        level: Coverage aimed at, for example 0.95.
+        share: Share of resamples in which the quantity exists at all; a crossover may not.
+    """
+
+    low: float
+    high: float
+    level: float
+    share: float = 1.0
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        return f"[{self.low:.3g}, {self.high:.3g}]"
+
+
+class Bootstrap:
+    """Resampled means of every configuration, and the intervals that follow.
+
+    One set of B resamples serves all configurations and quantities, so any difference or
+    crossover of them is paired.
+
+    Args:
+        measurements: What to resample.
+        prices: What costs are counted in.
+        replicates: B.
+        seed: Same seed, same intervals.
+        level: Coverage of the intervals.
+        by: What is drawn: questions, or contexts with all their questions.
+
+    Attributes:
+        f1: Mean F1 per configuration and resample, ``[P, B]``.
+        stage1: Mean cost of stage 1, ``[P, B]``.
+        stage2: Mean cost of stage 2, ``[P, B]``.
+
+    Raises:
+        ConfigurationError: ``replicates`` < 2, ``level`` outside (0, 1), or another ``by``.
+    """
+
+    def __init__(
+        self,
+        measurements: Measurements,
+        prices: PriceVector | None = None,
+        *,
+        replicates: int = 2000,
+        seed: int = 42,
+        level: float = 0.95,
+        by: Literal["question", "context"] = "question",
+    ) -> None:
+        if replicates < 2 or not 0 < level < 1 or by not in ("question", "context"):
+            raise ConfigurationError(
+                'need replicates >= 2, 0 < level < 1, and by "question" or "context", got '
+                f"{replicates}, {level} and {by!r}"
+            )
+        self.level = level
+        member = np.arange(len(measurements.questions))
+        if by == "context":
+            _, member = np.unique(np.array(measurements.contexts), return_inverse=True)
+        groups = int(member.max()) + 1
+        rng = np.random.default_rng(seed)
+        drawn = rng.multinomial(groups, np.full(groups, 1 / groups), replicates)
+        # How much each question counts in each resample, [Q, B].
+        weights = drawn[:, member].T.astype(np.float64)
+        weights /= weights.sum(axis=0)
+        stages = measurements.stages(prices or PriceVector())
+        self.f1, self.stage1, self.stage2 = (v @ weights for v in (measurements.f1, *stages))
+
+    def interval(self, values: Array) -> Interval:
+        """Percentile interval of B resampled values; NaN marks resamples without one."""
+        known = values[np.isfinite(values)]
+        if not len(known):
+            return Interval(math.nan, math.nan, self.level, 0.0)
+        tail = (1 - self.level) / 2
+        low, high = np.quantile(known, [tail, 1 - tail])
+        return Interval(float(low), float(high), self.level, len(known) / len(values))
+
+    def f1_interval(self, row: int) -> Interval:
+        """Of the mean F1 of one configuration."""
+        return self.interval(self.f1[row])
+
+    def cost(self, row: int, reuse: float, *, sunk: bool = False) -> Array:
+        """Resampled cost per query at N = ``reuse``, ``[B]``."""
+        total: Array = self.stage2[row] + self.stage1[row] / (
+            math.inf if sunk else check_reuse(reuse)
+        )
+        return total
+
+    def f1_difference(self, a: int, b: int) -> Interval:
+        """Of ``F1_a - F1_b``, paired."""
+        return self.interval(self.f1[a] - self.f1[b])
+
+    def score_difference(
+        self, a: int, b: int, reuse: float, weight: float, prepared: Container[int] = ()
+    ) -> Interval:
+        """Of the difference of efficiency scores (Eq. 2), paired; ``prepared`` rows are sunk."""
+        check_weight(weight)
+        logs = [np.log(self.cost(row, reuse, sunk=row in prepared)) for row in (a, b)]
+        quality = self.f1[a] - self.f1[b]
+        return self.interval(weight * quality - (1 - weight) * (logs[0] - logs[1]))
+
+    def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
+        """Of the w at which two configurations score alike at N = ``reuse``."""
+        columns = (self.f1[a], self.cost(a, reuse), self.f1[b], self.cost(b, reuse))
+        return self._each(weight_crossover, zip(*columns, strict=True))
+
+    def reuse_crossover(self, a: int, b: int, weight: float | None = None) -> Interval:
+        """Of the N at which two configurations are equally good; see `cost.reuse_crossover`."""
+        triples = (
+            zip(self.f1[row], self.stage1[row], self.stage2[row], strict=True) for row in (a, b)
+        )
+        return self._each(lambda x, y: reuse_crossover(x, y, weight), zip(*triples, strict=True))
+
+    def _each(
+        self, crossover: Callable[..., float | None], resamples: Iterable[tuple[object, ...]]
+    ) -> Interval:
+        found = (crossover(*resample) for resample in resamples)
+        return self.interval(np.array([math.nan if x is None else x for x in found]))
+
+
+class MeasuredPoints:
+    """Points, and what is behind them.
+
+    Args:
+        points: At least two routable strategies; no strategy and configuration twice.
+        measurements: The rows behind the points, for intervals and prices; in their order.
+        prices: What the costs of the points are counted in.
+        provenance: Where the points come from.
+        dropped: Configurations that calibration gave up.
+
+    Raises:
+        InvalidInputError: Fewer than two routable strategies, or a duplicate.
+    """
+
+    def __init__(
+        self,
+        points: Iterable[StrategyPoint],
+        *,
+        measurements: Measurements | None = None,
+        prices: PriceVector | None = None,
+        provenance: Provenance | None = None,
+        dropped: Sequence[Dropped] = (),
+    ) -> None:
+        self.points: tuple[StrategyPoint, ...] = tuple(points)
+        self.measurements = measurements
+        self.prices = prices or PriceVector()
+        self.provenance = provenance or Provenance()
+        self.dropped = tuple(dropped)
+        self.routable = tuple(point for point in self.points if point.routable)
+        self._rows = {point.key: row for row, point in enumerate(self.points)}
+        twice = [key for key, count in Counter(p.key for p in self.points).items() if count > 1]
+        if twice:
+            raise InvalidInputError(
+                f"{twice[0][0]} {twice[0][1]} is given twice; average repeated measurements first"
+            )
+        strategies = {point.strategy for point in self.routable}
+        if len(strategies) < 2:
+            raise InvalidInputError(
+                "a frontier chooses between strategies and needs at least two that can be "
+                f"routed, got {sorted(strategies) or 'none'}; measure another one as well"
+            )
+
+    def parts(self) -> dict[str, Any]:
+        """The arguments that make it."""
+        return {
+            name: getattr(self, name)
+            for name in ("points", "measurements", "prices", "provenance", "dropped")
+        }
+
+    @property
+    def unit(self) -> str:
+        """What costs are counted in."""
+        return self.prices.unit
+
+    def row(self, point: StrategyPoint) -> int:
+        """Row of a point in `points` and in the measurements."""
+        return self._rows[point.key]
+
+    @cached_property
+    def bootstrap(self) -> Bootstrap:
+        """Paired resamples of the measurements.
+
+        Raises:
+            InvalidInputError: There are points alone.
+        """
+        if self.measurements is None:
+            raise InvalidInputError(
+                "this frontier holds means only; intervals need the measurements that "
+                "calibrate() keeps"
+            )
+        return Bootstrap(self.measurements, self.prices)
+
+    def f1_interval(self, point: StrategyPoint) -> Interval:
+        """Bootstrap interval of a point's F1, or a normal one from its standard error."""
+        if self.measurements is not None:
+            return self.bootstrap.f1_interval(self.row(point))
+        half = _Z95 * point.f1_se
+        return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)

@@ -1,15 +1,20 @@
-"""Writes what a person looks at: figures as PNG and SVG, and one page that holds everything."""
+"""Writes what a person looks at: figures as PNG and SVG, and one page that holds everything.
+
+The page loads no font, script, style or image: it can be mailed, archived and opened offline.
+"""
 
 from __future__ import annotations
 
+import html
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.frontier.cost import check_reuse
+from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.figures import (
     global_figure,
@@ -17,12 +22,21 @@ from ecs_plugins.frontier.figures import (
     reuse_figure,
     strategy_figure,
 )
-from ecs_plugins.frontier.html import html_page
+from ecs_plugins.frontier.lookup import regimes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_REUSES = (1.0, 10.0, 100.0)
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
+  padding: 0 1rem; }
+h2 { font-size: 1.15rem; margin-top: 2.2rem; } figure { margin: 1rem 0; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .6rem; border-bottom: 1px solid #e4e4e4; text-align: left; }
+"""
 
 
 def write_report(
@@ -52,7 +66,7 @@ def write_report(
     """
     reuses = sorted({check_reuse(reuse) for reuse in reuses})
     target = _default_target(frontier, reuses) if target_f1 is None else target_f1
-    frontier.cheapest(target, 1)
+    frontier.decide(reuse=1, target_f1=target)
     drawn = {
         "strategies": (
             "Each strategy: all configurations, non-dominated (dashed), optimal over w (solid)",
@@ -62,10 +76,7 @@ def write_report(
             "The global frontier: optimal choices as w rises",
             global_figure(frontier, reuses),
         ),
-        "map": (
-            "The cheapest strategy by reuse and target F1",
-            map_figure(frontier),
-        ),
+        "map": ("The cheapest strategy by reuse and target F1", map_figure(frontier)),
         "reuse": (
             "Cost over reuse: the router against always the same",
             reuse_figure(frontier, target),
@@ -73,52 +84,47 @@ def write_report(
     }
     folder = Path(directory)
     written = []
-    pages = {}
+    figures = []
     for name, (caption, figure) in drawn.items():
-        svg = _svg(figure)
-        pages[name] = (caption, _inline(svg, name))
-        written.append(write_atomically(folder / f"{name}.svg", svg))
-        written.append(_png(figure, folder / f"{name}.png"))
-    page = html_page(frontier, pages, reuses)
+        svg, *_ = files = write_figure(figure, folder, name)
+        written += files
+        inline = _inline(svg.read_text("utf-8"), name)
+        figures.append(f"<h2>{html.escape(caption)}</h2><figure>{inline}</figure>")
+    page = _page(frontier, figures, reuses)
     return [write_atomically(folder / "frontier.html", page), *written]
 
 
 def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -> list[Path]:
-    """Write a figure as SVG and PNG.
+    """Write a figure as SVG and PNG; the same figure gives the same files.
 
     Raises:
         StorageError: A file cannot be written.
     """
-    folder = Path(directory)
-    svg = write_atomically(folder / f"{name}.svg", _svg(figure))
-    return [svg, _png(figure, folder / f"{name}.png")]
+    import matplotlib
+
+    written = []
+    # With a fixed salt and without a date or version.
+    with matplotlib.rc_context({"svg.hashsalt": "ecs_plugins"}):
+        for kind, metadata in (("svg", "Date"), ("png", "Software")):
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format=kind, dpi=160, metadata={metadata: None})
+            path = Path(directory) / f"{name}.{kind}"
+            written.append(write_atomically(path, buffer.getvalue()))
+    return written
 
 
 def _default_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
     """The target at which reuse saves the most."""
 
     def saving(target: float) -> float:
-        costs = [frontier.cheapest(target, reuse).effective for reuse in (reuses[0], reuses[-1])]
-        return costs[0] / costs[1]
+        first, last = (
+            frontier.decide(reuse=reuse, target_f1=target).effective
+            for reuse in (reuses[0], reuses[-1])
+        )
+        return first / last
 
     # Of equals the highest: there the alternatives are the dearest.
     return max(sorted({p.f1 for p in frontier.routable}, reverse=True), key=saving)
-
-
-def _svg(figure: Figure) -> str:
-    import matplotlib
-
-    buffer = io.StringIO()
-    # With a fixed salt and without a date, the same frontier gives the same file.
-    with matplotlib.rc_context({"svg.hashsalt": "ecs_plugins"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
-
-
-def _png(figure: Figure, path: Path) -> Path:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
-    return write_atomically(path, buffer.getvalue())
 
 
 def _inline(svg: str, name: str) -> str:
@@ -127,3 +133,82 @@ def _inline(svg: str, name: str) -> str:
     for mark in ('id="', "url(#", 'href="#'):
         element = element.replace(mark, f"{mark}{name}-")
     return element
+
+
+def _page(frontier: EfficiencyFrontier, figures: Sequence[str], reuses: Sequence[float]) -> str:
+    record = frontier.provenance
+    about = [
+        f"{record.questions} questions" if record.questions else "",
+        f"data {record.data}" if record.data else "",
+        ", ".join(f"{role}: {name}" for role, name in record.models.items()),
+        record.created,
+        f"ecs_plugins {record.package_version}" if record.package_version else "",
+    ]
+    at = [f"N = {reuse:g}" for reuse in reuses]
+    tables = {
+        "Regimes: the dominant strategy by target F1 and reuse": _table(
+            ["regime", "target F1", *at], _regimes(frontier, reuses)
+        ),
+        "Where the choice changes as w rises": _table(
+            ["N", "w", "95 % interval", "0.01 F1 is worth", "below", "above"],
+            _transitions(frontier, reuses),
+        ),
+        "Everything that was measured": _table(
+            ["strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2", *at],
+            _points(frontier, reuses),
+        ),
+    }
+    if frontier.dropped:
+        rows = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
+        tables["Given up"] = _table(["configuration", "questions", "why"], rows)
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(f'Efficiency Frontier {record.data}'.strip())}</title>"
+        f"<style>{_STYLE}</style></head><body><h1>Efficiency Frontier</h1>"
+        f"<p>{html.escape(' · '.join(part for part in about if part))}</p>{''.join(figures)}"
+        + "".join(f"<h2>{html.escape(title)}</h2>{table}" for title, table in tables.items())
+        + "</body></html>\n"
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [
+        "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
+        for tag, row in (("th", head), *(("td", row) for row in rows))
+    ]
+    return f"<figure><table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></figure>"
+
+
+def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterable[Sequence[object]]:
+    for regime in regimes(frontier, reuses):
+        choices = [regime.choices[reuse] for reuse in reuses]
+        cells = [f"{c.point.label}: {amount(c.effective, frontier.unit)}" for c in choices]
+        yield regime.name, f"{regime.f1_low:.3f} to {regime.f1_high:.3f}", *cells
+
+
+def _transitions(
+    frontier: EfficiencyFrontier, reuses: Sequence[float]
+) -> Iterable[Sequence[object]]:
+    for reuse in reuses:
+        for change in frontier.transitions(reuse, intervals=frontier.measurements is not None):
+            yield (
+                f"{reuse:g}",
+                f"{change.weight:.4f}",
+                change.interval or "",
+                f"{change.exchange_rate:.1%}",
+                change.before.label,
+                change.after.label,
+            )
+
+
+def _points(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterable[Sequence[object]]:
+    for point in sorted(frontier.points, key=lambda p: -p.f1):
+        costs = (point.stage1, point.stage2, *(point.effective(reuse) for reuse in reuses))
+        yield (
+            point.label + ("" if point.routable else " (upper bound)"),
+            f"{point.f1:.3f}",
+            frontier.f1_interval(point),
+            "" if point.em is None else f"{point.em:.3f}",
+            *(f"{cost:,.0f}" if cost >= 100 or cost == 0 else f"{cost:.4g}" for cost in costs),
+        )

@@ -1,27 +1,33 @@
-"""The reuse ledger: how often each context is asked, and for what it is already prepared.
+"""How often a context is asked: the ledger that counts it, and the forecast that follows.
 
-One SQLite file that all workers share. Writers wait for each other (write-ahead log, busy
-timeout), every count is one atomic upsert, and readers do not block. Only ids, counts and times
-are kept: no text.
+The ledger is one SQLite file that all workers share. Writers wait for each other (write-ahead
+log, busy timeout), every count is one atomic upsert, and readers do not block. Only ids, counts
+and times are kept: no text.
+
+The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
+with a probability of its own, and these probabilities follow a beta distribution: the
+beta-geometric model. Its two parameters are fitted to the counts of all contexts by maximum
+likelihood; a context that was asked recently may go on, so its count is a lower bound
+(right-censored) and enters as a survival probability. What is known of one context, that it went
+on n - 1 times, then updates the beta to Beta(a, b + n - 1), so that a context asked often is
+expected to be asked more, and a new one like the average.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import math
 import os
 import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.forecast import HORIZON, ReuseForecast, ReuseModel, fit_reuse
 from ecs_plugins.frontier.points import PointKey
 
 _SCHEMA_VERSION = 1
@@ -53,24 +59,109 @@ RETURNING queries
 # How far the number of contexts may grow before the model is fitted again.
 _REFIT = 1.1
 
+HORIZON = 1000
+_PRIOR = (2.0, 2.0)
+_PRIOR_SPREAD = 2.0
+_ROUNDS = 7
+_GRID = 7
+
 
 @dataclass(frozen=True, slots=True)
-class ContextRecord:
-    """What is known of one context.
+class ReuseForecast:
+    """What is expected of one context.
 
     Attributes:
-        context: Its id.
-        queries: How often it was asked.
-        first_seen: Unix time of the first query.
-        last_seen: Unix time of the last query.
-        prepared: Keys of the points for which it is prepared -> what that cost.
+        seen: Queries so far.
+        remaining: Expected further queries, at most the horizon.
+        probability_next: Probability of at least one more.
     """
 
-    context: str
-    queries: int
-    first_seen: float
-    last_seen: float
-    prepared: dict[PointKey, float]
+    seen: int
+    remaining: float
+    probability_next: float
+
+    @property
+    def reuse(self) -> float:
+        """N for a context that is to be prepared now: this query and all expected ones."""
+        return 1.0 + self.remaining
+
+
+@dataclass(frozen=True, slots=True)
+class ReuseModel:
+    """The beta-geometric distribution of queries per context.
+
+    Attributes:
+        a: First parameter of the beta distribution of the probability to stop.
+        b: Second parameter.
+        contexts: How many contexts it was fitted to.
+    """
+
+    a: float = _PRIOR[0]
+    b: float = _PRIOR[1]
+    contexts: int = 0
+
+    def probability_next(self, seen: int) -> float:
+        """Probability that a context asked ``seen`` times is asked again."""
+        b = self.b + max(seen - 1, 0)
+        return b / (self.a + b)
+
+    def forecast(self, seen: int, horizon: int = HORIZON) -> ReuseForecast:
+        """Expected further queries of a context that was asked ``seen`` >= 1 times.
+
+        The expectation without a horizon, ``(b + seen - 1) / (a - 1)``, is infinite for a <= 1;
+        with one it is ``sum over k <= horizon of P(at least k more)``, a telescoping sum.
+
+        Raises:
+            InvalidInputError: ``seen`` or ``horizon`` < 1.
+        """
+        if seen < 1 or horizon < 1:
+            raise InvalidInputError("a forecast needs at least one query seen and a horizon >= 1")
+        a, b = self.a, self.b + seen - 1
+        if abs(a - 1) < 1e-6:
+            a += 2e-6
+        # P(at least k more) = B(a, b + k) / B(a, b); its sum over all k >= 0 from b on is
+        # (a + b - 1) / (a - 1), and what lies beyond the horizon is the same sum from b + h + 1.
+        beyond = math.exp(_log_beta(a, b + horizon + 1) - _log_beta(a, b))
+        total = (a + b - 1) / (a - 1) - beyond * (a + b + horizon) / (a - 1) - 1.0
+        remaining = min(float(horizon), max(0.0, total))
+        return ReuseForecast(seen, remaining, self.probability_next(seen))
+
+
+def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
+    """Fit the distribution by penalised maximum likelihood.
+
+    Args:
+        ended: Queries -> how many contexts got exactly that many and no more.
+        alive: Queries -> how many contexts have got that many so far.
+
+    Returns:
+        The model; with few contexts it stays close to a weak prior.
+    """
+    counts = sum(ended.values()) + sum(alive.values())
+    log_a, log_b = (math.log(value) for value in _PRIOR)
+    step = 2.0
+    for _ in range(_ROUNDS):
+        offsets = [step * (k / (_GRID // 2) - 1) for k in range(_GRID)]
+        _, log_a, log_b = max(
+            (_fit(ended, alive, log_a + u, log_b + v), log_a + u, log_b + v)
+            for u in offsets
+            for v in offsets
+        )
+        step /= 2.2
+    return ReuseModel(math.exp(log_a), math.exp(log_b), counts)
+
+
+def _fit(ended: Mapping[int, int], alive: Mapping[int, int], log_a: float, log_b: float) -> float:
+    a, b = math.exp(log_a), math.exp(log_b)
+    base = _log_beta(a, b)
+    likelihood = sum(m * (_log_beta(a + 1, b + n - 1) - base) for n, m in ended.items())
+    likelihood += sum(m * (_log_beta(a, b + n - 1) - base) for n, m in alive.items())
+    away = (log_a - math.log(_PRIOR[0])) ** 2 + (log_b - math.log(_PRIOR[1])) ** 2
+    return likelihood - away / (2 * _PRIOR_SPREAD**2)
+
+
+def _log_beta(a: float, b: float) -> float:
+    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
 class ReuseLedger:
@@ -81,8 +172,6 @@ class ReuseLedger:
         namespace: Tenant, as a tuple of names; another namespace is never read or written.
         idle_seconds: After this long without a query a context counts as ended.
         busy_timeout: Seconds to wait for another writer.
-        durable: True survives a power cut after every count; False (default) survives a crash
-            of the process, and may forget the last counts at a power cut.
         clock: Unix time, for tests.
 
     Raises:
@@ -97,17 +186,17 @@ class ReuseLedger:
         namespace: tuple[str, ...] = (),
         idle_seconds: float = 86_400.0,
         busy_timeout: float = 10.0,
-        durable: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if idle_seconds <= 0 or busy_timeout < 0:
             raise ConfigurationError("need idle_seconds > 0 and busy_timeout >= 0")
+        if isinstance(namespace, str):
+            raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
         self._path = str(path)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds
         self._timeout = busy_timeout
-        self._durable = durable
         self._clock = clock
         self._lock = threading.RLock()
         self._model: ReuseModel | None = None
@@ -143,22 +232,12 @@ class ReuseLedger:
             (self._namespace, context, *key, cost, self._clock()),
         )
 
-    def unmark_prepared(self, context: str, key: PointKey) -> None:
-        """Note that what was prepared is gone, for example evicted from a cache."""
-        self._run(
-            "DELETE FROM prepared WHERE namespace = ? AND context = ? AND strategy = ? "
-            "AND config = ?",
-            (self._namespace, context, *key),
-        )
-
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
-        with self._transaction() as connection:
-            values = (self._namespace, context)
-            where = "WHERE namespace = ? AND context = ?"
-            deleted = connection.execute(f"DELETE FROM prepared {where}", values).rowcount
-            deleted += connection.execute(f"DELETE FROM contexts {where}", values).rowcount
-        return deleted > 0
+        values = (self._namespace, context)
+        where = "WHERE namespace = ? AND context = ? RETURNING 1"
+        prepared = self._run(f"DELETE FROM prepared {where}", values)
+        return bool(prepared + self._run(f"DELETE FROM contexts {where}", values))
 
     # Reading.
 
@@ -178,23 +257,6 @@ class ReuseLedger:
         )
         return frozenset((str(strategy), str(config)) for strategy, config in rows)
 
-    def get(self, context: str) -> ContextRecord | None:
-        """Everything known of a context."""
-        rows = self._run(
-            "SELECT queries, first_seen, last_seen FROM contexts "
-            "WHERE namespace = ? AND context = ?",
-            (self._namespace, context),
-        )
-        if not rows:
-            return None
-        paid = self._run(
-            "SELECT strategy, config, cost FROM prepared WHERE namespace = ? AND context = ?",
-            (self._namespace, context),
-        )
-        queries, first, last = rows[0]
-        done = {(str(strategy), str(config)): float(cost) for strategy, config, cost in paid}
-        return ContextRecord(context, int(queries), float(first), float(last), done)
-
     def __len__(self) -> int:
         """Number of contexts."""
         rows = self._run("SELECT count(*) FROM contexts WHERE namespace = ?", (self._namespace,))
@@ -205,16 +267,14 @@ class ReuseLedger:
     def model(self) -> ReuseModel:
         """The distribution of queries per context, fitted to all contexts of the namespace.
 
-        Fitted again when the number of contexts has grown by a tenth; see `refit`.
+        Fitted again when the number of contexts has grown by a tenth.
         """
         with self._lock:
-            known = self._model
-            if known is None or len(self) > known.contexts * _REFIT:
-                known = self.refit()
-            return known
+            if self._model is None or len(self) > self._model.contexts * _REFIT:
+                self._model = self._fitted()
+            return self._model
 
-    def refit(self) -> ReuseModel:
-        """Fit now."""
+    def _fitted(self) -> ReuseModel:
         rows = self._run(
             "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? "
             "GROUP BY 1, 2",
@@ -224,10 +284,7 @@ class ReuseLedger:
         alive: Counter[int] = Counter()
         for queries, idle, contexts in rows:
             (ended if idle else alive)[int(queries)] += int(contexts)
-        fitted = fit_reuse(ended, alive)
-        with self._lock:
-            self._model = fitted
-        return fitted
+        return fit_reuse(ended, alive)
 
     def forecast(self, context: str, horizon: int = HORIZON) -> ReuseForecast:
         """Expected remaining queries of a context; one never seen counts as asked once now."""
@@ -243,12 +300,7 @@ class ReuseLedger:
     def __enter__(self) -> ReuseLedger:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, object]:
@@ -275,7 +327,8 @@ class ReuseLedger:
                 check_same_thread=False,
             )
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            # Survives a crash of the process; a power cut may lose the last counts.
+            connection.execute("PRAGMA synchronous = NORMAL")
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > _SCHEMA_VERSION:
                 raise StorageError(
@@ -298,18 +351,6 @@ class ReuseLedger:
                 return self._connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as error:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("ROLLBACK")
-                raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> StorageError:
         return StorageError(

@@ -1,60 +1,147 @@
 """The router: one decision per query from the frontier, the reuse ledger and what is prepared.
 
 Everything that the integrations need and no framework: they ask for a decision, run the chain
-that belongs to it, and book what it really cost.
+that belongs to it, and book what it really cost. N comes, in this order, from the caller; from
+the ledger, as this query and the forecast of those to come; or is 1.
 
-N comes, in this order, from the caller; from the ledger, as this query and the forecast of
-those to come; or is 1. With a policy, N is taken as unknown and rent or buy decides.
+With a policy, N is taken as unknown and rent or buy decides between two strategies of equal
+quality: renting costs more per query, buying costs a stage 1 once. With ``d`` the difference per
+query and ``B`` that of stage 1, this is ski rental with ``B / d`` queries to break even. Buying
+when rent has reached the price never costs more than twice what an all-knowing router would have
+paid, without knowing anything (Karlin et al. 1988). What both strategies pay alike is left out
+of this bound; counting it only lowers the ratio.
 """
 
 from __future__ import annotations
 
-import threading
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal, Self
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.decision import Objective, RoutingDecision
+from pydantic import model_validator
+
+from ecs_plugins.common.config import Config
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import OnlinePolicy, decide_online
 from ecs_plugins.frontier.points import PointKey
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
+OnlinePolicy = Literal["deterministic"]
+"""How to decide without knowing N; ``"deterministic"`` is at most 2 times the optimum, always."""
+
 
 @dataclass(frozen=True, slots=True)
-class RouterConfig:
-    """What is asked of every decision, unless a call says otherwise.
+class RentOrBuy:
+    """The choice between a strategy that rents and one that buys, for one context.
+
+    Attributes:
+        rent_extra: What renting costs more per query; > 0.
+        price: What buying costs once; >= 0.
+
+    Raises:
+        InvalidInputError: There is nothing to decide: a value is negative, zero rent or NaN.
+    """
+
+    rent_extra: float
+    price: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.rent_extra) and self.rent_extra > 0):
+            raise InvalidInputError(
+                f"renting must cost more per query than buying, got {self.rent_extra!r} more"
+            )
+        if not (math.isfinite(self.price) and self.price >= 0):
+            raise InvalidInputError(f"the price must be >= 0, got {self.price!r}")
+
+    @property
+    def break_even(self) -> float:
+        """The number of queries for which both cost the same."""
+        return self.price / self.rent_extra
+
+    @property
+    def rentals(self) -> int:
+        """How many queries to rent for before buying."""
+        # Buying at query k means k - 1 rentals; k - 1 <= B / d < k keeps the ratio at 2.
+        return max(0, math.ceil(self.break_even) - 1)
+
+
+def decide_online(
+    frontier: EfficiencyFrontier,
+    target_f1: float,
+    seen: int,
+    *,
+    prepared: Iterable[PointKey] = (),
+) -> RoutingDecision:
+    """Rent or buy at equal quality, both reaching ``target_f1``.
+
+    Rent is the cheapest for a single query, buy the cheapest without end of reuse.
+
+    Args:
+        frontier: What was measured.
+        target_f1: What both must reach.
+        seen: Queries to this context so far, this one included; >= 1.
+        prepared: Keys of points whose stage 1 is already paid for this context.
+
+    Returns:
+        The one for this query, with the reason as its note.
+
+    Raises:
+        InvalidInputError: ``seen`` < 1.
+        UnreachableTargetError: Nothing reaches the target.
+    """
+    if seen < 1:
+        raise InvalidInputError(f"seen counts this query and must be at least 1, got {seen}")
+    ready = frozenset(prepared)
+    rent, owned = (
+        frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready) for reuse in (1, math.inf)
+    )
+    extra, price = rent.stage2 - owned.stage2, owned.stage1 - rent.stage1
+    if extra <= 0 or price <= 0:
+        note = f"{owned.label} is the cheapest from this query on, however many follow"
+        return replace(owned, note=note)
+    choice = RentOrBuy(extra, price)
+    left = choice.rentals - seen + 1
+    what = f"rent for {left} queries yet" if left > 0 else "prepare the context now"
+    note = (
+        f"query {seen} of this context: {what}. Preparing for {owned.label} costs {price:.4g} "
+        f"{frontier.unit}, {rent.label} costs {extra:.4g} more per query, so they break even "
+        f"after {choice.break_even:.1f} queries"
+    )
+    return replace(rent if left > 0 else owned, note=note)
+
+
+class RouterConfig(Config):
+    """What is asked of every decision, unless a call says otherwise; exactly one objective.
 
     Attributes:
         target_f1: The cheapest that reaches it.
         budget: The best F1 within this cost per query.
         weight: The best efficiency score.
-        policy: How to decide when nobody gives N: None trusts the forecast of the ledger.
-        trust: How far `OnlinePolicy.FORECAST` trusts the forecast; see `RentOrBuy.rentals`.
-        seed: Of the randomised policy.
-
-    Raises:
-        ConfigurationError: Not exactly one objective, or a policy without a target F1, which
-            rent or buy needs to compare at equal quality.
+        policy: How to decide when nobody gives N, for a target F1: None trusts the forecast of
+            the ledger.
     """
 
     target_f1: float | None = None
     budget: float | None = None
     weight: float | None = None
     policy: OnlinePolicy | None = None
-    trust: float = 0.5
-    seed: int = 42
 
-    def __post_init__(self) -> None:
-        if sum(v is not None for v in (self.target_f1, self.budget, self.weight)) != 1:
-            raise ConfigurationError(
-                "a router needs exactly one objective: target_f1, budget or weight"
-            )
+    @model_validator(mode="after")
+    def _one_objective(self) -> Self:
+        if len(self.objective) != 1:
+            raise ValueError("a router needs exactly one objective: target_f1, budget or weight")
         if self.policy is not None and self.target_f1 is None:
-            raise ConfigurationError(
-                "an online policy compares strategies of equal quality: give target_f1"
-            )
+            raise ValueError("an online policy compares strategies of equal quality: use target_f1")
+        return self
+
+    @property
+    def objective(self) -> dict[str, float]:
+        """The objective by name."""
+        named = {"target_f1": self.target_f1, "budget": self.budget, "weight": self.weight}
+        return {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +188,6 @@ class Router:
         self.frontier = frontier
         self.config = config
         self.ledger = ledger
-        self._lock = threading.Lock()
-        self._settled: list[float] = [0.0, 0.0]
 
     def route(
         self,
@@ -135,27 +220,28 @@ class Router:
         given = {name: value for name, value in override.items() if value is not None}
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
-        asked = given or {
-            name: value for name in override if (value := getattr(self.config, name)) is not None
-        }
+        asked = given or self.config.objective
         ready = frozenset(prepared)
-        seen, source = 1, "N = 1: no reuse was given and there is no ledger"
-        if self.ledger is not None and context_id:
-            ready |= self.ledger.prepared(context_id)
-            seen = self.ledger.record(context_id) if count else self._next(context_id)
+        if self.ledger is None or not context_id:
+            known = 1.0 if reuse is None else reuse
+            decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
+            note = "N = 1: no reuse was given and there is no ledger"
+            return replace(decision, note=note) if reuse is None else decision
+        ready |= self.ledger.prepared(context_id)
+        seen = self.ledger.record(context_id) if count else self.ledger.count(context_id) + 1
         if reuse is not None:
             return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
-        if self.ledger is not None and context_id:
-            forecast = self.ledger.model().forecast(seen)
-            if self.config.policy is not None and "target_f1" in asked:
-                return self._online(asked["target_f1"], context_id, seen, ready)
-            reuse = forecast.reuse
-            source = (
-                f"N = {reuse:.1f}: query {seen} of this context, "
+        forecast = self.ledger.model().forecast(seen)
+        decision = self.frontier.decide(reuse=forecast.reuse, prepared=ready, **asked)
+        if self.config.policy is None or "target_f1" not in asked:
+            note = (
+                f"N = {forecast.reuse:.1f}: query {seen} of this context, "
                 f"{forecast.remaining:.1f} more expected"
             )
-        decision = self.frontier.decide(reuse=reuse or 1.0, prepared=ready, **asked)
-        return replace(decision, note=source)
+            return replace(decision, note=note)
+        online = decide_online(self.frontier, asked["target_f1"], seen, prepared=ready)
+        cost = online.stage2 + online.stage1 / forecast.reuse
+        return replace(online, reuse=forecast.reuse, effective=cost)
 
     def settle(
         self,
@@ -189,64 +275,12 @@ class Router:
         prices = self.frontier.prices
         one = two = 0.0
         for (stage, role), tokens in actual:
-            cost = prices.of(Role(role)) * tokens
+            cost = prices.of(role) * tokens
             if stage == Stage.PREPARE:
                 one += prices.prepare_factor * cost
             else:
                 two += cost
-        two += prices.per_second * seconds
-        two -= cached_input * prices.answer.cache_saving
+        two += prices.per_second * seconds - cached_input * prices.cache_saving
         if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
             self.ledger.mark_prepared(context_id, decision.point.key, one)
-        with self._lock:
-            self._settled[0] += decision.stage1 + decision.stage2
-            self._settled[1] += one + two
         return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)
-
-    @property
-    def totals(self) -> tuple[float, float]:
-        """Expected and actual cost of everything settled so far."""
-        with self._lock:
-            return self._settled[0], self._settled[1]
-
-    def _next(self, context_id: str) -> int:
-        assert self.ledger is not None
-        return self.ledger.count(context_id) + 1
-
-    def _online(
-        self, target_f1: float, context_id: str, seen: int, ready: frozenset[PointKey]
-    ) -> RoutingDecision:
-        assert self.ledger is not None
-        assert self.config.policy is not None
-        forecast = self.ledger.model().forecast(seen)
-        chosen = decide_online(
-            self.frontier,
-            target_f1,
-            seen,
-            context_id=context_id,
-            prepared=ready,
-            policy=self.config.policy,
-            forecast=forecast,
-            trust=self.config.trust,
-            seed=self.config.seed,
-        )
-        sunk = chosen.point.key in ready
-        return RoutingDecision(
-            chosen.point,
-            Objective.TARGET_F1,
-            target_f1,
-            forecast.reuse,
-            chosen.point.effective(forecast.reuse, sunk=sunk),
-            self.frontier.unit,
-            sunk,
-            ready,
-            self.frontier,
-            chosen.reason,
-        )
-
-    def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()

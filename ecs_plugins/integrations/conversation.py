@@ -1,4 +1,4 @@
-"""Conversations in a memory file: the stable log by key, and the memory that is made of it.
+"""Conversations: their turns, their stable log by key, and the memory that is made of them.
 
 A log entry is an item (`ecs_plugins.memory.store.items`); its text, if it has one, is a message
 that goes through hot tier, sleep phases and cold tier. The text is stored once, in the message, so
@@ -7,11 +7,16 @@ changing or erasing the message changes or erases the entry.
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
 import uuid
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt
@@ -20,6 +25,23 @@ from ecs_plugins.memory.store.messages import NewMessage
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""
+
+MessageT = TypeVar("MessageT")
+
+
+def last_index(messages: Sequence[MessageT], wanted: Callable[[MessageT], bool]) -> int | None:
+    """Index of the last message that is wanted, such as the user's latest."""
+    return next((n for n in range(len(messages) - 1, -1, -1) if wanted(messages[n])), None)
+
+
+def turns(messages: Sequence[MessageT], begins: Callable[[MessageT], bool]) -> list[list[int]]:
+    """Indices of messages, cut before each that begins a turn; tool calls keep their results."""
+    found: list[list[int]] = []
+    for index, message in enumerate(messages):
+        if not found or begins(message):
+            found.append([])
+        found[-1].append(index)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,33 +95,32 @@ class Conversations:
             InvalidInputError: A value is no JSON object; nothing was written.
             ModelError: The embedder failed; nothing was written.
         """
-        drafts = [
-            None
-            if not entry.text.strip()
-            else NewMessage(
-                text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl
-            )
-            for entry in entries
-        ]
         log = namespace if log is None else log
         for entry in entries:
             NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
-        said = [draft for draft in drafts if draft is not None]
-        ids = iter(self.memory.add(said, namespace=namespace))
-        rows = []
-        for entry, draft in zip(entries, drafts, strict=True):
-            message = None if draft is None else next(ids)
-            text_key = entry.text_key if message is not None else None
-            rows.append(
-                NewItem(
-                    log,
-                    entry.key,
-                    entry.value,
-                    ttl=entry.ttl,
-                    message=message,
-                    text_key=text_key,
-                )
+        said = [entry for entry in entries if entry.text.strip()]
+        drafts = [
+            NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
+            for entry in said
+        ]
+        ids = dict(
+            zip(
+                (entry.key for entry in said),
+                self.memory.add(drafts, namespace=namespace),
+                strict=True,
             )
+        )
+        rows = [
+            NewItem(
+                log,
+                entry.key,
+                entry.value,
+                ttl=entry.ttl,
+                message=ids.get(entry.key),
+                text_key=entry.text_key if entry.key in ids else None,
+            )
+            for entry in entries
+        ]
         if rows:
             self.items.write(rows)
 
@@ -164,3 +185,57 @@ class Session:
         receipt = self.memory.forget(self.namespace, filter={SESSION: self.session_id})
         self.drop(self.entries())
         return receipt
+
+
+# Memories by path, one per file and process: what is written down as a path finds the memory that
+# this process has open already, with its embedder and settings.
+
+_lock = threading.Lock()
+_known: weakref.WeakValueDictionary[str, EntropicMemory] = weakref.WeakValueDictionary()
+_opened: list[EntropicMemory] = []
+
+
+def known_path(memory: EntropicMemory) -> str:
+    """Make an open memory known by its path; returns the path.
+
+    Raises:
+        ConfigurationError: It has no file.
+    """
+    key = _real_path(memory.path)
+    with _lock:
+        _known[key] = memory
+    return key
+
+
+def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
+    """The open memory of a path; opened with the default embedder and settings if need be.
+
+    A memory that is opened here is closed at exit.
+
+    Raises:
+        ConfigurationError: It has no file, or was written with another embedder: open it with
+            that one, and make it known, first.
+        StorageError: The file cannot be opened.
+    """
+    key = _real_path(path)
+    with _lock:
+        found = _known.get(key)
+        if found is None or found.closed:
+            found = EntropicMemory.open(key)
+            _known[key] = found
+            _opened.append(found)
+        return found
+
+
+def _real_path(path: str | os.PathLike[str]) -> str:
+    if os.fspath(path) == ":memory:":
+        raise ConfigurationError(
+            "a memory without a file cannot be found again by its path; open it with a path"
+        )
+    return os.path.realpath(path)
+
+
+@atexit.register
+def _close() -> None:
+    for memory in _opened:
+        memory.close()

@@ -11,38 +11,32 @@ from __future__ import annotations
 
 import inspect
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import (
-    BaseModel,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    PrivateAttr,
-    model_validator,
-)
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import StrictFields, unknown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.ranking.build import LazyRanker
+from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
     LlamaIndexEmbedding,
     as_embedder,
 )
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.fusion import RankFused
-from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.ranking.registry import LazyRanker
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import SIGNALS, resolve_signal
+from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.fused import RankFused
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
@@ -93,25 +87,6 @@ def _check_model(value: object) -> object:
     return value
 
 
-def _check_config(value: object) -> ShapingConfig:
-    if isinstance(value, ShapingConfig):
-        return value
-    if isinstance(value, Mapping):
-        known = [field.name for field in fields(ShapingConfig)]
-        unknown = sorted(str(name) for name in value if name not in known)
-        if unknown:
-            raise ConfigurationError(
-                f"ShapingConfig has no field {', '.join(unknown)}; it has {', '.join(known)}"
-            )
-        try:
-            return ShapingConfig(**value)
-        except TypeError as error:
-            raise ConfigurationError(f"a value of config has the wrong type: {error}") from error
-    raise ConfigurationError(
-        f"config must be a ShapingConfig or a dict of its fields, got {type(value).__name__}"
-    )
-
-
 def _check_answer(value: object) -> object:
     if value is None or callable(value):
         return value
@@ -127,18 +102,6 @@ def _check_embedder(
     return None if value is None else as_embedder(value)
 
 
-def config_fields(config: ShapingConfig) -> dict[str, object]:
-    """The fields of ``config``; plain values unless it holds an own signal or ranker."""
-    return {field.name: getattr(config, field.name) for field in fields(config)}
-
-
-def _plain_config(config: ShapingConfig) -> dict[str, object]:
-    values = config_fields(config)
-    for name, value in values.items():
-        _plain(f"config.{name}", value)
-    return values
-
-
 def _plain(name: str, value: object) -> object:
     if value is None or isinstance(value, str | int | float):
         return value
@@ -152,42 +115,7 @@ def _serialise(name: str) -> PlainSerializer:
     return PlainSerializer(lambda value: _plain(name, value))
 
 
-class _RankerInUse:
-    """The ranker of a component between its calls, because it remembers what it has embedded.
-
-    Only one: another name or embedder replaces it. Copies of the component share it, a pickle
-    begins without one, and components are equal whatever theirs remember.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._embedder: object = None
-        self._ranker: LazyRanker | None = None
-
-    def get(
-        self, name: str, embedder: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None
-    ) -> LazyRanker:
-        with self._lock:
-            ranker = self._ranker
-            if ranker is None or ranker.name != name or self._embedder is not embedder:
-                ranker = LazyRanker(name, None if embedder is None else as_embedder(embedder))
-                self._ranker, self._embedder = ranker, embedder
-            return ranker
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _RankerInUse)
-
-    def __hash__(self) -> int:
-        return hash(_RankerInUse)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> _RankerInUse:
-        return self
-
-    def __reduce__(self) -> tuple[type[_RankerInUse], tuple[()]]:
-        return (_RankerInUse, ())
-
-
-class ShapingFields(BaseModel):
+class ShapingFields(StrictFields):
     """The fields of every integration that shapes retrieved passages.
 
     No model is loaded before the first passage is scored. A copy shares the model; a pickle
@@ -202,11 +130,7 @@ class ShapingFields(BaseModel):
         default=None,
         description="A LanguageModel, a model name or directory, or None: the bundled model.",
     )
-    config: Annotated[
-        ShapingConfig,
-        PlainValidator(_check_config, json_schema_input_type=dict[str, Any]),
-        PlainSerializer(_plain_config),
-    ] = Field(
+    config: ShapingConfig = Field(
         default_factory=ShapingConfig,
         description="How passages are ranked, scored and accepted.",
     )
@@ -241,21 +165,18 @@ class ShapingFields(BaseModel):
         "are those of PromptTemplate: before, passage, after, cue, response.",
     )
 
-    _ranker_in_use: _RankerInUse = PrivateAttr(default_factory=_RankerInUse)
-
     # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
     _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "embedder")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         self.shaping_config()
-        signals = {**{name: make() for name, make in SIGNALS.items()}, **self.signals()}
+        self._ranker_of(self.config.ranker)
+        known = {name: make() for name, make in SIGNALS.items()} | self.signals()
         for name, parts in self.templates.items():
-            if name not in signals:
-                raise ConfigurationError(
-                    f"templates has a signal {name!r}; use one of {', '.join(sorted(signals))}"
-                )
-            with_template(signals[name], parts)
+            if name not in known:
+                raise ConfigurationError(f"templates: {unknown(name, known)}")
+            with_template(known[name], parts)
         return self
 
     def shaping_config(self) -> ShapingConfig:
@@ -264,12 +185,9 @@ class ShapingFields(BaseModel):
         Raises:
             ConfigurationError: The two do not go together.
         """
-        overrides: dict[str, Any] = {
-            name: value
-            for name in ("top_k", "threshold", "max_tokens")
-            if (value := getattr(self, name)) is not None
-        }
-        return replace(self.config, **overrides)
+        names = ("top_k", "threshold", "max_tokens")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return self.config.replace(**given) if given else self.config
 
     def signals(self) -> dict[str, Signal]:
         """The signals that may be measured, by name, with the templates set here.
@@ -281,9 +199,14 @@ class ShapingFields(BaseModel):
             answered = [True]
         else:
             answered = [False] if self.answer is None else [False, True]
-        found = [resolve_signal(self.config.signal, has_answer=known) for known in answered]
-        asked = [signal.signal if isinstance(signal, RankFused) else signal for signal in found]
-        return {s.name: with_template(s, self.templates.get(s.name, {})) for s in asked}
+        asked = [_asked(self._signal(has_answer=known)) for known in answered]
+        return {signal.name: signal for signal in asked}
+
+    def _signal(self, *, has_answer: bool) -> Signal:
+        signal = resolve_signal(self.config.signal, has_answer=has_answer)
+        asked = _asked(signal)
+        asked = with_template(asked, self.templates.get(asked.name, {}))
+        return replace(signal, signal=asked) if isinstance(signal, RankFused) else asked
 
     def shape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object.
@@ -296,19 +219,24 @@ class ShapingFields(BaseModel):
         if not isinstance(query, str) or not query.strip():
             raise InvalidInputError(f"the query must be a non-empty string, got {query!r:.80}")
         answer = None if self.answer is None else self.answer(query)
-        config = self.shaping_config()
+        config = self.shaping_config().replace(ranker=self._ranker_of(self.config.ranker))
         if self.templates:
-            signal = resolve_signal(config.signal, has_answer=bool(answer))
-            if isinstance(signal, RankFused):
-                asked = with_template(signal.signal, self.templates.get(signal.signal.name, {}))
-                signal = replace(signal, signal=asked)
-            else:
-                signal = with_template(signal, self.templates.get(signal.name, {}))
-            config = replace(config, signal=signal)
-        if isinstance(config.ranker, str):
-            ranker = self._ranker_in_use.get(config.ranker, self.embedder)
-            config = replace(config, ranker=ranker)
+            config = config.replace(signal=self._signal(has_answer=bool(answer)))
         return ContextShaper(as_model(self.model), config).shape(query, passages, answer=answer)
+
+    def _ranker_of(self, ranker: str | Ranker | None) -> Ranker | None:
+        """A ranker by name is kept between calls, because it remembers what it has embedded.
+
+        It lies beside the fields: copies share it, and components are equal whatever theirs
+        remembers.
+        """
+        if not isinstance(ranker, str):
+            return ranker
+        embedder = _check_embedder(self.embedder)
+        kept: LazyRanker | None = self.__dict__.get("_ranker")
+        if kept is None or kept.name != ranker or kept.embedder is not embedder:
+            kept = self.__dict__["_ranker"] = LazyRanker(ranker, embedder)
+        return kept
 
     async def ashape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
         """`shape_passages` off the event loop: loading, ``answer`` and scoring included."""
@@ -320,6 +248,11 @@ class ShapingFields(BaseModel):
             part = getattr(self, name)
             memo[id(part)] = part
         return super().__deepcopy__(memo)
+
+
+def _asked(signal: Signal) -> Signal:
+    """The signal that asks the model, where a ranker has a say besides."""
+    return signal.signal if isinstance(signal, RankFused) else signal
 
 
 def signal_template(signal: Signal) -> PromptTemplate | None:
@@ -340,10 +273,9 @@ def with_template(signal: Signal, parts: Mapping[str, str]) -> Signal:
     if template is None:
         raise ConfigurationError(f"the signal {signal.name!r} has no PromptTemplate to replace")
     known = [field.name for field in fields(template)]
-    if unknown := sorted(set(parts) - set(known)):
-        raise ConfigurationError(
-            f"a prompt has no part {', '.join(unknown)}; its parts are {', '.join(known)}"
-        )
+    for name in parts:
+        if name not in known:
+            raise ConfigurationError(f"the prompt of {signal.name!r}: {unknown(name, known)}")
     return replace(signal, template=replace(template, **parts))  # type: ignore[type-var]
 
 
@@ -356,16 +288,15 @@ def verdict_metadata(
     comes from: ``original_rank``, its place in what the retriever returned (1 is the first),
     and ``retriever_score``.
     """
-    metadata = verdict.to_dict()
-    for name in ("text", "index", "kept"):
-        del metadata[name]
-    metadata["original_rank"] = verdict.index + 1
-    metadata["retriever_score"] = retriever_score
-    metadata["signal"] = shaped.signal
-    metadata["model"] = shaped.model
-    if shaped.error is not None:
-        metadata["error"] = shaped.error
-    return metadata
+    held = ("text", "index", "kept")
+    return {
+        **{name: value for name, value in verdict.to_dict().items() if name not in held},
+        "original_rank": verdict.index + 1,
+        "retriever_score": retriever_score,
+        "signal": shaped.signal,
+        "model": shaped.model,
+        **({} if shaped.error is None else {"error": shaped.error}),
+    }
 
 
 def as_score(value: object) -> float | None:

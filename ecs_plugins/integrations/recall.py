@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 from uuid import UUID
 
+from pydantic import BeforeValidator, Field
+
+from ecs_plugins.common.config import Config, StrictFields
 from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
@@ -35,11 +39,23 @@ _MOST_VISIBLE = 100  # recollections beyond k that are looked at for some that a
 _LATEST = 8  # messages behind a recollection whose texts are looked at, besides the first
 _TEXTS = 3  # different texts that one note quotes
 
-TokenCounter = Callable[[str], int]
+TextLength = Callable[[str], int]
+"""Tokens of a text."""
+
+Labels = Annotated[Namespace, BeforeValidator(checked)]
+"""The field of a namespace; a bare string is refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecallOptions:
+def _checked_all(namespaces: Sequence[Sequence[str]]) -> tuple[Namespace, ...]:
+    return tuple(checked(namespace) for namespace in namespaces)
+
+
+_K = Field(default=8, ge=1, description="How many recollections at most.")
+_THRESHOLD = Field(default=0.25, ge=-1, le=1, description="Minimum cosine similarity.")
+_MAX_TOKENS = Field(default=512, ge=1, description="Tokens of the recalled block, marks included.")
+
+
+class RecallOptions(Config):
     """What is recalled for a prompt.
 
     The threshold is lower than `MemoryConfig.threshold`: half of what answers a question is
@@ -47,30 +63,31 @@ class RecallOptions:
 
     Attributes:
         k: How many recollections at most.
-        threshold: Least cosine to the question.
+        threshold: Minimum cosine similarity to the question.
         max_tokens: Tokens that the recalled block may have, marks included.
         filter: Metadata that a recollection must have.
         also: Further namespaces to look in, such as one that several agents share.
     """
 
-    k: int = 8
-    threshold: float = 0.25
-    max_tokens: int = 512
-    filter: Filter | None = None
-    also: tuple[Namespace, ...] = field(default=())
+    k: int = _K
+    threshold: float = _THRESHOLD
+    max_tokens: int = _MAX_TOKENS
+    filter: Annotated[Filter, BeforeValidator(checked_filter)] | None = None
+    also: Annotated[tuple[Namespace, ...], BeforeValidator(_checked_all)] = ()
 
-    def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ConfigurationError(f"k is {self.k}; it must be at least 1")
-        if not -1 <= self.threshold <= 1:
-            raise ConfigurationError(
-                f"threshold is {self.threshold}; it is a cosine, between -1 and 1"
-            )
-        if self.max_tokens < 1:
-            raise ConfigurationError(f"max_tokens is {self.max_tokens}; it must be at least 1")
-        if self.filter is not None:
-            checked_filter(self.filter)
-        object.__setattr__(self, "also", tuple(checked(each) for each in self.also))
+
+class RecallFields(StrictFields):
+    """The fields of an integration that recalls from the memory of one namespace.
+
+    Attributes:
+        namespace: Whose memory.
+        k: How many recollections at most.
+        threshold: Minimum cosine similarity to the question.
+    """
+
+    namespace: Labels
+    k: int = _K
+    threshold: float = _THRESHOLD
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,7 @@ def recall(
     query: str,
     namespace: Namespace,
     options: RecallOptions,
-    count_tokens: TokenCounter,
+    length: TextLength,
     *,
     record: bool = True,
     visible: Collection[str] = (),
@@ -103,7 +120,7 @@ def recall(
         query: The question; blank recalls nothing.
         namespace: Whose memory.
         options: What is recalled.
-        count_tokens: Tokens of a text, by the tokenizer of the model that will read it.
+        length: Tokens of a text, by the tokenizer of the model that will read it.
         record: Whether it counts as a question asked.
         visible: Texts that the model sees anyway, so that they are left out.
     """
@@ -124,7 +141,7 @@ def recall(
         for each in found
         if (texts := [text for text in texts_behind(memory, each) if text not in seen])
     ]
-    return fenced(notes[: options.k], options.max_tokens, count_tokens)
+    return fenced(notes[: options.k], options.max_tokens, length)
 
 
 def texts_behind(memory: EntropicMemory, found: Recollection) -> list[str]:
@@ -146,16 +163,14 @@ def texts_behind(memory: EntropicMemory, found: Recollection) -> list[str]:
 
 
 def fenced(
-    notes: Sequence[tuple[Recollection, Sequence[str]]],
-    max_tokens: int,
-    count_tokens: TokenCounter,
+    notes: Sequence[tuple[Recollection, Sequence[str]]], max_tokens: int, length: TextLength
 ) -> Recalled:
     """The best notes whose block fits the budget; one that is too long is passed over."""
     kept: list[tuple[Recollection, Sequence[str]]] = []
     text = ""
     for note in notes:
         block = _HEAD + "".join(_line(*each) for each in (*kept, note)) + _FOOT
-        if count_tokens(block) <= max_tokens:
+        if length(block) <= max_tokens:
             kept.append(note)
             text = block
     return Recalled(text, tuple(found for found, _ in kept))
@@ -168,26 +183,28 @@ def _line(found: Recollection, texts: Sequence[str]) -> str:
     return "- " + text.replace("\n", "\n  ") + "\n"
 
 
-def without_recalled(text: str) -> str:
-    """A text without the blocks of recalled notes in it."""
-    return _FENCE.sub("", text).strip() if TAG in text.lower() else text
-
-
-def shortened(block: str, max_tokens: int, count_tokens: TokenCounter) -> str | None:
+def shortened(block: str, max_tokens: int, length: TextLength) -> str | None:
     """A recalled block with its last, least fitting notes left out; None if none fits."""
-    if count_tokens(block) <= max_tokens:
-        return block
     body = block.removeprefix(_HEAD).removesuffix(_FOOT)
     notes = re.findall(r"- .*?\n(?=- |\Z)", body, re.DOTALL)
-    while notes:
+    while length(block) > max_tokens:
+        if len(notes) < 2:
+            return None
         notes.pop()
         block = _HEAD + "".join(notes) + _FOOT
-        if notes and count_tokens(block) <= max_tokens:
-            return block
-    return None
+    return block
 
 
-def approximate_tokens(text: str) -> int:
+def said(text: str) -> str | None:
+    """What is to be remembered of a turn, without recalled notes; None for nothing.
+
+    A turn with half of a surrogate pair must not fail the run that it belongs to.
+    """
+    own = _FENCE.sub("", text) if TAG in text.lower() else text
+    return well_formed(own).strip() or None
+
+
+def estimated_tokens(text: str) -> int:
     """An upper estimate for where no tokenizer is at hand: three bytes to a token."""
     return -(-len(text.encode(errors="replace")) // 3)
 
@@ -195,20 +212,7 @@ def approximate_tokens(text: str) -> int:
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:
-    """The namespace that a template names for a run.
-
-    Args:
-        template: Labels; ``"{user_id}"`` is filled from the first source that has ``user_id``.
-        *sources: Mappings or objects, such as a runtime context and a run's configuration.
-
-    Raises:
-        ConfigurationError: A field has no value, or one that cannot name a user.
-    """
-    return checked(tuple(_label(label, sources) for label in template))
-
-
-def check_template(template: Sequence[str]) -> tuple[str, ...]:
+def check_template(template: Sequence[str]) -> Namespace:
     """Return a namespace template as a tuple, or refuse it.
 
     Raises:
@@ -228,6 +232,19 @@ def check_template(template: Sequence[str]) -> tuple[str, ...]:
                 "give the field a label of its own"
             )
     return tuple(template)
+
+
+def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:
+    """The namespace that a template names for a run.
+
+    Args:
+        template: Labels; ``"{user_id}"`` is filled from the first source that has ``user_id``.
+        *sources: Mappings or objects, such as a runtime context and a run's configuration.
+
+    Raises:
+        ConfigurationError: A field has no value, or one that cannot name a user.
+    """
+    return checked([_label(label, sources) for label in template])
 
 
 def _label(label: str, sources: Sequence[object]) -> str:
@@ -250,12 +267,3 @@ def _label(label: str, sources: Sequence[object]) -> str:
         f"nobody says whose memory this is: pass context with {name!r}, or "
         f'config={{"configurable": {{{name!r}: ...}}}}'
     )
-
-
-def said(text: str) -> str | None:
-    """What is to be remembered of a turn; None for nothing.
-
-    A turn with half of a surrogate pair must not fail the run that it belongs to.
-    """
-    kept = well_formed(without_recalled(text)).strip()
-    return kept or None

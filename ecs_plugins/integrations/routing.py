@@ -1,32 +1,58 @@
-"""What the routers of LangChain and LlamaIndex share: what is asked, and what is chosen for it.
+"""What the routers of both frameworks share: what is asked, what is chosen, built, and paid.
 
-A translation only: `ecs_plugins.frontier` decides. Here a call's settings are merged, and a
-decision is matched with what the user gave to run it.
+A translation only: `ecs_plugins.frontier` decides, prepares, builds and settles. Here the settings
+of a call are merged, a decision is matched with what the user gave to run it, and the tokens of a
+run are collected until they are compared with the forecast.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.artefact import load
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.answering import (
+    AnswerModel,
+    CallableAnswerModel,
+    TokenCounter,
+    as_answer_model,
+    check_template,
+)
+from ecs_plugins.frontier.data import Context
+from ecs_plugins.frontier.decision import RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.explain import amount, asked
-from ecs_plugins.frontier.online import OnlinePolicy
+from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
+from ecs_plugins.frontier.strategies import StrategySet
+from ecs_plugins.frontier.strategies.base import Prepared, Strategy
+from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder
+from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.ranking.embedder import as_embedder, default_embedder
+from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 METADATA_KEY = "frontier"
 """The metadata key under which a response carries its decision and its settlement."""
 
 OBJECTIVES = ("target_f1", "budget", "weight")
+
+_PREPARED = 256  # contexts whose stage 1 is kept
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 # Sources: an object, or the path of one, opened when it is needed and then shared.
@@ -73,7 +99,7 @@ def open_frontier(source: EfficiencyFrontier | str) -> EfficiencyFrontier:
 @lru_cache(maxsize=32)
 def _read_frontier(path: str, changed: int, size: int) -> EfficiencyFrontier:
     del changed, size
-    return load(path)
+    return EfficiencyFrontier.load(path)
 
 
 def open_ledger(source: ReuseLedger | str | None) -> ReuseLedger | None:
@@ -91,7 +117,7 @@ def _named_ledger(path: str, process: int) -> ReuseLedger:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RouteRequest:
     """What one call asks of a router; None where it says nothing.
 
     Attributes:
@@ -119,39 +145,132 @@ class Ask:
             not isinstance(self.context_id, str) or not self.context_id
         ):
             raise InvalidInputError(f"context_id must be text, got {self.context_id!r:.60}")
-        given = [name for name in OBJECTIVES if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise InvalidInputError(f"give at most one of {', '.join(OBJECTIVES)}, got {given}")
+        if len(self.objective) > 1:
+            raise InvalidInputError(
+                f"give at most one of {', '.join(OBJECTIVES)}, got {list(self.objective)}"
+            )
+
+    @property
+    def objective(self) -> dict[str, float]:
+        """The objective by its name; empty where none is given."""
+        return {name: value for name in OBJECTIVES if (value := getattr(self, name)) is not None}
 
     @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Ask:
-        """The settings among ``values``; anything else there is left alone.
+    def read(cls, source: object) -> RouteRequest:
+        """The settings among the items of a mapping or the attributes of an object.
 
         Raises:
             InvalidInputError: A setting is no number, or two objectives are given.
         """
+        values = source if isinstance(source, Mapping) else vars(source)
         return cls(**{name: values[name] for name in cls.__slots__ if name in values})
 
-    def over(self, other: Ask) -> Ask:
-        """This ask, with what it leaves open taken from ``other``."""
-        own = any(getattr(self, name) is not None for name in OBJECTIVES)
-        source = self if own else other
-        return Ask(
+    def over(self, other: RouteRequest) -> RouteRequest:
+        """This request, with what it leaves open taken from ``other``."""
+        return RouteRequest(
             other.reuse if self.reuse is None else self.reuse,
             other.context_id if self.context_id is None else self.context_id,
-            *(getattr(source, name) for name in OBJECTIVES),
+            **(self.objective or other.objective),
         )
 
 
-def plan(
+# What is chosen for it.
+
+
+@dataclass(slots=True)
+class RoutedQuery:
+    """One query on its way: what was decided for it, and the tokens that it has used so far.
+
+    Attributes:
+        router: What decided, and settles.
+        decision: The decision.
+        request: The settings in effect.
+        count_tokens: For models that do not report what they used.
+        error: What a chosen chain failed with, if a fallback answers in its place.
+        usage: Tokens of the run.
+        uncounted: Calls of a model that neither reported nor could be counted.
+        prepare_seconds: Wall time of stage 1.
+        started: When the run began.
+    """
+
+    router: Router
+    decision: RoutingDecision
+    request: RouteRequest
+    count_tokens: TokenCounter | None = None
+    error: BaseException | None = None
+    usage: TokenLedger = field(default_factory=TokenLedger)
+    uncounted: int = 0
+    prepare_seconds: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    def add_call(
+        self, prompt: str, reply: str, read: int | None = None, written: int | None = None
+    ) -> None:
+        """Count one call of the answering model: as it reports, else by ``count_tokens``."""
+        if read is None or written is None:
+            if self.count_tokens is None:
+                self.uncounted += 1
+            else:
+                counts = self.count_tokens([prompt, reply])
+                read = int(counts[0]) if read is None else read
+                written = int(counts[1]) if written is None else written
+        self.usage.book(Stage.QUERY, Role.ANSWER_INPUT, read or 0)
+        self.usage.book(Stage.QUERY, Role.ANSWER_OUTPUT, written or 0)
+
+    def add_context(self, tokens: TokenLedger, prepare_seconds: float) -> None:
+        """Count what building the context cost."""
+        self.usage.add(tokens)
+        self.prepare_seconds += prepare_seconds
+
+    def settle(self) -> dict[str, object]:
+        """The decision and, under ``settlement``, its cost beside the forecast; plain values.
+
+        A ledger that cannot be written is reported and does not cost the answer.
+        """
+        seconds = max(0.0, time.perf_counter() - self.started - self.prepare_seconds)
+        cost: dict[str, object] = {
+            "expected": {"stage1": self.decision.stage1, "stage2": self.decision.stage2},
+            "actual": None,
+            "ratio": None,
+            "unit": self.decision.unit,
+            "tokens": self.usage.to_dict(),
+            "uncounted": self.uncounted,
+            "seconds": seconds,
+        }
+        try:
+            settled = self.router.settle(
+                self.decision, self.usage, context_id=self.request.context_id, seconds=seconds
+            )
+        except StorageError as failure:
+            cost["ledger_error"] = str(failure)
+            _log.warning("what a routed query prepared could not be noted: %s", failure)
+        else:
+            cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
+            if not self.uncounted and self.error is None:
+                cost["ratio"] = settled.ratio
+        if self.error is not None:
+            cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
+        return {**self.decision.summary(), "settlement": cost}
+
+
+def route(
     source: EfficiencyFrontier | str,
-    ask: Ask,
+    request: RouteRequest,
     *,
     ledger: ReuseLedger | str | None = None,
     policy: OnlinePolicy | None = None,
+    count_tokens: TokenCounter | None = None,
     count: bool = True,
-) -> tuple[Router, RoutingDecision]:
-    """Decide for one query; the router that did so settles it.
+) -> RoutedQuery:
+    """Decide for one query.
+
+    Args:
+        source: What was measured, or its path.
+        request: What is asked.
+        ledger: A ledger or the path of one.
+        policy: How to decide when N is unknown.
+        count_tokens: For models that do not report what they used.
+        count: Whether to count the query in the ledger; False for a dry run.
 
     Raises:
         ConfigurationError: Nothing says what is wanted.
@@ -159,14 +278,12 @@ def plan(
         UnreachableTargetError: Nothing measured can do it.
         StorageError: The artefact or the ledger cannot be read.
     """
-    objective = {name: getattr(ask, name) for name in OBJECTIVES}
     # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
-    usable = policy if ask.target_f1 is not None else None
-    router = Router(
-        open_frontier(source), RouterConfig(**objective, policy=usable), ledger=open_ledger(ledger)
-    )
-    decision = router.route(context_id=ask.context_id, reuse=ask.reuse, count=count)
-    return router, decision
+    usable = policy if request.target_f1 is not None else None
+    config = RouterConfig(**request.objective, policy=usable)
+    router = Router(open_frontier(source), config, ledger=open_ledger(ledger))
+    decision = router.route(context_id=request.context_id, reuse=request.reuse, count=count)
+    return RoutedQuery(router, decision, request, count_tokens)
 
 
 def chosen_name(decision: RoutingDecision, names: Collection[str]) -> str:
@@ -202,14 +319,195 @@ def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
 
 def reason(decision: RoutingDecision) -> str:
     """A decision in one sentence with its numbers."""
-    unit = decision.unit
-    cost = f"{amount(decision.effective, unit)} per query at N = {decision.reuse:g}"
-    if decision.sunk:
-        split = f"{amount(decision.stage2, unit)}, already prepared"
-    else:
-        split = (
-            f"{amount(decision.stage2, unit)} + {amount(decision.stage1, unit)} / "
-            f"{decision.reuse:g}"
-        )
-    text = f"{decision.label}: {asked(decision)}; measured F1 {decision.f1:.3f}, {cost} ({split})"
+    cost = f"{amount(decision.effective, decision.unit)} per query at N = {decision.reuse:g}"
+    text = (
+        f"{decision.label}: {decision.asked}; measured F1 {decision.f1:.3f}, {cost} "
+        f"({decision.split})"
+    )
     return f"{text}. {decision.note}" if decision.note else text
+
+
+# What it runs on.
+
+
+@dataclass(frozen=True, slots=True)
+class PaidContext:
+    """A context for one question, and what it cost.
+
+    Attributes:
+        text: What the answering model reads.
+        tokens: Tokens of both stages; those of stage 1 only if this query paid for it.
+        prepare_seconds: Wall time of a stage 1 that this query paid for.
+    """
+
+    text: str
+    tokens: TokenLedger
+    prepare_seconds: float
+
+
+@dataclass(slots=True)
+class _Preparation:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    prepared: Prepared | None = None
+
+
+@dataclass(eq=False)
+class ContextBuilder:
+    """Builds the contexts of measured strategies, and pays for stage 1 once per context.
+
+    Models are made when a query needs them. Concurrent queries about a new context wait for the
+    first of them. Copies share what is prepared; a pickle begins without.
+
+    Attributes:
+        llm: Writes compressions.
+        own: Strategies of the user's.
+        scorer: The local model of ECS; None for the bundled one.
+        embedder: For dense retrieval and ECS; None for the offline one.
+        cache_dir: Where compressions are kept; None keeps them for the life of the process.
+        count_tokens: Tokens of each text, for an ``llm`` that does not report them.
+        answering: Makes an `AnswerModel` of ``llm`` and ``count_tokens``.
+    """
+
+    llm: Any = None
+    own: Sequence[Strategy] = ()
+    scorer: Any = None
+    embedder: Any = None
+    cache_dir: str | None = None
+    count_tokens: TokenCounter | None = None
+    answering: Callable[[Any, TokenCounter | None], AnswerModel] | None = None
+
+    def __post_init__(self) -> None:
+        self._own = {(each.name, config_json(each.config)): each for each in self.own}
+        found = _OfflineEmbedder() if self.embedder is None else as_embedder(self.embedder)
+        self._embedder = CachedEmbedder(found)
+        self._sets: dict[bool, StrategySet] = {}
+        self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
+        self._lock = threading.Lock()
+
+    def build(
+        self, name: str, config: Mapping[str, ConfigValue], context: Context, question: str
+    ) -> PaidContext:
+        """Both stages of a strategy, and what this query paid for them.
+
+        Raises:
+            ConfigurationError: There is no such strategy, or it lacks a model.
+            EcsPluginsError: Whatever the strategy raises.
+        """
+        key = (name, config_json(config))
+        strategy = self._own.get(key) or self._measured("signal" in config).get(name, config)
+        with self._lock:
+            preparation = self._prepared.setdefault((key, context.id), _Preparation())
+        with preparation.lock:
+            prepared, paid = preparation.prepared, False
+            if prepared is None:
+                prepared = preparation.prepared = strategy.prepare(context)
+                paid = not prepared.reused
+        built = strategy.build(prepared, question)
+        tokens = TokenLedger()
+        if paid:
+            tokens.add(prepared.ledger)
+        tokens.add(built.ledger)
+        return PaidContext(built.text, tokens, prepared.seconds if paid else 0.0)
+
+    def check(self, points: Iterable[StrategyPoint]) -> None:
+        """Refuse points that no strategy can run, before any query needs them.
+
+        Raises:
+            ConfigurationError: There are some.
+        """
+        unused: Any = object()  # a strategy is made only to see whether it can be
+        model = CallableAnswerModel(str, name="unused")
+        known = StrategySet(model, embedder=self._embedder, scorer=unused)
+        for point in points:
+            if point.key not in self._own:
+                known.get(point.strategy, point.config)
+
+    def _measured(self, shaped: bool) -> StrategySet:
+        """The package's strategies; the scorer is only looked for where one of them needs it."""
+        with self._lock:
+            if shaped not in self._sets:
+                if self.answering is None:
+                    model = as_answer_model(self.llm, count_tokens=self.count_tokens)
+                else:
+                    model = self.answering(self.llm, self.count_tokens)
+                self._sets[shaped] = StrategySet(
+                    model,
+                    embedder=self._embedder,
+                    scorer=as_model(self.scorer) if shaped else None,
+                    cache_dir=self.cache_dir,
+                )
+            return self._sets[shaped]
+
+    def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:
+        return self
+
+    def __reduce__(self) -> tuple[type[ContextBuilder], tuple[Any, ...]]:
+        return ContextBuilder, tuple(getattr(self, each.name) for each in fields(self))
+
+
+class _OfflineEmbedder:
+    """The default embedder, looked for when something is embedded."""
+
+    name = "default"
+
+    @property
+    def dimension(self) -> int:
+        return default_embedder().dimension
+
+    def embed_documents(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        return default_embedder().embed_documents(texts)
+
+    def embed_query(self, text: str) -> npt.NDArray[np.float32]:
+        return default_embedder().embed_query(text)
+
+
+def runnable_points(
+    source: EfficiencyFrontier | str,
+    *,
+    llm: object,
+    prompt: str,
+    same_model: bool,
+    ledger: ReuseLedger | str | None,
+    cache_dir: str | None,
+    counts_tokens: bool,
+) -> list[StrategyPoint]:
+    """The points that a router over a frontier chooses among, if it can run with these settings.
+
+    Raises:
+        StorageError: There is no such artefact, or it cannot be read.
+        InvalidInputError: It is not valid.
+        ConfigurationError: The prompt is no template, ``llm`` is not the model that was measured,
+            nothing counts the tokens of compressions, or compressions would be forgotten that a
+            ledger in a file takes for paid.
+    """
+    frontier = open_frontier(source)
+    if same_model and frontier.provenance.models.get("answer"):
+        frontier.provenance.require(answer_model=as_answer_model(llm).name)
+    check_template(prompt)
+    if any(point.strategy.startswith("memory_compression") for point in frontier.routable):
+        if isinstance(ledger, str) and cache_dir is None:
+            raise ConfigurationError(
+                "a ledger in a file remembers which contexts are prepared, but without cache_dir "
+                "the compressions are lost with the process; give cache_dir=..., for example "
+                "beside it"
+            )
+        if not counts_tokens:
+            raise ConfigurationError(
+                "compressions are sized in tokens and this model does not count them; give "
+                "count_tokens=..., such as "
+                "lambda texts: [len(tokenizer.encode(text)) for text in texts]"
+            )
+    return list(frontier.routable)
+
+
+def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:
+    """A fallback, or the one of a name.
+
+    Raises:
+        ConfigurationError: There is none of that name.
+    """
+    if not isinstance(fallback, str):
+        return fallback
+    if fallback not in made:
+        raise ConfigurationError(f"the fallback {fallback!r} is none of {', '.join(made)}")
+    return made[fallback]

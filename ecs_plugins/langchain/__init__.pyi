@@ -1,5 +1,3 @@
-from .chat_model import LocalChatModel as LocalChatModel
-from .compressor import CompressionInput as CompressionInput
 from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
 from .context import FrontierContext as FrontierContext
 from .context_middleware import ECSContextMiddleware as ECSContextMiddleware

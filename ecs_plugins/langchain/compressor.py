@@ -36,7 +36,6 @@ from ecs_plugins.integrations.fields import (
     METADATA_KEY,
     ShapingFields,
     as_score,
-    config_fields,
     verdict_metadata,
 )
 from ecs_plugins.shaping.result import ShapedContext
@@ -84,7 +83,7 @@ class ECSDocumentCompressor(
         templates: Parts of a signal's prompt to replace: signal -> part -> text.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=())
 
     @override
     def compress_documents(
@@ -166,8 +165,8 @@ class ECSDocumentCompressor(
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """The config as plain fields, because LangChain's JSON knows no dataclasses."""
-        return {"config": config_fields(self.config)}
+        """The config as plain fields, because LangChain's JSON knows nothing of it."""
+        return {"config": dict(self.config)}
 
 
 def _run_config(callbacks: Callbacks | None) -> RunnableConfig | None:

@@ -1,7 +1,7 @@
 """A measured context strategy as a Runnable: from documents and a question to what is sent.
 
 A translation only: `ecs_plugins.frontier.strategies` prepares and builds. What it cost is
-reported as a custom event, from which a `FrontierRouter` books it.
+reported as a custom event, which a `FrontierRouter` counts.
 """
 
 from __future__ import annotations
@@ -10,36 +10,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.callbacks import (
-    AsyncCallbackManagerForChainRun,
     CallbackManagerForChainRun,
-    adispatch_custom_event,
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from typing_extensions import TypedDict, override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.answering import as_answer_model
+from ecs_plugins.frontier.answering import AnswerModel, TokenCounter, as_answer_model
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
-from ecs_plugins.frontier.strategies.base import Strategy
-from ecs_plugins.integrations.fields import as_model
-from ecs_plugins.integrations.running import (
-    PaidContext,
-    PreparedContexts,
-    TokenCounter,
-    strategy_of,
-)
-from ecs_plugins.ranking.embedder import as_embedder
+from ecs_plugins.integrations.routing import ContextBuilder
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
 
 PREPARE_TAG = "frontier:prepare"
-"""Tag of model calls that prepare a context; the context event books them."""
+"""Tag of model calls that prepare a context; the context event counts them."""
 
 
 class ContextInput(TypedDict):
@@ -49,7 +39,7 @@ class ContextInput(TypedDict):
     documents: Sequence[Document]
 
 
-class FrontierContext(RunnableSerializable[ContextInput, dict[str, Any]]):
+class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str, Any]]):
     """Builds the context of one strategy: ``{question, documents} -> {question, context}``.
 
     Other keys of the input are passed on, so a prompt behind it may use them.
@@ -63,7 +53,7 @@ class FrontierContext(RunnableSerializable[ContextInput, dict[str, Any]]):
         cache_dir: Where compressions are kept; None keeps them for the life of the process.
         custom: A `Strategy` to use in place of the package's own.
         count_tokens: Tokens of each text, for an ``llm`` that does not report them.
-        prepared: What stage 1 has made so far.
+        builder: What builds, where several share it.
     """
 
     strategy: str
@@ -74,9 +64,21 @@ class FrontierContext(RunnableSerializable[ContextInput, dict[str, Any]]):
     cache_dir: str | None = None
     custom: Any = None
     count_tokens: TokenCounter | None = None
-    prepared: PreparedContexts = Field(default_factory=PreparedContexts, exclude=True, repr=False)
+    builder: ContextBuilder | None = Field(default=None, exclude=True, repr=False)
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    @override
+    def model_post_init(self, context: Any, /) -> None:
+        """Make what builds, unless it is shared."""
+        if self.builder is None:
+            self.builder = ContextBuilder(
+                self.llm,
+                () if self.custom is None else (self.custom,),
+                scorer=self.scorer,
+                embedder=self.embedder,
+                cache_dir=self.cache_dir,
+                count_tokens=self.count_tokens,
+                answering=traced_model,
+            )
 
     @classmethod
     @override
@@ -95,65 +97,29 @@ class FrontierContext(RunnableSerializable[ContextInput, dict[str, Any]]):
         """
         return self._call_with_config(self._build, input, config, **kwargs)
 
-    @override
-    async def ainvoke(
-        self, input: ContextInput, config: RunnableConfig | None = None, **kwargs: Any
-    ) -> dict[str, Any]:
-        """`invoke` off the event loop."""
-        return await self._acall_with_config(self._abuild, input, config, **kwargs)
-
     def _build(
         self, input: ContextInput, run_manager: CallbackManagerForChainRun
     ) -> dict[str, Any]:
-        paid = self._paid(input, run_manager)
-        dispatch_custom_event(
-            CONTEXT_EVENT, self._event(paid), config={"callbacks": run_manager.get_child()}
-        )
-        return {**input, "context": paid.text}
-
-    async def _abuild(
-        self, input: ContextInput, run_manager: AsyncCallbackManagerForChainRun
-    ) -> dict[str, Any]:
-        paid = await run_sync(self._paid, input, run_manager.get_sync())
-        await adispatch_custom_event(
-            CONTEXT_EVENT, self._event(paid), config={"callbacks": run_manager.get_child()}
-        )
-        return {**input, "context": paid.text}
-
-    def _paid(self, input: ContextInput, run_manager: CallbackManagerForChainRun) -> PaidContext:
         question, context = _unpack(input)
-        return self.prepared.build(self._strategy(run_manager), context, question)
-
-    def _strategy(self, run_manager: CallbackManagerForChainRun) -> Strategy:
-        """Made for each run, so that a model that compresses is called within its trace."""
-        if self.custom is not None:
-            chosen: Strategy = self.custom
-            return chosen
-        llm: Runnable[Any, Any] = self.llm
-        traced = llm.with_config(callbacks=run_manager.get_child(), tags=[PREPARE_TAG])
-        model = as_answer_model(
-            traced,
-            name=as_answer_model(llm).name,
-            count_tokens=token_counter(llm, self.count_tokens),
-        )
-        shaped = "ecs" in self.strategy.split("+")
-        return strategy_of(
-            self.strategy,
-            self.config,
-            model=model,
-            embedder=None if self.embedder is None else as_embedder(self.embedder),
-            scorer=as_model(self.scorer) if shaped else None,
-            cache_dir=self.cache_dir,
-        )
-
-    def _event(self, paid: PaidContext) -> dict[str, Any]:
-        return {
+        assert self.builder is not None
+        paid = self.builder.build(self.strategy, self.config, context, question)
+        event = {
             "strategy": self.strategy,
             "config": dict(self.config),
-            "tokens": paid.ledger.to_dict(),
+            "tokens": paid.tokens.to_dict(),
             "prepare_seconds": paid.prepare_seconds,
             "characters": len(paid.text),
         }
+        child: RunnableConfig = {"callbacks": run_manager.get_child()}
+        dispatch_custom_event(CONTEXT_EVENT, event, config=child)
+        return {**input, "context": paid.text}
+
+
+def traced_model(llm: Any, count_tokens: TokenCounter | None) -> AnswerModel:
+    """A LangChain model that writes compressions: tagged, and traced below the run that asks."""
+    model: Runnable[Any, Any] = llm.with_config(tags=[PREPARE_TAG])
+    name = as_answer_model(llm).name
+    return as_answer_model(model, name=name, count_tokens=token_counter(llm, count_tokens))
 
 
 def token_counter(llm: object, given: TokenCounter | None = None) -> TokenCounter | None:
@@ -181,13 +147,24 @@ def as_context(documents: Sequence[Document]) -> Context:
     )
 
 
+def question_of(input: Any) -> str:
+    """The question in an input: a text, or a mapping with one.
+
+    Raises:
+        InvalidInputError: There is none.
+    """
+    question = input.get("question") if isinstance(input, Mapping) else input
+    if not isinstance(question, str) or not question.strip():
+        raise InvalidInputError(
+            f'give a question as text or {{"question": str, ...}}, got {question!r:.60}'
+        )
+    return question
+
+
 def _unpack(input: ContextInput) -> tuple[str, Context]:
     if not isinstance(input, Mapping) or "question" not in input or "documents" not in input:
         raise InvalidInputError(
             'a context strategy takes {"question": str, "documents": [Document, ...]}; give the '
             "router documents=... or retriever=..., or put them into its input"
         )
-    question = input["question"]
-    if not isinstance(question, str) or not question.strip():
-        raise InvalidInputError(f"the question must be text, got {question!r:.60}")
-    return question, as_context(input["documents"])
+    return question_of(input), as_context(input["documents"])

@@ -11,16 +11,24 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, AnyMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    get_buffer_string,
+)
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.integrations.conversation import last_index, turns
 from ecs_plugins.integrations.fields import as_model
-from ecs_plugins.langchain._messages import last_question, transcript, turns_of
-from ecs_plugins.langchain.compressor import CompressionInput, ECSDocumentCompressor
+from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, join_units, split_passages
 
 NOTHING = "Nothing in this result helps to answer the question."
@@ -58,9 +66,11 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         recent_turns: Turns that are always sent, the present one included.
 
     Raises:
-        ConfigurationError: ``history_tokens`` or ``recent_turns`` is not positive.
+        ConfigurationError: ``history_tokens`` or ``recent_turns`` is not positive, or a keyword is
+            unknown.
     """
 
+    @strict_keywords
     def __init__(
         self,
         compressor: ECSDocumentCompressor | None = None,
@@ -120,18 +130,15 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     # Results of tools
 
     def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
-        name = request.tool_call["name"]
-        named = self._named is not None and name in self._named
+        named = self._named is not None and request.tool_call["name"] in self._named
         if not isinstance(result, ToolMessage) or result.status == "error":
             return result
-        if self._named is not None and not named:
-            return result
         query = self._question(request)
-        documents = _documents(result.artifact)
-        if not query:
+        if not query or (self._named is not None and not named):
             return result
+        documents = _documents(result.artifact)
         if documents:
-            kept = self._compress(documents, query)
+            kept = self._compressor.invoke({"documents": documents, "query": query})
             text = "\n\n".join(document.page_content for document in kept)
             return result.model_copy(update={"content": text or NOTHING, "artifact": kept})
         if named and isinstance(result.content, str) and result.content.strip():
@@ -144,7 +151,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return asked
         state = request.state
         messages = state.get("messages", []) if isinstance(state, dict) else []
-        index = last_question(messages)
+        index = last_index(messages, _is_user)
         return "" if index is None else str(messages[index].text)
 
     def _shape_text(self, text: str, query: str) -> str:
@@ -159,34 +166,33 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     # Turns
 
     def _shape_history(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        question = last_question(request.messages)
+        messages = request.messages
+        question = last_index(messages, _is_user)
         if self._history_tokens is None or question is None:
             return request
-        query = str(request.messages[question].text)
-        turns = turns_of(request.messages)
-        old = [turn for turn in turns[: -self._recent_turns] if not _has_system(turn)]
-        if not old or not query.strip():
+        query = str(messages[question].text)
+        parts = [[messages[index] for index in turn] for turn in turns(messages, _is_user)]
+        judged = [
+            index
+            for index, part in enumerate(parts[: -self._recent_turns])
+            if not any(isinstance(message, SystemMessage) for message in part)
+        ]
+        if not judged or not query.strip():
             return request
-        texts = [transcript(turn) for turn in turns]
+        texts = [get_buffer_string(part, "user", "assistant") for part in parts]
         lengths = as_model(self._compressor.model).count_tokens(texts)
         if sum(lengths) <= self._history_tokens:
             return request
-        judged = [index for index, turn in enumerate(turns) if any(turn is each for each in old)]
         room = self._history_tokens - sum(lengths) + sum(lengths[index] for index in judged)
         kept: set[int] = set()
         if room > 0:
             found = self._kept_indices([texts[index] for index in judged], query, room)
             kept = {judged[index] for index in found}
         view: list[AnyMessage] = []
-        for index, turn in enumerate(turns):
+        for index, part in enumerate(parts):
             if index in kept or index not in judged:
-                view += turn
+                view += part
         return request.override(messages=view)
-
-    # Both
-
-    def _compress(self, documents: Sequence[Document], query: str) -> list[Document]:
-        return self._compressor.invoke(CompressionInput(documents=documents, query=query))
 
     def _kept_indices(
         self, texts: Sequence[str], query: str, max_tokens: int | None = None
@@ -201,7 +207,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             for index, text in enumerate(texts)
             if text.strip()
         ]
-        kept = compressor.invoke(CompressionInput(documents=documents, query=query))
+        kept = compressor.invoke({"documents": documents, "query": query})
         return [int(document.metadata[_INDEX]) for document in kept]
 
 
@@ -212,5 +218,5 @@ def _documents(artifact: object) -> list[Document]:
     return documents if len(documents) == len(artifact) else []
 
 
-def _has_system(turn: Sequence[AnyMessage]) -> bool:
-    return any(isinstance(message, SystemMessage) for message in turn)
+def _is_user(message: object) -> bool:
+    return isinstance(message, HumanMessage)

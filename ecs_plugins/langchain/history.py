@@ -20,6 +20,7 @@ from langchain_core.messages import (
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.integrations.conversation import Entry, Session
 from ecs_plugins.integrations.recall import RecallOptions, said
 from ecs_plugins.memory.entropic import EntropicMemory
@@ -50,8 +51,10 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
 
     Raises:
         InvalidInputError: The namespace or the session id cannot be one.
+        ConfigurationError: A keyword is unknown.
     """
 
+    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,
@@ -71,29 +74,14 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
         return messages_from_dict([_dictionary(item) for item in self._session.entries()])
 
     @override
-    async def aget_messages(self) -> list[BaseMessage]:
-        """`messages` with the database off the event loop."""
-        return await run_sync(lambda: self.messages)
-
-    @override
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Log messages, and remember what the user and the assistant said in them."""
         self._session.append([_entry(message) for message in messages])
 
     @override
-    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """`add_messages` with the embedder and the database off the event loop."""
-        await run_sync(self.add_messages, messages)
-
-    @override
     def clear(self) -> None:
         """Erase the session: its log, its messages, and what is remembered of them alone."""
         self.erase()
-
-    @override
-    async def aclear(self) -> None:
-        """`clear` off the event loop."""
-        await run_sync(self.erase)
 
     def erase(self) -> ErasureReceipt:
         """`clear`, with a receipt."""

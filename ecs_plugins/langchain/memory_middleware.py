@@ -19,18 +19,19 @@ from langgraph.types import Command
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
+from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.recall import (
     Recalled,
     RecallOptions,
-    TokenCounter,
-    approximate_tokens,
+    TextLength,
     check_template,
+    estimated_tokens,
     fill_namespace,
     recall,
     said,
 )
-from ecs_plugins.langchain._messages import last_question, with_note
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.store.messages import NewMessage
@@ -96,12 +97,14 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             answer, raise either way.
 
     Raises:
-        ConfigurationError: The namespace is no template, or a role or ``on_error`` is unknown.
+        ConfigurationError: The namespace is no template, or a role, ``on_error`` or a keyword is
+            unknown.
             In a run: nobody says whose memory it is; the model is not called then.
     """
 
     state_schema = EntropicMemoryState
 
+    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,
@@ -109,7 +112,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         namespace: NamespaceSource,
         recall: RecallOptions | None = None,
         remember: Sequence[str] = ("user", "assistant"),
-        count_tokens: TokenCounter | None = None,
+        count_tokens: TextLength | None = None,
         on_error: OnError = "warn",
     ) -> None:
         super().__init__()
@@ -126,16 +129,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def before_agent(
         self, state: EntropicMemoryState, runtime: Runtime[Any]
     ) -> dict[str, Any] | None:
-        """Refuse a run that does not say whose memory it uses."""
+        """Refuse a run that does not say whose memory it uses; it takes no input or output."""
         self._namespace_of(runtime)
         return None
-
-    @override
-    async def abefore_agent(
-        self, state: EntropicMemoryState, runtime: Runtime[Any]
-    ) -> dict[str, Any] | None:
-        """Refuse a run that does not say whose memory it uses."""
-        return await run_sync(self.before_agent, state, runtime)
 
     @override
     def wrap_model_call(
@@ -203,7 +199,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
     def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Recalled]:
         namespace = self._namespace_of(request.runtime)
-        index = last_question(request.messages)
+        index = last_index(request.messages, is_user)
         if index is None:
             return request, Recalled()
         question = request.messages[index]
@@ -222,7 +218,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         if not recalled.text:
             return request, recalled
         messages: list[AnyMessage] = list(request.messages)
-        messages[index] = with_note(question, recalled.text)
+        messages[index] = _with_note(question, recalled.text)
         return request.override(messages=messages), recalled
 
     def _with_ids(self, result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
@@ -253,7 +249,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def _observe(
         self, messages: Sequence[AnyMessage], recalled: Sequence[str], namespace: Namespace
     ) -> None:
-        index = last_question(messages)
+        index = last_index(messages, is_user)
         if index is None or not recalled:
             return
         question = said(str(messages[index].text))
@@ -262,7 +258,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             self.memory.observe(question, answer, recalled, namespace=namespace)
 
 
-def token_counter(model: BaseChatModel) -> TokenCounter:
+def token_counter(model: BaseChatModel) -> TextLength:
     """Tokens by a model's own tokenizer, or an upper estimate if it has none.
 
     LangChain's own default would download the tokenizer of another model.
@@ -273,7 +269,22 @@ def token_counter(model: BaseChatModel) -> TokenCounter:
         or kind.get_token_ids is not BaseLanguageModel.get_token_ids
         or model.custom_get_token_ids is not None
     )
-    return model.get_num_tokens if own else approximate_tokens
+    return model.get_num_tokens if own else estimated_tokens
+
+
+def is_user(message: object) -> bool:
+    """Whether the user said it."""
+    return isinstance(message, HumanMessage)
+
+
+def _with_note(message: HumanMessage, note: str) -> HumanMessage:
+    """A copy of a user's message with a note before what the user says."""
+    content: str | list[Any]
+    if isinstance(message.content, str):
+        content = f"{note}\n\n{message.content}"
+    else:
+        content = [{"type": "text", "text": f"{note}\n\n"}, *message.content]
+    return message.model_copy(update={"content": content})
 
 
 def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
@@ -296,10 +307,10 @@ def _role(message: AnyMessage) -> str | None:
 def _fresh(messages: Sequence[AnyMessage], remembered: str | None) -> Sequence[AnyMessage]:
     """What was said since the run before: after the last message remembered, if it is there."""
     if remembered is not None:
-        for index in range(len(messages) - 1, -1, -1):
-            if messages[index].id == remembered:
-                return messages[index + 1 :]
-    start = last_question(messages)
+        last = last_index(messages, lambda message: message.id == remembered)
+        if last is not None:
+            return messages[last + 1 :]
+    start = last_index(messages, is_user)
     return [] if start is None else messages[start:]
 
 

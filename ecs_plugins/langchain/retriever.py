@@ -11,20 +11,17 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.integrations.recall import RecallFields, texts_behind
 from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
-from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import Recollection
 
-_DEFAULTS = RecallOptions()
 
-
-class EntropicMemoryRetriever(BaseRetriever):
+class EntropicMemoryRetriever(RecallFields, BaseRetriever):
     """What a user's memory holds about a question, as documents, best first.
 
     ```python
@@ -41,24 +38,14 @@ class EntropicMemoryRetriever(BaseRetriever):
         memory: The open memory; stays the caller's to close.
         namespace: Whose memory.
         k: How many documents at most; may be given per call.
-        threshold: Least cosine.
+        threshold: Minimum cosine similarity.
         filter: Metadata that a recollection must have.
         tiers: ``both``, ``hot`` or ``cold``; None is the memory's own setting.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
-
     memory: EntropicMemory = Field(exclude=True, repr=False)
-    namespace: tuple[str, ...]
-    k: int = Field(default=_DEFAULTS.k, ge=1)
-    threshold: float = Field(default=_DEFAULTS.threshold, ge=-1, le=1)
     filter: dict[str, Any] | None = None
     tiers: str | None = None
-
-    @field_validator("namespace")
-    @classmethod
-    def _check_namespace(cls, namespace: tuple[str, ...]) -> tuple[str, ...]:
-        return checked(namespace)
 
     @override
     def _get_relevant_documents(

@@ -6,60 +6,81 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Self, cast
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeVar, cast
+from uuid import UUID
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
+    BaseCallbackHandler,
     CallbackManagerForChainRun,
     adispatch_custom_event,
     dispatch_custom_event,
 )
+from langchain_core.callbacks.manager import BaseRunManager
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.prompts import PromptTemplate
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
 from langchain_core.runnables.config import patch_config
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
-from pydantic import ConfigDict, Field, PlainValidator
+from pydantic import Field, PlainValidator
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import ANSWER_PROMPT, as_answer_model
-from ecs_plugins.frontier.artefact import from_json, to_json
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import OnlinePolicy
+from ecs_plugins.frontier.points import config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import OnlinePolicy
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
-    Ask,
+    METADATA_KEY,
+    ContextBuilder,
+    RoutedQuery,
+    RouteRequest,
     check_frontier,
     check_names,
     chosen_name,
+    named_fallback,
     open_frontier,
-    plan,
+    route,
+    runnable_points,
 )
-from ecs_plugins.integrations.running import Books, TokenCounter, refuse_forgetting
-from ecs_plugins.langchain._routed import RoutedRunnable
-from ecs_plugins.langchain._run import (
-    DECISION_EVENT,
-    RoutedRun,
+from ecs_plugins.langchain.context import (
+    CONTEXT_EVENT,
+    PREPARE_TAG,
+    FrontierContext,
+    as_context,
     question_of,
-    within,
+    token_counter,
+    traced_model,
 )
-from ecs_plugins.langchain.chains import default_chains
-from ecs_plugins.langchain.context import as_context
+from ecs_plugins.tokens import TokenLedger
+
+DECISION_EVENT = "frontier_decision"
+"""Name of the custom event with the decision, before its chain runs."""
+
+SETTLEMENT_EVENT = "frontier_settlement"
+"""Name of the custom event with expected against actual cost, behind the run."""
+
+T = TypeVar("T")
 
 
 def _check_frontier(value: object) -> EfficiencyFrontier | str:
     # A dict is what `langchain_core.load.dumps` made of an object.
     if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):
-        return from_json(value["artefact"], source="the router's frontier")
+        return EfficiencyFrontier.from_json(value["artefact"], source="the router's frontier")
     return check_frontier(value)
 
 
-class FrontierRouter(RoutedRunnable):
+class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -112,9 +133,8 @@ class FrontierRouter(RoutedRunnable):
     context_id: str | None = Field(default=None, description="What queries are about.")
     ledger: Any = None
     policy: OnlinePolicy | None = None
+    fallback: Any = None
     count_tokens: TokenCounter | None = None
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     @override
     def model_post_init(self, context: Any, /) -> None:
@@ -127,7 +147,7 @@ class FrontierRouter(RoutedRunnable):
                 raise ConfigurationError(
                     f"{name} must be a Runnable, got {type(runnable).__name__}"
                 )
-        self._own()
+        RouteRequest.read(self)
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if not isinstance(self.ledger, str | ReuseLedger | None):
@@ -178,36 +198,47 @@ class FrontierRouter(RoutedRunnable):
         Raises:
             StorageError: There is no such artefact, or it cannot be read.
             InvalidInputError: It is not valid.
-            ConfigurationError: A strategy is unknown, or something else does not go together.
+            ConfigurationError: A strategy or a field is unknown, or something else does not go
+                together.
         """
         source = check_frontier(frontier)
-        measured = open_frontier(source)
-        if same_model and measured.provenance.models.get("answer"):
-            measured.provenance.require(answer_model=as_answer_model(llm).name)
-        refuse_forgetting(measured, fields.get("ledger"), cache_dir)
-        chains = default_chains(
-            measured,
+        writer, counter = compressor or llm, fields.get("count_tokens")
+        points = runnable_points(
+            source,
             llm=llm,
-            compressor=compressor,
-            strategies=strategies,
-            scorer=scorer,
-            embedder=embedder,
-            cache_dir=cache_dir,
             prompt=prompt,
-            count_tokens=fields.get("count_tokens"),
+            same_model=same_model,
+            ledger=fields.get("ledger"),
+            cache_dir=cache_dir,
+            counts_tokens=token_counter(writer, counter) is not None,
         )
-        if isinstance(fallback, str):
-            if fallback not in chains:
-                raise ConfigurationError(
-                    f"the fallback {fallback!r} is none of {', '.join(chains)}"
-                )
-            fallback = chains[fallback]
+        own = {(each.name, config_json(each.config)): each for each in strategies}
+        settings: dict[str, Any] = {
+            "scorer": scorer,
+            "embedder": embedder,
+            "cache_dir": cache_dir,
+            "count_tokens": counter,
+        }
+        builder = ContextBuilder(writer, [*own.values()], answering=traced_model, **settings)
+        builder.check(points)
+        answer = _answer_template(prompt) | llm
+        chains: dict[str, Runnable[Any, Any]] = {}
+        for point in points:
+            context = FrontierContext(
+                strategy=point.strategy,
+                config=dict(point.config),
+                llm=writer,
+                custom=own.get(point.key),
+                builder=builder,
+                **settings,
+            )
+            chains[point.label] = context | answer
         return cls(
             frontier=source,
             chains=chains,
             documents=None if documents is None else list(documents),
             retriever=retriever,
-            fallback=fallback,
+            fallback=named_fallback(fallback, chains),
             **fields,
         )
 
@@ -219,67 +250,193 @@ class FrontierRouter(RoutedRunnable):
         Raises:
             EcsPluginsError: As `invoke`.
         """
-        documents = self._fixed(input)
+        documents = self._given(input)
         if documents is None and self.retriever is not None:
             documents = self.retriever.invoke(question_of(input), config)
-        ask = self._ask(input, config or {}, documents)
-        return plan(self.frontier, ask, ledger=self.ledger, policy=self.policy, count=False)[1]
-
-    # Before the chain.
+        return self._routed(input, config or {}, documents, count=False).decision
 
     @override
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """Route, run, settle.
+
+        Raises:
+            InvalidInputError: A setting is out of range.
+            UnreachableTargetError: Nothing measured reaches the target or fits the budget.
+            ConfigurationError: No chain runs what was chosen, or no objective is given.
+            StorageError: The artefact or the ledger cannot be read.
+        """
+        return self._call_with_config(self._invoke, input, config, **kwargs)
+
+    @override
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        """`invoke` off the event loop."""
+        return await self._acall_with_config(self._ainvoke, input, config, **kwargs)
+
+    @override
+    def stream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[Any]:
+        """`invoke`, chunk by chunk; where chunks are messages, the last carries the numbers."""
+        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
+
+    @override
+    async def astream(
+        self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[Any]:
+        """`stream` off the event loop."""
+
+        async def inputs() -> AsyncIterator[Any]:
+            yield input
+
+        async for chunk in self._atransform_stream_with_config(
+            inputs(), self._astream, config, **kwargs
+        ):
+            yield chunk
+
+    def _invoke(
+        self,
+        input: Any,
+        run_manager: CallbackManagerForChainRun,
+        config: RunnableConfig,
+        **kwargs: Any,
+    ) -> Any:
+        run = self._start(input, run_manager, config)
+        try:
+            try:
+                output = run.chain.invoke(run.input, run.config(), **kwargs)
+            except Exception as error:
+                fallback = run.fallback_after(error)
+                output = fallback.invoke(run.input, run.config(), **kwargs)
+        finally:
+            report = run.settle()
+        return _with_report(output, report)
+
+    async def _ainvoke(
+        self,
+        input: Any,
+        run_manager: AsyncCallbackManagerForChainRun,
+        config: RunnableConfig,
+        **kwargs: Any,
+    ) -> Any:
+        run = await self._astart(input, run_manager, config)
+        try:
+            try:
+                output = await run.chain.ainvoke(run.input, run.config(), **kwargs)
+            except Exception as error:
+                fallback = run.fallback_after(error)
+                output = await fallback.ainvoke(run.input, run.config(), **kwargs)
+        finally:
+            report = await run.asettle()
+        return _with_report(output, report)
+
+    def _stream(
+        self,
+        inputs: Iterator[Any],
+        run_manager: CallbackManagerForChainRun,
+        config: RunnableConfig,
+        **kwargs: Any,
+    ) -> Iterator[Any]:
+        run = self._start(next(inputs), run_manager, config)
+        last: Any = None
+        try:
+            try:
+                for last in run.chain.stream(run.input, run.config(), **kwargs):
+                    yield last
+            except Exception as error:
+                fallback = run.fallback_after(error, begun=last is not None)
+                for last in fallback.stream(run.input, run.config(), **kwargs):
+                    yield last
+        finally:
+            report = run.settle()
+        if isinstance(last, AIMessageChunk):
+            yield _last_chunk(last, report)
+
+    async def _astream(
+        self,
+        inputs: AsyncIterator[Any],
+        run_manager: AsyncCallbackManagerForChainRun,
+        config: RunnableConfig,
+        **kwargs: Any,
+    ) -> AsyncIterator[Any]:
+        run = await self._astart(await anext(inputs), run_manager, config)
+        last: Any = None
+        try:
+            try:
+                async for last in run.chain.astream(run.input, run.config(), **kwargs):
+                    yield last
+            except Exception as error:
+                fallback = run.fallback_after(error, begun=last is not None)
+                async for last in fallback.astream(run.input, run.config(), **kwargs):
+                    yield last
+        finally:
+            report = await run.asettle()
+        if isinstance(last, AIMessageChunk):
+            yield _last_chunk(last, report)
+
     def _start(
         self, input: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
-    ) -> RoutedRun:
-        documents = self._fixed(input)
+    ) -> _Run:
+        documents = self._given(input)
         if documents is None and self.retriever is not None:
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
             documents = self.retriever.invoke(question_of(input), child)
-        run = self._plan(input, config, documents)
-        dispatch_custom_event(DECISION_EVENT, run.decision.summary(), config=within(run_manager))
+        run = self._run(input, config, documents, run_manager)
+        dispatch_custom_event(DECISION_EVENT, run.query.decision.summary(), config=run.events)
         return run
 
-    @override
     async def _astart(
         self, input: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
-    ) -> RoutedRun:
-        documents = self._fixed(input)
+    ) -> _Run:
+        documents = self._given(input)
         if documents is None and self.retriever is not None:
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
             documents = await self.retriever.ainvoke(question_of(input), child)
-        run = await run_sync(self._plan, input, config, documents)
-        await adispatch_custom_event(
-            DECISION_EVENT, run.decision.summary(), config=within(run_manager)
-        )
+        run = await run_sync(self._run, input, config, documents, run_manager)
+        summary = run.query.decision.summary()
+        await adispatch_custom_event(DECISION_EVENT, summary, config=run.events)
         return run
 
-    def _fixed(self, input: Any) -> Sequence[Document] | None:
+    def _given(self, input: Any) -> Sequence[Document] | None:
         given = input.get("documents") if isinstance(input, Mapping) else None
         return self.documents if given is None else cast("Sequence[Document]", given)
 
-    def _own(self) -> Ask:
-        return Ask.read({name: getattr(self, name) for name in Ask.__slots__})
+    def _routed(
+        self,
+        input: Any,
+        config: RunnableConfig,
+        documents: Sequence[Document] | None,
+        *,
+        count: bool = True,
+    ) -> RoutedQuery:
+        request = RouteRequest.read(config.get("configurable", {})).over(RouteRequest.read(self))
+        if isinstance(input, Mapping):
+            request = RouteRequest.read(input).over(request)
+        if request.context_id is None and self.ledger is not None and documents:
+            request = request.over(RouteRequest(context_id=as_context(documents).id))
+        return route(
+            self.frontier,
+            request,
+            ledger=self.ledger,
+            policy=self.policy,
+            count_tokens=self.count_tokens,
+            count=count,
+        )
 
-    def _ask(self, input: Any, config: RunnableConfig, documents: Sequence[Document] | None) -> Ask:
-        call = Ask.read(config.get("configurable", {})).over(self._own())
-        ask = Ask.read(input).over(call) if isinstance(input, Mapping) else call
-        if ask.context_id is None and self.ledger is not None and documents:
-            ask = ask.over(Ask(context_id=as_context(documents).id))
-        return ask
-
-    def _plan(
-        self, input: Any, config: RunnableConfig, documents: Sequence[Document] | None
-    ) -> RoutedRun:
+    def _run(
+        self,
+        input: Any,
+        config: RunnableConfig,
+        documents: Sequence[Document] | None,
+        run_manager: BaseRunManager,
+    ) -> _Run:
         check_names(self.chains, open_frontier(self.frontier))
-        ask = self._ask(input, config, documents)
-        router, decision = plan(self.frontier, ask, ledger=self.ledger, policy=self.policy)
-        chain = self.chains[chosen_name(decision, self.chains)]
+        query = self._routed(input, config, documents)
+        chain = self.chains[chosen_name(query.decision, self.chains)]
         if documents is not None:
             rest = input if isinstance(input, Mapping) else {}
             input = {**rest, "question": question_of(input), "documents": list(documents)}
-        books = Books(self.count_tokens)
-        tag = f"strategy:{decision.label}"
-        return RoutedRun(router, decision, ask.context_id, chain, tag, input, books)
+        manager = cast("CallbackManagerForChainRun", run_manager)
+        return _Run(query, chain, self.fallback, input, manager, config)
 
     # What LangChain asks of a Runnable.
 
@@ -301,10 +458,116 @@ class FrontierRouter(RoutedRunnable):
     @property
     @override
     def lc_attributes(self) -> dict[str, Any]:
-        """A frontier as the text of its artefact, and the policy as its name."""
-        out: dict[str, Any] = {}
+        """A frontier as the text of its artefact."""
         if isinstance(self.frontier, EfficiencyFrontier):
-            out["frontier"] = {"artefact": to_json(self.frontier)}
-        if self.policy is not None:
-            out["policy"] = str(self.policy)
-        return out
+            return {"frontier": {"artefact": self.frontier.to_json()}}
+        return {}
+
+
+@dataclass
+class _Run:
+    """One query on its way through LangChain: what runs, and how it is traced."""
+
+    query: RoutedQuery
+    chain: Runnable[Any, Any]
+    fallback: Runnable[Any, Any] | None
+    input: Any
+    manager: CallbackManagerForChainRun
+    given: RunnableConfig
+
+    @property
+    def events(self) -> RunnableConfig:
+        """Where custom events of the run go."""
+        return {"callbacks": self.manager.get_child()}
+
+    def config(self) -> RunnableConfig:
+        """The config of what runs: tagged, with the decision in its metadata, and counted."""
+        decision = self.query.decision
+        tag = f"strategy:{decision.label}" if self.query.error is None else "fallback"
+        callbacks = self.manager.get_child(tag=tag)
+        callbacks.add_metadata({METADATA_KEY: decision.summary()})
+        callbacks.add_handler(_UsageHandler(self.query))
+        return patch_config(self.given, callbacks=callbacks)
+
+    def fallback_after(self, error: Exception, *, begun: bool = False) -> Runnable[Any, Any]:
+        """What answers after an error; without a fallback, or behind half an answer, it raises."""
+        self.query.error = error
+        if self.fallback is None or begun:
+            raise error
+        return self.fallback
+
+    def settle(self) -> dict[str, object]:
+        """Settle and say so."""
+        report = self.query.settle()
+        dispatch_custom_event(SETTLEMENT_EVENT, report, config=self.events)
+        return report
+
+    async def asettle(self) -> dict[str, object]:
+        """`settle` off the event loop."""
+        report = await run_sync(self.query.settle)
+        await adispatch_custom_event(SETTLEMENT_EVENT, report, config=self.events)
+        return report
+
+
+class _UsageHandler(BaseCallbackHandler):
+    """Counts every model call below a run, and what building its context cost.
+
+    Chat models come here too: LangChain gives their messages as text to who has only this hook.
+    """
+
+    # In order, and complete when the run is settled.
+    run_inline = True
+
+    def __init__(self, query: RoutedQuery) -> None:
+        self._query = query
+        self._prompts: dict[UUID, list[str]] = {}
+
+    @override
+    def on_llm_start(
+        self,
+        serialized: dict[str, Any],
+        prompts: list[str],
+        *,
+        run_id: UUID,
+        tags: list[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if PREPARE_TAG not in (tags or ()):
+            self._prompts[run_id] = prompts
+
+    @override
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        for prompt, generations in zip(
+            self._prompts.pop(run_id, ()), response.generations, strict=False
+        ):
+            for generation in generations[:1]:
+                message = generation.message if isinstance(generation, ChatGeneration) else None
+                usage = message.usage_metadata if isinstance(message, AIMessage) else None
+                counts = (usage["input_tokens"], usage["output_tokens"]) if usage else ()
+                self._query.add_call(prompt, generation.text, *counts)
+
+    @override
+    def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        if name == CONTEXT_EVENT:
+            tokens = TokenLedger.from_dict(data["tokens"])
+            self._query.add_context(tokens, data["prepare_seconds"])
+
+
+def _with_report(output: T, report: Mapping[str, object]) -> T:
+    if not isinstance(output, BaseMessage):
+        return output
+    metadata = {**output.response_metadata, METADATA_KEY: dict(report)}
+    return cast("T", output.model_copy(update={"response_metadata": metadata}))
+
+
+def _last_chunk(last: AIMessageChunk, report: Mapping[str, object]) -> AIMessageChunk:
+    return AIMessageChunk(content="", id=last.id, response_metadata={METADATA_KEY: dict(report)})
+
+
+def _answer_template(template: str) -> PromptTemplate:
+    """The calibration's prompt; braces around anything else are plain text."""
+    head, _, rest = template.partition("{context}")
+    middle, _, tail = rest.partition("{question}")
+    plain = [part.replace("{", "{{").replace("}", "}}") for part in (head, middle, tail)]
+    text = f"{plain[0]}{{context}}{plain[1]}{{question}}{plain[2]}"
+    return PromptTemplate(template=text, input_variables=["context", "question"])

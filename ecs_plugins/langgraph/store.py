@@ -7,7 +7,8 @@ key stay verbatim until they are deleted or expire; messages that are put below
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -31,9 +32,9 @@ from langgraph.store.base import (
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langgraph.conversations import StoredConversations
-from ecs_plugins.langgraph.filters import checked, matches
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.namespaces import checked as checked_namespace
@@ -41,6 +42,13 @@ from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import Items, ItemView, NewItem, StoredItem
 
 _MINUTE = 60.0
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+}
+_OPERATORS = ("$eq", "$ne", *_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,7 @@ class EntropicStore(BaseStore):
 
     supports_ttl = True
 
+    @strict_keywords
     def __init__(
         self,
         memory: EntropicMemory,
@@ -193,7 +202,7 @@ class EntropicStore(BaseStore):
         self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
     ) -> list[tuple[StoredItem, float | None]]:
         """The first ``offset + limit`` items; with a query, without those of conversations."""
-        test = partial(matches, condition=op.filter) if op.filter else None
+        test = partial(_matches, condition=op.filter) if op.filter else None
         stop = op.offset + op.limit
         if not op.query:
             found = view.find(op.namespace_prefix, condition=test, limit=stop)
@@ -230,6 +239,13 @@ def _check(op: Op) -> None:
     """Refuse what cannot be run before anything is."""
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
         raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
+    if isinstance(op, ListNamespacesOp):
+        named: list[object] = [condition.path for condition in op.match_conditions or ()]
+    else:
+        named = [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
+    for namespace in named:
+        if isinstance(namespace, str):  # whose characters would pass for labels
+            raise InvalidInputError(f"a namespace is a tuple of labels; write ({namespace!r},)")
     validate_op_namespace(op)
     if isinstance(op, PutOp):
         checked_namespace(op.namespace)
@@ -238,7 +254,7 @@ def _check(op: Op) -> None:
     elif isinstance(op, SearchOp | ListNamespacesOp) and (op.limit < 0 or op.offset < 0):
         raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
     if isinstance(op, SearchOp) and op.filter:
-        checked(op.filter)
+        _check_filter(op.filter)
 
 
 def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
@@ -274,3 +290,65 @@ def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchIt
     scored = [hit for hit in hits if hit.score is not None]
     scored = sorted([*scored, *recalled], key=lambda hit: -(hit.score or 0.0))
     return [*scored, *(hit for hit in hits if hit.score is None)]
+
+
+# Filters of searches, with the meaning that LangGraph's reference store gives them: nested objects
+# match key by key, lists element by element. Where the reference store fails (ordering something
+# that is no number), texts are ordered as texts and anything else does not match.
+
+
+def _check_filter(condition: Mapping[str, Any]) -> None:
+    """Refuse a filter with an operator that does not exist.
+
+    Raises:
+        InvalidInputError: It has one.
+    """
+    for wanted in condition.values():
+        if isinstance(wanted, Mapping):
+            if any(str(name).startswith("$") for name in wanted):
+                unknown = [str(name) for name in wanted if name not in _OPERATORS]
+                if unknown:
+                    raise InvalidInputError(
+                        f"unknown operator {unknown[0]!r}; use one of {', '.join(_OPERATORS)}"
+                    )
+            else:
+                _check_filter(wanted)
+
+
+def _matches(value: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
+    """Whether a value meets every condition."""
+    return all(_meets(value.get(key), wanted) for key, wanted in condition.items())
+
+
+def _meets(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        if any(str(name).startswith("$") for name in wanted):
+            return all(_compares(value, name, operand) for name, operand in wanted.items())
+        return isinstance(value, dict) and _matches(value, wanted)
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(value, list)
+            and len(value) == len(wanted)
+            and all(_meets(one, other) for one, other in zip(value, wanted, strict=True))
+        )
+    return bool(value == wanted)
+
+
+def _compares(value: Any, name: str, operand: Any) -> bool:
+    if name == "$eq":
+        return bool(value == operand)
+    if name == "$ne":
+        return bool(value != operand)
+    one, other = _number(value), _number(operand)
+    if one is not None and other is not None:
+        return _ORDER[name](one, other)
+    if isinstance(value, str) and isinstance(operand, str):
+        return _ORDER[name](value, operand)
+    return False
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

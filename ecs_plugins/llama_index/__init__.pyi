@@ -1,4 +1,3 @@
-from .llm import LocalLLM as LocalLLM
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory_block import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor

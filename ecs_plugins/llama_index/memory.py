@@ -5,34 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 from llama_index.core.memory import BaseMemory
 from llama_index.core.utils import get_tokenizer
-from pydantic import ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
-from ecs_plugins.integrations.conversation import Session
-from ecs_plugins.integrations.open_memories import known, shared
-from ecs_plugins.integrations.recall import RecallOptions, recall
-from ecs_plugins.llama_index._memory_messages import (
-    last_question,
-    size_text,
-    text_of,
-    to_entry,
-    to_message,
-    turns_of,
-    with_note,
+from ecs_plugins.integrations.conversation import (
+    Entry,
+    Session,
+    known_path,
+    last_index,
+    memory_of,
+    turns,
 )
-from ecs_plugins.llama_index._pickling import PickledWhole
+from ecs_plugins.integrations.recall import (
+    RecallFields,
+    RecallOptions,
+    TextLength,
+    recall,
+    said,
+)
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, Recollection
+from ecs_plugins.memory.store.items import StoredItem
 
-_DEFAULTS = RecallOptions()
+_ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
 
 
-class EntropicChatMemory(PickledWhole, BaseMemory):
+class EntropicChatMemory(RecallFields, BaseMemory):
     """All messages of a session, and what matters now of everything that a user ever said.
 
     ```python
@@ -54,28 +55,18 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
         session_id: Which conversation; its log is its own, the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
         k: How many recollections at most.
-        threshold: Least cosine to the question.
+        threshold: Minimum cosine similarity to the question.
         max_recall_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
     path: str
-    namespace: tuple[str, ...]
     session_id: str = "default"
     token_limit: int = Field(default=3000, ge=1)
-    k: int = Field(default=_DEFAULTS.k, ge=1)
-    threshold: float = Field(default=_DEFAULTS.threshold, ge=-1, le=1)
-    max_recall_tokens: int = Field(default=_DEFAULTS.max_tokens, ge=1)
-    count_tokens: Callable[[str], int] | None = Field(default=None, exclude=True)
+    max_recall_tokens: int = Field(default=RecallOptions().max_tokens, ge=1)
+    count_tokens: TextLength | None = Field(default=None, exclude=True)
 
     _recorded: str | None = PrivateAttr(default=None)
-
-    @field_validator("namespace")
-    @classmethod
-    def _check_namespace(cls, namespace: tuple[str, ...]) -> tuple[str, ...]:
-        return checked(namespace)
 
     @classmethod
     @override
@@ -89,27 +80,23 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
         cls,
         memory: EntropicMemory | None = None,
         *,
-        namespace: Sequence[str] = (),
-        session_id: str = "default",
         chat_history: Sequence[ChatMessage] | None = None,
-        **kwargs: Any,
+        **fields: Any,
     ) -> EntropicChatMemory:
         """A chat memory of an open memory, or of a ``path``.
 
         Args:
             memory: The open memory; stays the caller's to close. None: give ``path``.
-            namespace: Whose memory.
-            session_id: Which conversation.
             chat_history: What was said already.
-            **kwargs: Further fields.
+            **fields: Those of the class; ``namespace`` is mandatory.
 
         Raises:
-            ConfigurationError: The memory has no file.
-            InvalidInputError: The namespace cannot be one.
+            ConfigurationError: The memory has no file, the namespace cannot be one, or a field is
+                unknown.
         """
         if memory is not None:
-            kwargs["path"] = known(memory)
-        made = cls(namespace=tuple(namespace), session_id=session_id, **kwargs)
+            fields["path"] = known_path(memory)
+        made = cls(**fields)
         if chat_history:
             made.set(list(chat_history))
         return made
@@ -117,7 +104,7 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
     @property
     def memory(self) -> EntropicMemory:
         """The open memory behind it."""
-        return shared(self.path)
+        return memory_of(self.path)
 
     @property
     def _session(self) -> Session:
@@ -127,22 +114,17 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         """The latest turns, with what is recalled for ``input`` or the latest question."""
         entries = self._session.entries()
-        messages = [to_message(entry) for entry in entries]
+        messages = [_to_message(entry) for entry in entries]
         shown = self._window(messages)
         view = [messages[index] for index in shown]
-        question = last_question(view)
-        query = input or ("" if question is None else text_of(view[question]))
+        question = last_index(view, is_user)
         latest = None if question is None else entries[shown[question]].key
-        count = self._counter()
-        options = RecallOptions(
-            k=self.k, threshold=self.threshold, max_tokens=self.max_recall_tokens
-        )
         recalled = recall(
             self.memory,
-            query,
+            input or ("" if question is None else text_of(view[question])),
             self.namespace,
-            options,
-            count,
+            RecallOptions(k=self.k, threshold=self.threshold, max_tokens=self.max_recall_tokens),
+            text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
             visible=[text_of(message) for message in view],
@@ -152,23 +134,15 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
             return view
         if question is None:
             return [*view, ChatMessage(role="user", content=recalled.text)]
-        view[question] = with_note(view[question], recalled.text)
+        note = TextBlock(text=f"{recalled.text}\n\n")
+        blocks = [note, *view[question].blocks]
+        view[question] = view[question].model_copy(update={"blocks": blocks}, deep=True)
         return view
-
-    @override
-    async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
-        """`get` with the embedder and the database off the event loop."""
-        return await run_sync(self.get, input, **kwargs)
 
     @override
     def get_all(self) -> list[ChatMessage]:
         """The log of the session, oldest message first."""
-        return [to_message(entry) for entry in self._session.entries()]
-
-    @override
-    async def aget_all(self) -> list[ChatMessage]:
-        """`get_all` off the event loop."""
-        return await run_sync(self.get_all)
+        return [_to_message(entry) for entry in self._session.entries()]
 
     @override
     def put(self, message: ChatMessage) -> None:
@@ -176,19 +150,9 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
         self.put_messages([message])
 
     @override
-    async def aput(self, message: ChatMessage) -> None:
-        """`put` off the event loop."""
-        await run_sync(self.put_messages, [message])
-
-    @override
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
         """Log messages in order."""
-        self._session.append([to_entry(message) for message in messages])
-
-    @override
-    async def aput_messages(self, messages: Sequence[ChatMessage]) -> None:
-        """`put_messages` off the event loop."""
-        await run_sync(self.put_messages, messages)
+        self._session.append([_to_entry(message) for message in messages])
 
     @override
     def set(self, messages: Sequence[ChatMessage]) -> None:
@@ -201,26 +165,16 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
         entries = session.entries()
         same = 0
         while (
-            same < min(len(entries), len(messages)) and to_message(entries[same]) == messages[same]
+            same < min(len(entries), len(messages)) and _to_message(entries[same]) == messages[same]
         ):
             same += 1
         session.drop(entries[same:])
-        session.append([to_entry(message) for message in messages[same:]])
-
-    @override
-    async def aset(self, messages: Sequence[ChatMessage]) -> None:
-        """`set` off the event loop."""
-        await run_sync(self.set, messages)
+        session.append([_to_entry(message) for message in messages[same:]])
 
     @override
     def reset(self) -> None:
         """Erase the session: its log, its messages, and what is remembered of them alone."""
         self.erase()
-
-    @override
-    async def areset(self) -> None:
-        """`reset` off the event loop."""
-        await run_sync(self.erase)
 
     def erase(self) -> ErasureReceipt:
         """`reset`, with a receipt."""
@@ -237,18 +191,71 @@ class EntropicChatMemory(PickledWhole, BaseMemory):
 
     def _window(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Indices of the latest whole turns within the limit; the latest turn in any case."""
-        count = self._counter()
+        length = text_length(self.count_tokens)
         room = self.token_limit
         kept: list[int] = []
-        for turn in reversed(turns_of(messages)):
-            room -= sum(count(size_text(messages[index])) for index in turn)
+        for turn in reversed(turns(messages, is_user)):
+            room -= sum(length(_all_text(messages[index])) for index in turn)
             if room < 0 and kept:
                 break
             kept = [*turn, *kept]
         return kept
 
-    def _counter(self) -> Callable[[str], int]:
-        if self.count_tokens is not None:
-            return self.count_tokens
-        tokenizer = get_tokenizer()
-        return lambda text: len(tokenizer(text))
+
+def text_length(count_tokens: TextLength | None) -> TextLength:
+    """Tokens of a text as the user counts them, or by LlamaIndex's own tokenizer."""
+    if count_tokens is not None:
+        return count_tokens
+    tokenizer: Callable[[str], Sequence[object]] = get_tokenizer()
+    return lambda text: len(tokenizer(text))
+
+
+def is_user(message: ChatMessage) -> bool:
+    """Whether the user said it."""
+    return message.role == MessageRole.USER
+
+
+def text_of(message: ChatMessage) -> str:
+    """The text of a message, without what is no text."""
+    return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
+
+
+def role_of(message: ChatMessage) -> str | None:
+    """``user`` or ``assistant`` for what is to be remembered; None for all else."""
+    if is_user(message):
+        return "user"
+    calls = message.additional_kwargs.get("tool_calls") or any(
+        isinstance(block, ToolCallBlock) for block in message.blocks
+    )
+    return "assistant" if message.role in _ASSISTANT and not calls else None
+
+
+def _to_entry(message: ChatMessage) -> Entry:
+    role = role_of(message)
+    text = said(text_of(message)) if role else None
+    data: dict[str, Any] = message.model_dump(mode="json")
+    only = data["blocks"][0] if len(data["blocks"]) == 1 else {}
+    value: dict[str, Any] = {"data": data}
+    key = None
+    if text is not None and only.get("block_type") == "text" and only.get("text") == text:
+        data["blocks"][0] = {name: part for name, part in only.items() if name != "text"}
+        value["content"], key = text, "content"
+    return Entry(value=value, text=text or "", role=role or "other", text_key=key)
+
+
+def _to_message(item: StoredItem) -> ChatMessage:
+    data = item.value["data"]
+    if "content" in item.value:
+        data["blocks"][0]["text"] = item.value["content"]
+    return ChatMessage.model_validate(data)
+
+
+def _all_text(message: ChatMessage) -> str:
+    """All that a model reads of a message, tool calls included, to count its tokens."""
+    calls = [
+        f"{block.tool_name}({block.tool_kwargs})"
+        for block in message.blocks
+        if isinstance(block, ToolCallBlock)
+    ]
+    asked = message.additional_kwargs.get("tool_calls")
+    return "\n".join([text_of(message), *calls, *([str(asked)] if asked else [])])

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from llama_index.core.callbacks import CBEventType, EventPayload
+from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -30,13 +30,12 @@ from ecs_plugins.integrations.fields import (
     verdict_metadata,
     with_template,
 )
-from ecs_plugins.llama_index._pickling import PickledWhole
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 
 _dispatcher = get_dispatcher(__name__)
 
 
-class ECSPostprocessor(ShapingFields, PickledWhole, BaseNodePostprocessor, PromptMixin):
+class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     """Keeps the nodes that help to answer the query, in the order they came in.
 
     ```python
@@ -63,7 +62,7 @@ class ECSPostprocessor(ShapingFields, PickledWhole, BaseNodePostprocessor, Promp
         metadata_mode: Which text of a node is scored: by default what the answering model reads.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=())
 
     metadata_mode: MetadataMode = Field(
         default=MetadataMode.LLM, description="Which text of a node is scored."
@@ -147,6 +146,12 @@ class ECSPostprocessor(ShapingFields, PickledWhole, BaseNodePostprocessor, Promp
             yield kept
             event.on_end(payload={EventPayload.NODES: kept})
         _dispatcher.event(ReRankEndEvent(nodes=kept))
+
+    @override
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        # A callback manager stays with its process.
+        return {**state, "__dict__": {**state["__dict__"], "callback_manager": CallbackManager()}}
 
     def _model_name(self) -> str:
         if self.model is None or isinstance(self.model, str):

@@ -5,53 +5,58 @@ A translation only: `ecs_plugins.frontier` decides, prepares, builds and settles
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
+from llama_index.core.instrumentation.events.llm import (
+    LLMChatEndEvent,
+    LLMChatStartEvent,
+    LLMCompletionEndEvent,
+    LLMCompletionStartEvent,
+)
 from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptMixinType
-from llama_index.core.schema import BaseNode, QueryBundle
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import (
-    ANSWER_PROMPT,
-    as_answer_model,
-    check_template,
-)
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.common.config import strict_keywords
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import config_json
-from ecs_plugins.frontier.routing import Router
+from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
+    ContextBuilder,
+    PaidContext,
+    RoutedQuery,
     check_frontier,
     check_names,
     chosen_name,
+    named_fallback,
     open_frontier,
+    runnable_points,
 )
-from ecs_plugins.integrations.running import (
-    Books,
-    PreparedContexts,
-    TokenCounter,
-    check_strategy,
-    refuse_forgetting,
-    settle,
-)
-from ecs_plugins.llama_index._books import open_books
 from ecs_plugins.llama_index.selector import FrontierSelector, selection
-from ecs_plugins.llama_index.strategy_engine import StrategyQueryEngine, as_context
-from ecs_plugins.ranking.embedder import as_embedder
 
 _dispatcher = get_dispatcher(__name__)
+_lock = threading.Lock()
+
+_query: ContextVar[RoutedQuery | None] = ContextVar("ecs_plugins_query", default=None)
+# Chat of many models calls complete of the same model: only the outermost call is counted.
+_depth: ContextVar[int] = ContextVar("ecs_plugins_depth", default=0)
 
 
 class FrontierDecisionEvent(BaseEvent):
@@ -113,6 +118,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         ConfigurationError: No engine, or one for a strategy that was not measured.
     """
 
+    @strict_keywords
     def __init__(
         self,
         selector: FrontierSelector,
@@ -176,117 +182,263 @@ class FrontierQueryEngine(BaseQueryEngine):
             ConfigurationError: A strategy is unknown, or something else does not go together.
         """
         source = check_frontier(frontier)
-        measured = open_frontier(source)
         if (nodes is None) == (retriever is None):
             raise ConfigurationError("give either nodes or a retriever")
-        if same_model and measured.provenance.models.get("answer"):
-            measured.provenance.require(answer_model=as_answer_model(llm).name)
-        refuse_forgetting(measured, settings.get("ledger"), cache_dir)
-        check_template(prompt)
-        own = {(s.name, config_json(s.config)): s for s in strategies}
-        if embedder is None and any(p.strategy == "dense" for p in measured.routable):
-            from ecs_plugins.ranking.embedder import default_embedder
-
-            embedder = default_embedder()
+        points = runnable_points(
+            source,
+            llm=llm,
+            prompt=prompt,
+            same_model=same_model,
+            ledger=settings.get("ledger"),
+            cache_dir=cache_dir,
+            counts_tokens=count_tokens is not None,
+        )
+        builder = ContextBuilder(
+            compressor or llm,
+            [*strategies],
+            scorer=scorer,
+            embedder=embedder,
+            cache_dir=cache_dir,
+            count_tokens=count_tokens,
+        )
+        builder.check(points)
         context = None if nodes is None else as_context(nodes)
-        prepared = PreparedContexts()
-        engines: dict[str, BaseQueryEngine] = {}
-        for point in measured.routable:
-            if point.key not in own:
-                check_strategy(point)
-            engines[point.label] = StrategyQueryEngine(
-                point,
-                llm=llm,
-                context=context,
-                retriever=retriever,
-                custom=own.get(point.key),
-                compressor=compressor or llm,
-                scorer=scorer,
-                embedder=None if embedder is None else as_embedder(embedder),
-                cache_dir=cache_dir,
-                prompt=prompt,
-                count_tokens=count_tokens,
-                prepared=prepared,
+        engines: dict[str, BaseQueryEngine] = {
+            point.label: StrategyQueryEngine(
+                point, builder, llm=llm, context=context, retriever=retriever, prompt=prompt
             )
-        if isinstance(fallback, str):
-            if fallback not in engines:
-                raise ConfigurationError(
-                    f"the fallback {fallback!r} is none of {', '.join(engines)}"
-                )
-            fallback = engines[fallback]
+            for point in points
+        }
         return cls(
             FrontierSelector(source, **settings),
             engines,
             context_id=None if context is None else context.id,
-            fallback=fallback,
+            fallback=named_fallback(fallback, engines),
             count_tokens=count_tokens,
         )
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        router, decision, context_id = self._plan(query_bundle)
-        engine = self.engines[chosen_name(decision, self.engines)]
-        books, failed = Books(self.count_tokens), None
+        query, engine = self._start(query_bundle)
         try:
-            with open_books(books):
-                response = engine.query(query_bundle)
-        except Exception as error:
-            failed = error
-            if self.fallback is None:
-                self._settle(router, decision, books, context_id, failed)
-                raise
-            with open_books(books):
-                response = self.fallback.query(query_bundle)
-        report = self._settle(router, decision, books, context_id, failed)
-        return self._with_report(response, decision, report)
+            with _counted(query):
+                try:
+                    response = engine.query(query_bundle)
+                except Exception as error:
+                    response = self._fallback_after(error, query).query(query_bundle)
+        finally:
+            report = self._settle(query)
+        return self._with_report(response, query, report)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        router, decision, context_id = await run_sync(self._plan, query_bundle)
-        engine = self.engines[chosen_name(decision, self.engines)]
-        books, failed = Books(self.count_tokens), None
+        query, engine = await run_sync(self._start, query_bundle)
         try:
-            with open_books(books):
-                response = await engine.aquery(query_bundle)
-        except Exception as error:
-            failed = error
-            if self.fallback is None:
-                await run_sync(self._settle, router, decision, books, context_id, failed)
-                raise
-            with open_books(books):
-                response = await self.fallback.aquery(query_bundle)
-        report = await run_sync(self._settle, router, decision, books, context_id, failed)
-        return self._with_report(response, decision, report)
+            with _counted(query):
+                try:
+                    response = await engine.aquery(query_bundle)
+                except Exception as error:
+                    response = await self._fallback_after(error, query).aquery(query_bundle)
+        finally:
+            report = await run_sync(self._settle, query)
+        return self._with_report(response, query, report)
 
-    def _plan(self, query: QueryBundle) -> tuple[Router, RoutingDecision, str | None]:
-        router, decision, asked = self.selector.plan(query, context_id=self.context_id)
-        _dispatcher.event(FrontierDecisionEvent(decision=decision.summary()))
-        return router, decision, asked.context_id
+    def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
+        query = self.selector.route(
+            bundle, context_id=self.context_id, count_tokens=self.count_tokens
+        )
+        _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
+        return query, self.engines[chosen_name(query.decision, self.engines)]
 
-    def _settle(
-        self,
-        router: Router,
-        decision: RoutingDecision,
-        books: Books,
-        context_id: str | None,
-        error: Exception | None,
-    ) -> dict[str, object]:
-        cost = settle(router, decision, books, context_id=context_id, error=error)
-        report = {**decision.summary(), "settlement": cost}
+    def _fallback_after(self, error: Exception, query: RoutedQuery) -> BaseQueryEngine:
+        query.error = error
+        if self.fallback is None:
+            raise error
+        return self.fallback
+
+    def _settle(self, query: RoutedQuery) -> dict[str, object]:
+        report = query.settle()
         _dispatcher.event(FrontierSettlementEvent(report=report))
         return report
 
     def _with_report(
-        self, response: RESPONSE_TYPE, decision: RoutingDecision, report: dict[str, object]
+        self, response: RESPONSE_TYPE, query: RoutedQuery, report: dict[str, object]
     ) -> RESPONSE_TYPE:
-        result = selection(decision, list(self.engines))
         response.metadata = {
             **(response.metadata or {}),
             METADATA_KEY: report,
-            "selector_result": result,
+            "selector_result": selection(query.decision, list(self.engines)),
         }
         return response
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
         return cast("PromptMixinType", dict(self.engines))
+
+
+class StrategyQueryEngine(BaseQueryEngine):
+    """Answers from the context that one measured strategy builds; the default engine.
+
+    Args:
+        point: The strategy and its configuration.
+        builder: Builds contexts.
+        llm: Answers.
+        context: What every query is asked about; None: what the retriever finds.
+        retriever: Finds what a query is asked about.
+        prompt: With {context} and, behind it, {question}.
+        callback_manager: Of LlamaIndex.
+    """
+
+    def __init__(
+        self,
+        point: StrategyPoint,
+        builder: ContextBuilder,
+        *,
+        llm: LLM,
+        context: Context | None = None,
+        retriever: BaseRetriever | None = None,
+        prompt: str = ANSWER_PROMPT,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        self._point = point
+        self._builder = builder
+        self._llm = llm
+        self._context = context
+        self._retriever = retriever
+        self._prompt = prompt
+        super().__init__(callback_manager)
+
+    @override
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        context = self._context
+        if context is None:
+            context = _found(self._retrieve().retrieve(query_bundle))
+        paid = self._build(context, query_bundle.query_str)
+        reply = self._llm.complete(self._fill(paid, query_bundle))
+        return self._response(paid, reply.text)
+
+    @override
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        context = self._context
+        if context is None:
+            context = _found(await self._retrieve().aretrieve(query_bundle))
+        paid = await run_sync(self._build, context, query_bundle.query_str)
+        reply = await self._llm.acomplete(self._fill(paid, query_bundle))
+        return self._response(paid, reply.text)
+
+    def _retrieve(self) -> BaseRetriever:
+        if self._retriever is None:
+            raise ConfigurationError("a strategy needs a context or a retriever")
+        return self._retriever
+
+    def _build(self, context: Context, question: str) -> PaidContext:
+        query = _query.get()
+        # What the strategy spent comes with the context; the events would count it again.
+        with _counted(None):
+            paid = self._builder.build(self._point.strategy, self._point.config, context, question)
+        if query is not None:
+            query.add_context(paid.tokens, paid.prepare_seconds)
+        return paid
+
+    def _fill(self, paid: PaidContext, query: QueryBundle) -> str:
+        return answer_prompt(paid.text, query.query_str, self._prompt)
+
+    def _response(self, paid: PaidContext, text: str) -> Response:
+        # What was read is one text: its pieces may be parts of several nodes.
+        node = TextNode(text=paid.text, metadata={"strategy": self._point.label})
+        return Response(text, source_nodes=[NodeWithScore(node=node)])
+
+    @override
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+
+def as_context(nodes: Sequence[BaseNode]) -> Context:
+    """The engine's context of LlamaIndex nodes; their title is in ``metadata["title"]``.
+
+    Raises:
+        InvalidInputError: Something is no node, or there is no text.
+    """
+    for node in nodes:
+        if not isinstance(node, BaseNode):
+            raise InvalidInputError(f"nodes must be LlamaIndex nodes, got {type(node).__name__}")
+    return Context(
+        tuple(
+            Document(
+                node.get_content(metadata_mode=MetadataMode.NONE),
+                str(node.metadata.get("title") or ""),
+            )
+            for node in nodes
+        )
+    )
+
+
+def _found(nodes: Sequence[NodeWithScore]) -> Context:
+    return as_context([node.node for node in nodes])
+
+
+class _UsageHandler(BaseEventHandler):
+    """Counts the calls of language models for the query in whose context they are made."""
+
+    @classmethod
+    @override
+    def class_name(cls) -> str:
+        return "EcsPluginsUsageHandler"
+
+    @override
+    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
+        query = _query.get()
+        if query is None:
+            return
+        if isinstance(event, LLMChatStartEvent | LLMCompletionStartEvent):
+            _depth.set(_depth.get() + 1)
+        elif isinstance(event, LLMChatEndEvent | LLMCompletionEndEvent):
+            _depth.set(max(0, _depth.get() - 1))
+            if _depth.get() == 0:
+                _add_call(query, event)
+
+
+@contextmanager
+def _counted(query: RoutedQuery | None) -> Iterator[None]:
+    """Count what happens within, here and in threads and tasks that copy the context; or not."""
+    _install_handler()
+    outer, depth = _query.set(query), _depth.set(0)
+    try:
+        yield
+    finally:
+        _query.reset(outer)
+        _depth.reset(depth)
+
+
+def _install_handler() -> None:
+    root = get_dispatcher()
+    with _lock:
+        if not any(isinstance(handler, _UsageHandler) for handler in root.event_handlers):
+            root.add_event_handler(_UsageHandler())
+
+
+def _add_call(query: RoutedQuery, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:
+    response: Any = event.response
+    if isinstance(event, LLMCompletionEndEvent):
+        prompt, text = event.prompt, response.text
+    else:
+        prompt = "\n".join(message.content or "" for message in event.messages)
+        text = "" if response is None else response.message.content or ""
+    raw = getattr(response, "raw", None)
+    reports = (
+        getattr(response, "additional_kwargs", None),
+        getattr(getattr(response, "message", None), "additional_kwargs", None),
+        raw.get("usage") if isinstance(raw, dict) else getattr(raw, "usage", None),
+    )
+    read = _reported(reports, "prompt_tokens", "input_tokens")
+    query.add_call(prompt, text, read, _reported(reports, "completion_tokens", "output_tokens"))
+
+
+def _reported(reports: Iterable[object], *names: str) -> int | None:
+    """The first count of one of these names; integrations report usage in several places."""
+    for usage in reports:
+        for name in names:
+            value = usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None)
+            if isinstance(value, int):
+                return value
+    return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import get_args
 
 from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.prompts.mixin import PromptDictType
@@ -16,13 +16,21 @@ from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import Router
-from ecs_plugins.integrations.routing import Ask, check_frontier, chosen_name, plan, reason
+from ecs_plugins.frontier.routing import OnlinePolicy
+from ecs_plugins.integrations.routing import (
+    RoutedQuery,
+    RouteRequest,
+    check_frontier,
+    chosen_name,
+    reason,
+    route,
+)
 
 
 @dataclass
@@ -78,10 +86,11 @@ class FrontierSelector(BaseSelector):
 
     Raises:
         StorageError: There is no such artefact.
-        ConfigurationError: The frontier or the policy is none.
+        ConfigurationError: The frontier or the policy is none, or a keyword is unknown.
         InvalidInputError: A number is none, or two objectives are given.
     """
 
+    @strict_keywords
     def __init__(
         self,
         frontier: EfficiencyFrontier | str,
@@ -92,26 +101,31 @@ class FrontierSelector(BaseSelector):
         reuse: float | None = None,
         context_id: str | None = None,
         ledger: ReuseLedger | str | None = None,
-        policy: OnlinePolicy | str | None = None,
+        policy: OnlinePolicy | None = None,
     ) -> None:
         self.frontier = check_frontier(frontier)
-        self.ask = Ask(reuse, context_id, target_f1, budget, weight)
+        self.request = RouteRequest(reuse, context_id, target_f1, budget, weight)
         self.ledger = ledger
-        try:
-            self.policy = None if policy is None else OnlinePolicy(policy)
-        except ValueError as error:
+        self.policy = policy
+        if policy not in (None, *get_args(OnlinePolicy)):
             raise ConfigurationError(
-                f"policy must be one of {', '.join(OnlinePolicy)}, got {policy!r}"
-            ) from error
+                f"policy must be one of {', '.join(get_args(OnlinePolicy))}, got {policy!r}"
+            )
 
-    def plan(
-        self, query: QueryBundle, *, context_id: str | None = None, count: bool = True
-    ) -> tuple[Router, RoutingDecision, Ask]:
-        """Decide for a query, with the router that settles it and the settings in effect.
+    def route(
+        self,
+        query: QueryBundle | str,
+        *,
+        context_id: str | None = None,
+        count_tokens: TokenCounter | None = None,
+        count: bool = True,
+    ) -> RoutedQuery:
+        """Decide for a query.
 
         Args:
             query: Perhaps a `FrontierQuery`.
             context_id: What it is about, where neither query nor selector says.
+            count_tokens: For models that do not report what they used.
             count: Whether to count it in the ledger; False for a dry run.
 
         Raises:
@@ -120,27 +134,28 @@ class FrontierSelector(BaseSelector):
             ConfigurationError: No objective is given.
             StorageError: The artefact or the ledger cannot be read.
         """
-        asked = Ask.read(vars(query)) if isinstance(query, FrontierQuery) else Ask()
-        asked = asked.over(self.ask).over(Ask(context_id=context_id))
-        router, decision = plan(
-            self.frontier, asked, ledger=self.ledger, policy=self.policy, count=count
+        said = isinstance(query, FrontierQuery)
+        request = RouteRequest.read(query) if said else RouteRequest()
+        return route(
+            self.frontier,
+            request.over(self.request).over(RouteRequest(context_id=context_id)),
+            ledger=self.ledger,
+            policy=self.policy,
+            count_tokens=count_tokens,
+            count=count,
         )
-        return router, decision, asked
 
     def decide(self, query: QueryBundle | str) -> RoutingDecision:
         """What would be chosen, without counting the query.
 
         Raises:
-            EcsPluginsError: As `plan`.
+            EcsPluginsError: As `route`.
         """
-        bundle = query if isinstance(query, QueryBundle) else QueryBundle(query)
-        return self.plan(bundle, count=False)[1]
+        return self.route(query, count=False).decision
 
     @override
     def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        _, decision, _ = self.plan(query)
-        names = [choice.get_name() for choice in choices]
-        return selection(decision, names)
+        return selection(self.route(query).decision, [choice.get_name() for choice in choices])
 
     @override
     async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
@@ -153,9 +168,6 @@ class FrontierSelector(BaseSelector):
     @override
     def _update_prompts(self, prompts_dict: PromptDictType) -> None:
         """There are none."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
 
 
 def selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:

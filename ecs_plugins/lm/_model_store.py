@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import platformdirs
 from filelock import FileLock
+from pydantic import BaseModel
 
 from ecs_plugins.errors import EcsPluginsError, ModelError, StorageError
 
 CACHE_VARIABLE = "ECS_PLUGINS_CACHE"
 MANIFEST = "manifest.json"
-FORMAT = 1
-"""Raised when what an installation holds changes; older ones are then installed anew."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -40,45 +38,34 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("ecs-plugins", appauthor=False)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(BaseModel):
     """One file of an installed model."""
 
     size: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(BaseModel):
     """What was installed.
 
     Attributes:
+        format: Raised when what an installation holds changes; older ones are installed anew.
         name: The model's name.
-        source: Where it came from, ``"package"`` or ``"hub"``.
+        source: Where it came from; ``"package"`` is the package index.
         files: Name -> size and SHA-256 of every file but the manifest itself.
         details: What the source and the conversion recorded (versions, digests, scores).
     """
 
+    format: Literal[1] = 1
     name: str
     source: str
-    files: Mapping[str, StoredFile]
-    details: Mapping[str, object] = field(default_factory=dict)
+    files: dict[str, StoredFile]
+    details: dict[str, Any] = {}
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(entry.size for entry in self.files.values())
-
-    def write(self, directory: Path) -> None:
-        """Write the manifest into ``directory``."""
-        content = {
-            "format": FORMAT,
-            "name": self.name,
-            "source": self.source,
-            "files": {k: {"size": v.size, "sha256": v.sha256} for k, v in self.files.items()},
-            "details": dict(self.details),
-        }
-        (directory / MANIFEST).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
     @classmethod
     def read(cls, directory: Path) -> Manifest:
@@ -88,13 +75,9 @@ class Manifest:
             ModelError: It is missing, unreadable, or of another format.
         """
         try:
-            content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-            if content["format"] != FORMAT:
-                raise ModelError(f"it has format {content['format']}, not {FORMAT}")
-            files = {k: StoredFile(v["size"], v["sha256"]) for k, v in content["files"].items()}
-            return cls(content["name"], content["source"], files, content["details"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"{MANIFEST} is missing or unreadable") from error
+            return cls.model_validate_json((directory / MANIFEST).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{MANIFEST} is missing, unreadable or of another format") from error
 
 
 def find_damage(directory: Path, manifest: Manifest, *, hashes: bool) -> str | None:
@@ -149,21 +132,17 @@ def scratch(target: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def publish(
-    built: Path, target: Path, name: str, source: str, details: Mapping[str, object]
-) -> Manifest:
-    """Make the directory ``built`` the installed model ``target``; its lock must be held.
-
-    Returns:
-        The manifest that was written.
-    """
+def publish(built: Path, target: Path, source: str, details: Mapping[str, object]) -> None:
+    """Make the directory ``built`` the installed model ``target``; its lock must be held."""
     files = {
-        path.relative_to(built).as_posix(): StoredFile(path.stat().st_size, sha256_of(path))
+        path.relative_to(built).as_posix(): StoredFile(
+            size=path.stat().st_size, sha256=sha256_of(path)
+        )
         for path in sorted(built.rglob("*"))
         if path.is_file()
     }
-    manifest = Manifest(name, source, files, details)
-    manifest.write(built)
+    manifest = Manifest(name=target.name, source=source, files=files, details=dict(details))
+    (built / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     readable = built.stat().st_mode & 0o666  # some writers make private files; follow the umask
     for path in built.rglob("*"):
         if path.is_file():
@@ -173,7 +152,6 @@ def publish(
     discard(target)
     built.rename(target)
     _flush(target.parent)
-    return manifest
 
 
 def discard(target: Path) -> None:

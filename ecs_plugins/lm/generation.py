@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 Ids = tuple[int, ...]
 
-CACHE_BYTES = 2**30
-"""Keys and values of one batch. A step of decoding reads all weights, however many rows share it,
-so a batch is made as large as this allows."""
-_FEWEST_TOKENS = 4096
+BATCH_TOKENS = 16_384
+"""Prompt and new tokens of one batch. A step of decoding reads all weights, however many rows share
+it, so a batch is large; it is halved when memory runs out."""
 _WORTH_READING = 64
 """Shorter prompts are read together: a processor is not busy with one alone."""
 
@@ -37,8 +36,6 @@ class GenerationOptions:
         top_p: Nucleus of the sampling.
         seed: Seeds the sampling of one call; the process's own generators are left as they were.
         stop: Texts that end the reply and are cut off it.
-        batch_tokens: Prompt and new tokens that a batch may hold; None takes as many as
-            `CACHE_BYTES` of keys and values hold.
 
     Raises:
         InvalidInputError: An option is out of range.
@@ -49,7 +46,6 @@ class GenerationOptions:
     top_p: float = 1.0
     seed: int = 42
     stop: Sequence[str] = ()
-    batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
@@ -93,7 +89,7 @@ class Generator:
         """
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         out: dict[int, Generation] = {}
-        budget = options.batch_tokens or self._batch_tokens()
+        budget = BATCH_TOKENS
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.inference_mode(), torch.random.fork_rng(devices=devices):
             torch.manual_seed(options.seed)
@@ -114,19 +110,6 @@ class Generator:
                 out.update(zip(batch, results, strict=True))
                 order = order[len(batch) :]
         return [out[i] for i in range(len(prompts))]
-
-    def _batch_tokens(self) -> int:
-        config = self._model.config.get_text_config()
-        layers, heads, width = (
-            getattr(config, name, None)
-            for name in ("num_hidden_layers", "num_attention_heads", "hidden_size")
-        )
-        if not (layers and heads and width):
-            return _FEWEST_TOKENS
-        stored = getattr(config, "num_key_value_heads", None) or heads
-        size = getattr(config, "head_dim", None) or width // heads
-        per_token: int = 2 * layers * stored * size * self._model.dtype.itemsize
-        return max(_FEWEST_TOKENS, CACHE_BYTES // per_token)
 
     def _take(
         self, order: Sequence[int], prompts: Sequence[Ids], new: int, budget: int

@@ -7,9 +7,9 @@ on the same model, and pickled as its settings.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import Field
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from ecs_plugins.lm.runtime import Runtime
     from ecs_plugins.lm.scoring.prefix import CacheStatistics
-    from ecs_plugins.lm.scoring.request import TokenRequest
+    from ecs_plugins.lm.worker import Scoring, Worker
+
+T = TypeVar("T")
 
 
 class LocalLMOptions(LoadingOptions):
@@ -46,11 +48,6 @@ class LocalLMOptions(LoadingOptions):
         ge=0,
         description="Bytes that computed prefixes may take between calls; 0 keeps none. The cache "
         "belongs to the loaded model, and the handle that was used last sets its size.",
-    )
-    truncate_prefix: bool = Field(
-        False,
-        description="Cut a prefix that leaves too little room from the left, keeping the tokens "
-        "that the tokenizer puts at the head, instead of refusing it.",
     )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
@@ -196,16 +193,10 @@ class LocalLM:
             ModelBusyError: Too many calls wait already.
             ModelError: The model cannot be loaded or is not causal.
         """
-        from ecs_plugins.lm.runtime import to_result
+        from ecs_plugins.lm.runtime import to_results
 
-        runtime, window, encoded = self._encode(requests)
-        results = runtime.worker.score(
-            encoded,
-            window=window,
-            token_budget=self._options.token_budget,
-            **self._limits(deadline_s),
-        )
-        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+        job, worker = self._scoring(requests, deadline_s)
+        return to_results(job.requests, worker.compute(job, self._options.max_waiting))
 
     async def ascore(
         self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
@@ -214,16 +205,10 @@ class LocalLM:
 
         Cancelling the awaiting task drops what has not been computed yet.
         """
-        from ecs_plugins.lm.runtime import to_result
+        from ecs_plugins.lm.runtime import to_results
 
-        runtime, window, encoded = await run_sync(self._encode, requests)
-        results = await runtime.worker.ascore(
-            encoded,
-            window=window,
-            token_budget=self._options.token_budget,
-            **self._limits(deadline_s),
-        )
-        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+        job, worker = await run_sync(self._scoring, requests, deadline_s)
+        return to_results(job.requests, await worker.acompute(job, self._options.max_waiting))
 
     def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Like `score`, by the yardstick: one forward per candidate and continuation, no cache.
@@ -234,14 +219,10 @@ class LocalLM:
             InvalidInputError: As by `score`.
             ScoringError: As by `score`.
         """
-        from ecs_plugins.lm.runtime import to_result
+        from ecs_plugins.lm.runtime import to_results
 
-        runtime, window, encoded = self._encode(requests)
-        results = runtime.worker.run(
-            lambda: [runtime.by_reference(request, window) for request in encoded],
-            **self._limits(),
-        )
-        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+        job, _ = self._scoring(requests)
+        return to_results(job.requests, self._run(job.by_reference))
 
     def generate(
         self,
@@ -266,9 +247,7 @@ class LocalLM:
         options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
         runtime = self._load()
         encoded = encode_prompts(runtime.encoder, prompts, max_new_tokens, self.max_tokens)
-        return runtime.worker.run(
-            lambda: runtime.generator.generate(encoded, options), **self._limits()
-        )
+        return self._run(lambda: runtime.generator.generate(encoded, options))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off."""
@@ -278,8 +257,7 @@ class LocalLM:
 
     def warmup(self) -> Self:
         """Load the model and run its self-check now instead of on first use."""
-        runtime = self._load()
-        runtime.worker.run(runtime.engine.warm_up)
+        self._run(self._load().engine.warm_up)
         return self
 
     @property
@@ -318,24 +296,26 @@ class LocalLM:
                     )
             return self._runtime
 
-    def _encode(self, requests: Sequence[ScoreRequest]) -> tuple[Runtime, int, list[TokenRequest]]:
+    def _scoring(
+        self, requests: Sequence[ScoreRequest], deadline_s: float | None = None
+    ) -> tuple[Scoring, Worker]:
         from ecs_plugins.lm.runtime import encode_request
+        from ecs_plugins.lm.worker import Scoring
 
-        runtime, window = self._load(), self.max_tokens
+        runtime, window, options = self._load(), self.max_tokens, self._options
         encoded = [encode_request(runtime.encoder, request) for request in requests]
-        if self._options.truncate_prefix:
-            encoded = [r.truncated(window, len(runtime.encoder.lead)) for r in encoded]
         for request in encoded:
             request.require_room(window)
-        wanted = self._options.cache_bytes
-        if wanted is not None and wanted != runtime.engine.cache.max_bytes:
-            runtime.engine.cache.resize(wanted)
-        return runtime, window, encoded
-
-    def _limits(self, deadline_s: float | None = None) -> dict[str, Any]:
-        options = self._options
+        if options.cache_bytes not in (None, runtime.engine.cache.max_bytes):
+            runtime.engine.cache.resize(options.cache_bytes)
         limit = options.deadline_s if deadline_s is None else deadline_s
-        return {"max_waiting": options.max_waiting, "deadline_s": limit}
+        return Scoring(runtime.engine, encoded, window, options.token_budget, limit), runtime.worker
+
+    def _run(self, function: Callable[[], T]) -> T:
+        from ecs_plugins.lm.worker import Call
+
+        job = Call(function, self._options.deadline_s)
+        return self._load().worker.compute(job, self._options.max_waiting)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._source is None:

@@ -7,8 +7,8 @@ is laid out as the scoring seam wants it:
     candidate    = passage
     continuation = after + layout.tail + cue + response
 
-Chat templates are rendered once with sentinels in place of the contents and cut there, so the
-contents never pass through the template language.
+A chat template is rendered once with a sentinel in place of the content and cut there, so contents
+never pass through the template language.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
     if not getattr(tokenizer, "chat_template", None):
         return PLAIN
     try:
-        head, tail = _cut(tokenizer, [{"role": "user", "content": ""}])
+        head, tail = _cut(tokenizer)
     except ConfigurationError as error:
         warnings.warn(
             f"the chat template cannot be used, a plain layout is used instead: {error}",
@@ -135,38 +135,6 @@ def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
         )
         return PLAIN
     return ChatLayout(head=head, tail=tail, chat=True)
-
-
-def render_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]
-) -> Segments:
-    """Several turns as one prompt for the assistant's next turn; contents are untrusted.
-
-    Args:
-        tokenizer: The model's tokenizer. Without a chat template the turns are laid out as
-            ``User: ...`` lines.
-        messages: ``{"role": ..., "content": ...}`` in order.
-
-    Raises:
-        ConfigurationError: A message lacks its role or content, or the model's chat template
-            refuses these roles or drops a content.
-    """
-    for message in messages:
-        if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
-            raise ConfigurationError("a message needs a 'role' and a 'content', both text")
-    if not messages:
-        raise ConfigurationError("a chat needs at least one message")
-    if not getattr(tokenizer, "chat_template", None):
-        texts = [f"\n{m['role'].capitalize()}:" for m in messages]
-        texts = [texts[0].lstrip("\n"), *texts[1:], "\nAssistant:"]
-        contents = [f" {m['content']}" for m in messages]
-    else:
-        texts = _cut(tokenizer, messages)
-        contents = [m["content"] for m in messages]
-    woven = [_trusted(texts[0])]
-    for content, text in zip(contents, texts[1:], strict=True):
-        woven += [Segment(content), _trusted(text)]
-    return _merge(woven)
 
 
 def split_cue(text: str) -> tuple[str, str]:
@@ -181,32 +149,26 @@ def split_cue(text: str) -> tuple[str, str]:
     return (said, cue) if said and cue.endswith(":") else (text, "")
 
 
-def _cut(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """Template text around the contents: one piece more than there are messages."""
-    marks = [f"ECS{index:04d}SENTINEL" for index in range(len(messages))]
-    chat = [{"role": m["role"], "content": mark} for m, mark in zip(messages, marks, strict=True)]
+def _cut(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
+    """Template text before and behind what the user says."""
+    mark = "ECS0000SENTINEL"
     try:
         # A thinking block would stand between the question and the answer that is scored;
         # templates that know no such switch ignore it.
-        text = tokenizer.apply_chat_template(
-            chat, tokenize=False, add_generation_prompt=True, enable_thinking=False
+        text = str(
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": mark}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=False,
+            )
         )
     except Exception as error:  # templates raise whatever their authors chose
-        raise ConfigurationError(
-            f"the model's chat template refuses these messages ({error}); use the roles and the "
-            "order that the model was trained with"
-        ) from error
-    pieces: list[str] = []
-    rest = str(text)
-    for mark in marks:
-        if rest.count(mark) != 1:
-            raise ConfigurationError(
-                "the model's chat template drops, repeats or reorders a message; use the roles "
-                "and the order that the model was trained with"
-            )
-        piece, _, rest = rest.partition(mark)
-        pieces.append(piece)
-    return [*pieces, rest]
+        raise ConfigurationError(f"it refuses a turn of the user ({error})") from error
+    if text.count(mark) != 1:
+        raise ConfigurationError("it drops or repeats what the user says")
+    head, _, tail = text.partition(mark)
+    return head, tail
 
 
 def _parse(text: str, part: str) -> list[tuple[str, str | None]]:

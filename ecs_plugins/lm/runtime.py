@@ -16,7 +16,7 @@ from ecs_plugins.lm.generation import Generator
 from ecs_plugins.lm.loading import LoadingOptions, load
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.scoring.divergence import Comparison
-from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
+from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest, path_of
 from ecs_plugins.lm.scoring.runner import Runner
@@ -47,16 +47,8 @@ class Runtime:
         profile = profile_of(model, runner.takes, int(tokenizer.model_max_length))
         self.window = profile.window
         self.engine = ScoringEngine(runner, profile)
-        self.worker = Worker(self.engine)
+        self.worker = Worker()
         self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
-
-    def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
-        """Score a request by the reference path; the caller sees to it that nothing else runs."""
-        result = EngineResult({}, request.beyond(window), 0)
-        result.scores, result.computed_tokens = self.engine.run(
-            ScoringPath.REFERENCE, request, result.fitting(request)
-        )
-        return result
 
 
 _Key = tuple[str, LoadingOptions]
@@ -153,6 +145,11 @@ def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Con
             spans.append((len(ids), len(ids) + len(piece)))
         ids += piece
     return Continuation(ids[: spans[-1][1]], tuple(spans))
+
+
+def to_results(requests: Sequence[TokenRequest], found: list[EngineResult]) -> list[ScoreResult]:
+    """The engine's answers in the shape of the seam."""
+    return [to_result(*pair) for pair in zip(requests, found, strict=True)]
 
 
 def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:

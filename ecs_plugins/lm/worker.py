@@ -25,7 +25,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
@@ -33,26 +33,14 @@ from ecs_plugins.common.aio import abandoned
 from ecs_plugins.errors import ModelBusyError, ModelError, ModelTimeoutError
 from ecs_plugins.lm.scoring.request import EngineResult, TokenRequest
 
+if TYPE_CHECKING:
+    from ecs_plugins.lm.scoring.planner import ScoringEngine
+
 T = TypeVar("T")
 
 DEFAULT_MAX_WAITING = 1024
 
 _EXIT_S = 10.0
-
-
-class Engine(Protocol):
-    """What scores a round; see `ecs_plugins.lm.scoring.planner.ScoringEngine`."""
-
-    def score(
-        self,
-        requests: Sequence[TokenRequest],
-        *,
-        window: int,
-        token_budget: int,
-        stopped: Callable[[], bool],
-    ) -> list[EngineResult]:
-        """One result per request; gives up between packs once ``stopped`` says so."""
-        ...
 
 
 class Job(Generic[T]):
@@ -109,7 +97,7 @@ class Scoring(Job[list[EngineResult]]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ScoringEngine,
         requests: Sequence[TokenRequest],
         window: int,
         token_budget: int,
@@ -120,6 +108,10 @@ class Scoring(Job[list[EngineResult]]):
         self.requests = requests
         self.limits = (window, token_budget)
         self.tokens = sum(request.tokens for request in requests)
+
+    def by_reference(self) -> list[EngineResult]:
+        """Score by the reference path; the caller sees to it that nothing else is computed."""
+        return [self.engine.by_reference(request, self.limits[0]) for request in self.requests]
 
 
 class _Queue:
@@ -243,72 +235,22 @@ def _score(jobs: Sequence[Scoring]) -> None:
 
 
 class Worker:
-    """Computes for many threads and event loops on one model. Thread-safe.
+    """Computes for many threads and event loops on one model. Thread-safe."""
 
-    Args:
-        engine: What scores a round; called by one thread at a time.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._queue = _Queue()
         with _live_lock:
             _live.add(self._queue)
         weakref.finalize(self, self._queue.stop).atexit = False
 
-    def score(
-        self,
-        requests: Sequence[TokenRequest],
-        *,
-        window: int,
-        token_budget: int,
-        max_waiting: int = DEFAULT_MAX_WAITING,
-        deadline_s: float | None = None,
-    ) -> list[EngineResult]:
-        """Score requests; other callers' requests may be computed together with them.
+    def compute(self, job: Job[T], max_waiting: int = DEFAULT_MAX_WAITING) -> T:
+        """The result of a call; other callers' requests may be computed together with its own.
 
         Raises:
             ModelBusyError: ``max_waiting`` calls wait already.
             ModelTimeoutError: The deadline passed.
-            Exception: Whatever the engine raises about these requests.
+            Exception: Whatever the computation raises.
         """
-        job = Scoring(self._engine, requests, window, token_budget, deadline_s)
-        return self._wait(job, max_waiting)
-
-    async def ascore(
-        self,
-        requests: Sequence[TokenRequest],
-        *,
-        window: int,
-        token_budget: int,
-        max_waiting: int = DEFAULT_MAX_WAITING,
-        deadline_s: float | None = None,
-    ) -> list[EngineResult]:
-        """Like `score`, for event loops: holds no thread, and cancelling it drops the work."""
-        job = Scoring(self._engine, requests, window, token_budget, deadline_s)
-        self._queue.put(job, max_waiting)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(job.future), deadline_s)
-        except TimeoutError:
-            raise late() from None
-
-    def run(
-        self,
-        function: Callable[[], T],
-        *,
-        max_waiting: int = DEFAULT_MAX_WAITING,
-        deadline_s: float | None = None,
-    ) -> T:
-        """Call ``function`` in the worker, alone and in turn.
-
-        Raises:
-            ModelBusyError: ``max_waiting`` calls wait already.
-            ModelTimeoutError: The deadline passed.
-            Exception: Whatever ``function`` raises.
-        """
-        return self._wait(Call(function, deadline_s), max_waiting)
-
-    def _wait(self, job: Job[T], max_waiting: int) -> T:
         self._queue.put(job, max_waiting)
         try:
             return job.future.result(job.left())
@@ -316,6 +258,14 @@ class Worker:
             raise late() from None
         finally:
             job.future.cancel()
+
+    async def acompute(self, job: Job[T], max_waiting: int = DEFAULT_MAX_WAITING) -> T:
+        """Like `compute`, for event loops: holds no thread, and cancelling it drops the work."""
+        self._queue.put(job, max_waiting)
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(job.future), job.left())
+        except TimeoutError:
+            raise late() from None
 
 
 def late() -> ModelTimeoutError:

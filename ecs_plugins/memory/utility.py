@@ -18,7 +18,7 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import effective_age, log_demand_rate, query_utility
 from ecs_plugins.memory.evidence import HALF_LIFE
 from ecs_plugins.memory.types import ColdMemory, Evidence, Floats, QueryEvent, UtilityFunction
-from ecs_plugins.ranking.text import UNSPACED
+from ecs_plugins.ranking.lexical import UNSPACED
 
 QUERY_WINDOW: Final = 100
 """Recent queries that a utility looks at."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ecs_plugins.ranking.wording import WORD, stating
+from ecs_plugins.ranking.text import WORD, stating
 
 Difference = Literal["negation", "number", "name"]
 

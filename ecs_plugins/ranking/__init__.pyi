@@ -1,11 +1,6 @@
 from .base import Ranker as Ranker
 from .base import Ranking as Ranking
-from .build import RANKERS as RANKERS
-from .build import make_ranker as make_ranker
-from .dense import DenseRanker as DenseRanker
-from .fusion import FusedRanker as FusedRanker
 from .fusion import HybridRanker as HybridRanker
 from .fusion import reciprocal_rank_fusion as reciprocal_rank_fusion
-from .lexical import BM25Ranker as BM25Ranker
-from .lexical import TfidfQueryRanker as TfidfQueryRanker
-from .lexical import TfidfRanker as TfidfRanker
+from .registry import RANKERS as RANKERS
+from .registry import make_ranker as make_ranker

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
+import cachetools
 import numpy as np
 import numpy.typing as npt
 
@@ -31,8 +31,9 @@ class DenseRanker:
 
     def __init__(self, embedder: Embedder, *, cached: int = CACHED_VECTORS) -> None:
         self._embedder = embedder
-        self._cached = cached
-        self._vectors: OrderedDict[str, npt.NDArray[np.float32]] = OrderedDict()
+        self._vectors: cachetools.LRUCache[str, npt.NDArray[np.float32]] = cachetools.LRUCache(
+            cached
+        )
         self._lock = threading.Lock()
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
@@ -54,10 +55,7 @@ class DenseRanker:
             # Outside the lock: two threads may embed the same text, neither waits for the other.
             vectors = self._embedder.embed_documents(missing)
             found.update(zip(missing, vectors, strict=True))
-        with self._lock:
-            for text in found:
-                self._vectors[text] = found[text]
-                self._vectors.move_to_end(text)
-            while len(self._vectors) > self._cached:
-                self._vectors.popitem(last=False)
+            with self._lock:
+                for text in missing if self._vectors.maxsize else ():
+                    self._vectors[text] = found[text]
         return np.stack([found[text] for text in texts])

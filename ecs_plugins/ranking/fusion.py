@@ -41,36 +41,6 @@ def reciprocal_rank_fusion(rankings: Sequence[Ranking], k: int = RRF_K) -> Ranki
     return Ranking.from_scores(round(score, 12) for score in fused)
 
 
-class FusedRanker:
-    """Several rankers, fused by reciprocal rank.
-
-    Args:
-        rankers: At least one.
-        k: The constant of `reciprocal_rank_fusion`.
-        name: The recorded name; by default the names of the parts.
-
-    Raises:
-        ConfigurationError: No ranker.
-    """
-
-    def __init__(self, rankers: Sequence[Ranker], *, k: int = RRF_K, name: str = "") -> None:
-        if not rankers:
-            raise ConfigurationError("FusedRanker needs at least one ranker")
-        self._rankers = tuple(rankers)
-        self._k = k
-        self._name = name or "+".join(ranker.name for ranker in rankers)
-
-    @property
-    def name(self) -> str:
-        """The recorded name."""
-        return self._name
-
-    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores are sums of reciprocal ranks."""
-        rankings = [ranker.rank(query, passages) for ranker in self._rankers]
-        return reciprocal_rank_fusion(rankings, self._k)
-
-
 class HybridRanker:
     """Words first, meaning second: TF-IDF and dense, fused by reciprocal rank.
 

@@ -3,25 +3,55 @@
 The two TF-IDF rankers are the zero-cost strategies of The Efficiency Frontier: the vanilla one
 ranks by corpus statistics alone, the query-aware one by the cosine with the question.
 Statistics are those of the passages at hand; there is no index to keep.
+
+Terms are runs of letters and digits after NFKC normalisation and case folding. Scripts that
+are written without spaces have no such words, so a run of them becomes its character bigrams
+(the practice of Lucene's CJK analyser). There is no stop-word list and no stemming: both are
+tied to one language, and inverse document frequency already discounts what is everywhere.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ecs_plugins.ranking.base import Ranking
-from ecs_plugins.ranking.text import terms
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+# Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
+UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED += "\U00020000-\U0003ffff"
+_RUN = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+(?:['’][^\W{UNSPACED}]+)?")
+_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text, in order.
+
+    >>> terms("Anna's train, 9:30")
+    ["anna's", 'train', '9', '30']
+    >>> terms("東京都へ")
+    ['東京', '京都', '都へ']
+    """
+    out: list[str] = []
+    for run in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
+        if len(run) > 1 and _IS_UNSPACED.match(run):
+            out.extend(run[i : i + 2] for i in range(len(run) - 1))
+        else:
+            out.append(run)
+    return out
 
 
 def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_matrix | None:
@@ -30,14 +60,15 @@ def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_
     Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
     every text still counts a little and a single text has a vector.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     if not any(terms(text) for text in texts):
         return None
-    vectorizer = TfidfVectorizer(
-        tokenizer=terms, token_pattern=None, lowercase=False, ngram_range=ngrams
-    )
-    return vectorizer.fit_transform(texts)
+    return _vectorizer(ngram_range=ngrams).fit_transform(texts)
+
+
+def _vectorizer(**settings: Any) -> TfidfVectorizer:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(tokenizer=terms, token_pattern=None, lowercase=False, **settings)
 
 
 class TfidfQueryRanker:
@@ -54,13 +85,9 @@ class TfidfQueryRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [0, 1]; all zero where no passage shares a term with the query."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         if not any(terms(passage) for passage in passages):
             return Ranking.from_scores([0.0] * len(passages))
-        vectorizer = TfidfVectorizer(
-            tokenizer=terms, token_pattern=None, lowercase=False, ngram_range=self._ngrams
-        )
+        vectorizer = _vectorizer(ngram_range=self._ngrams)
         rows = vectorizer.fit_transform(passages)
         cosines = rows @ vectorizer.transform([query]).T
         # Sums over the same terms in another order differ in the last bits; a tie must tie.
@@ -78,15 +105,10 @@ class TfidfRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are non-negative; a passage without terms has 0."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
         del query
         if not any(terms(passage) for passage in passages):
             return Ranking.from_scores([0.0] * len(passages))
-        vectorizer = TfidfVectorizer(
-            tokenizer=terms, token_pattern=None, lowercase=False, norm=None
-        )
-        rows = vectorizer.fit_transform(passages)
+        rows = _vectorizer(norm=None).fit_transform(passages)
         totals = np.asarray(rows.sum(axis=1)).ravel()
         distinct = rows.getnnz(axis=1)
         return Ranking.from_scores((totals / distinct.clip(min=1)).round(12))

@@ -1,21 +1,244 @@
-"""The three ways in which scored passages become kept ones.
+"""How scored passages become kept ones: limits, repetitions, and three ways to accept.
 
 ``independent`` scores once against the given context. ``stream`` is Algorithm 1: passages in the
 given order, and an accepted one joins the context C. ``greedy`` takes the best, lets it join C
 and scores the others again, so that a repetition loses its utility and a second hop gets its
 chance.
+
+A passage repeats another one by its text, or nearly, by the cosine of their TF-IDF vectors. Near
+repetitions have a guard that the paper does not have: a passage that brings a number or a
+name which the kept one lacks is never redundant. "The meeting is on the 14th in Rome" and
+"... on the 15th in Oslo" are all but equal for a cosine, and the difference is what matters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ecs_plugins.shaping.redundancy import NearRepetitions
-from ecs_plugins.shaping.scoring import PassageScorer
-from ecs_plugins.shaping.screening import Contest
-from ecs_plugins.shaping.selection import Decision, Limits, Scored, by_score, redundant, select
-from ecs_plugins.shaping.utility import Verdict
+import numpy as np
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.ranking.lexical import tfidf_matrix
+from ecs_plugins.ranking.text import names_and_numbers
+from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.result import Verdict
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What the model said of one passage.
+
+    Attributes:
+        utility: Nats, after the length penalty; finite.
+        score: What it is ordered by.
+        parts: The signal's parts.
+    """
+
+    utility: float
+    score: float
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of one passage."""
+
+    verdict: Verdict
+    kept: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the selection.
+
+    Attributes:
+        threshold: Nats; None if the signal only ranks.
+        top_k: Passages; None is no limit.
+        max_tokens: Tokens of the kept passages; None is no limit.
+        unit: The signal's unit, for the reasons.
+    """
+
+    threshold: float | None
+    top_k: int | None
+    max_tokens: int | None
+    unit: str
+
+    @classmethod
+    def of(cls, config: ShapingConfig, own: float | None, signal: str, unit: str) -> Limits:
+        """The limits of a configuration and a signal whose own threshold is ``own``.
+
+        Raises:
+            ConfigurationError: ``acceptance="stream"`` with a signal that only ranks.
+        """
+        threshold = config.threshold if config.threshold is not None else own
+        if threshold is None and config.acceptance == "stream":
+            raise ConfigurationError(
+                f'acceptance="stream" decides passage by passage and needs a threshold, which '
+                f"the signal {signal!r} does not have: set threshold=..., or use "
+                'acceptance="independent"'
+            )
+        return cls(threshold, config.effective_top_k, config.max_tokens, unit)
+
+    def verdict(self, utility: float) -> Verdict:
+        """By the threshold; without one, rank decides and nothing is said of the sign."""
+        return Verdict.SELECTED if self.threshold is None else verdict_of(utility, self.threshold)
+
+    def full(self, kept: int) -> bool:
+        """Whether no further passage may be kept."""
+        return self.top_k is not None and kept >= self.top_k
+
+    def fits(self, spent: int, tokens: int) -> bool:
+        """Whether a passage fits what is left of the budget."""
+        return self.max_tokens is None or spent + tokens <= self.max_tokens
+
+    def decide(self, scored: Scored, place: int, of: int) -> Decision:
+        """The decision on a passage that is not redundant and has room."""
+        verdict = self.verdict(scored.utility)
+        if self.threshold is None:
+            reason = f"selected by rank, place {place} of {of}: there is no threshold"
+            return Decision(verdict, True, reason)
+        value = f"{scored.utility:+.3f} {self.unit}"
+        reasons = {
+            Verdict.HELPS: f"{value} reach the threshold of {self.threshold:g}",
+            Verdict.NEUTRAL: f"{value} lie within ±{self.threshold:g}",
+            Verdict.HURTS: f"{value} make the answer less likely",
+        }
+        return Decision(verdict, verdict is Verdict.HELPS, reasons[verdict])
+
+    def crowded_out(self, place: int, reason: str) -> Decision:
+        """The decision on a passage that would be kept if there were room."""
+        if self.threshold is None:
+            return Decision(Verdict.NEUTRAL, False, f"place {place}: {reason}")
+        return Decision(
+            Verdict.HELPS, False, f"reaches the threshold of {self.threshold:g}, but {reason}"
+        )
+
+
+def verdict_of(utility: float, threshold: float) -> Verdict:
+    """`Verdict.HELPS` at or above the threshold, `Verdict.HURTS` below minus the threshold.
+
+    A utility that is not a number is `Verdict.UNSCORED`.
+    """
+    if math.isnan(utility):
+        return Verdict.UNSCORED
+    if utility >= threshold:
+        return Verdict.HELPS
+    return Verdict.HURTS if utility < -threshold else Verdict.NEUTRAL
+
+
+def by_score(scored: Mapping[int, Scored]) -> list[int]:
+    """Indices, best first; ties by index."""
+    return sorted(scored, key=lambda index: (-scored[index].score, index))
+
+
+def redundant(index: int) -> Decision:
+    """The decision on a passage that repeats another one."""
+    return Decision(Verdict.REDUNDANT, False, f"repeats passage {index}")
+
+
+def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int, int]:
+    """Later passage -> the first one with the same text, white space aside; blank ones never.
+
+    Args:
+        passages: As they were given.
+        read: As the model reads them: "Yes." to another question is no repetition.
+    """
+    first: dict[tuple[str, str], int] = {}
+    repeats: dict[int, int] = {}
+    for index, (passage, text) in enumerate(zip(passages, read, strict=True)):
+        key = (" ".join(passage.split()), " ".join(text.split()))
+        if key[0] and first.setdefault(key, index) != index:
+            repeats[index] = first[key]
+    return repeats
+
+
+class NearRepetitions:
+    """Near repetitions among some passages.
+
+    Args:
+        passages: The passages by index; document frequencies are counted over them.
+        similarity: Cosine from which on a passage repeats another; None finds none.
+    """
+
+    def __init__(self, passages: dict[int, str], similarity: float | None) -> None:
+        self._passages = passages
+        self._similarity = similarity
+        self._row = {index: row for row, index in enumerate(passages)}
+
+    @cached_property
+    def _rows(self) -> csr_matrix | None:
+        return tfidf_matrix(list(self._passages.values()))
+
+    def of(self, index: int, kept: Sequence[int]) -> int | None:
+        """The kept passage that ``index`` repeats, the most similar one; None if there is none."""
+        if self._similarity is None or not kept or self._rows is None:
+            return None
+        others = self._rows[[self._row[k] for k in kept]]
+        cosines = (others @ self._rows[[self._row[index]]].T).toarray()[:, 0]
+        for place in np.argsort(-cosines, kind="stable"):
+            if cosines[place] < self._similarity:
+                return None
+            told, known = (self._passages[i] for i in (index, kept[place]))
+            if set(names_and_numbers(told)) <= set(names_and_numbers(known)):
+                return kept[int(place)]
+        return None
+
+
+def select(
+    scored: Mapping[int, Scored],
+    tokens: Sequence[int],
+    limits: Limits,
+    repetitions: NearRepetitions,
+    kept: Sequence[int] = (),
+) -> dict[int, Decision]:
+    """Decide on passages from the best down.
+
+    A passage that does not fit the budget is passed over, and a smaller one may still fit.
+
+    Args:
+        scored: Passage index -> what the model said.
+        tokens: Tokens of every passage, by index.
+        limits: Threshold, top-k and budget.
+        repetitions: Finds near repetitions of what is kept.
+        kept: What is kept already and counts against the limits.
+
+    Returns:
+        A decision for every key of ``scored``.
+    """
+    taken = list(kept)
+    spent = sum(tokens[index] for index in taken)
+    decisions: dict[int, Decision] = {}
+    for place, index in enumerate(by_score(scored), start=len(taken) + 1):
+        decision = limits.decide(scored[index], place, len(scored) + len(kept))
+        if decision.kept:
+            repeated = repetitions.of(index, taken)
+            if repeated is not None:
+                decision = redundant(repeated)
+            elif limits.full(len(taken)):
+                decision = limits.crowded_out(place, f"top_k is {limits.top_k}")
+            elif not limits.fits(spent, tokens[index]):
+                decision = limits.crowded_out(
+                    place,
+                    f"its {tokens[index]} tokens exceed what is left of the budget "
+                    f"({max(0, (limits.max_tokens or 0) - spent)} of {limits.max_tokens})",
+                )
+            else:
+                taken.append(index)
+                spent += tokens[index]
+        decisions[index] = decision
+    return decisions
+
+
+Scorer = Callable[[Sequence[int], Sequence[str]], Mapping[int, Scored]]
+"""Scores passages, by index, against what is known; those that cannot be scored are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +285,15 @@ class Candidates:
 
 
 def independent(
-    candidates: Candidates, scorer: PassageScorer, limits: Limits, repetitions: NearRepetitions
+    candidates: Candidates, score: Scorer, limits: Limits, repetitions: NearRepetitions
 ) -> Outcome:
     """Score every passage once; the order of the passages does not matter."""
-    contest = Contest(candidates.tokens, limits, repetitions)
-    scored = scorer.score(candidates.indices, candidates.known(()), contest)
-    return Outcome(scored, select(scored, candidates.tokens, limits, repetitions))
+    scored = score(candidates.indices, candidates.known(()))
+    return Outcome(dict(scored), select(scored, candidates.tokens, limits, repetitions))
 
 
 def stream(
-    candidates: Candidates, scorer: PassageScorer, limits: Limits, repetitions: NearRepetitions
+    candidates: Candidates, score: Scorer, limits: Limits, repetitions: NearRepetitions
 ) -> Outcome:
     """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
     outcome = Outcome({}, {})
@@ -93,7 +315,7 @@ def stream(
                 f"({(limits.max_tokens or 0) - spent} of {limits.max_tokens})",
             )
         else:
-            scored = scorer.score((index,), candidates.known(kept))
+            scored = score((index,), candidates.known(kept))
             outcome.scored.update(scored)
             if index in scored:
                 decision = limits.decide(scored[index], len(kept) + 1, len(candidates.indices))
@@ -106,7 +328,7 @@ def stream(
 
 def greedy(
     candidates: Candidates,
-    scorer: PassageScorer,
+    score: Scorer,
     limits: Limits,
     repetitions: NearRepetitions,
     rounds: int,
@@ -120,10 +342,7 @@ def greedy(
     helped_at_first: set[int] = set()
     remaining = list(candidates.indices)
     for turn in range(rounds):
-        contest = Contest(candidates.tokens, limits, repetitions, tuple(kept))
-        if turn < rounds - 1:
-            contest = contest.for_the_next()
-        scored = scorer.score(remaining, candidates.known(kept), contest)
+        scored = score(remaining, candidates.known(kept))
         for index in remaining:  # what an earlier round said of them no longer holds
             outcome.scored.pop(index, None)
             outcome.decisions.pop(index, None)

@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from ecs_plugins.common.checks import check_numbers
-from ecs_plugins.errors import ConfigurationError
+from pydantic import Field, PlainSerializer, PlainValidator
+
+from ecs_plugins.common.config import Config
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.build import RANKERS
-from ecs_plugins.shaping.protocol import Signal
+from ecs_plugins.ranking.registry import RANKERS
 from ecs_plugins.shaping.signals import SIGNALS
-from ecs_plugins.shaping.utility import (
-    PAPER_LENGTH_PENALTY,
-    PAPER_REDUNDANCY_SIMILARITY,
-    PAPER_THRESHOLD,
-)
+from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
 
 DEFAULT_TOP_K = 5
 """Passages kept at most when neither threshold, ``top_k`` nor ``max_tokens`` is set."""
+PAPER_LENGTH_PENALTY = 0.002
+"""beta of Table 2, in nats per token."""
+PAPER_REDUNDANCY_SIMILARITY = 0.85
+"""Similarity of Table 2 above which a passage repeats another one."""
+AUTO_WITH_ANSWER = "joint_shift+bm25"
+AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
 
-Acceptance = Literal["independent", "stream", "greedy"]
-OnError = Literal["return_input", "raise"]
+
+def _known_signal(signal: object) -> object:
+    if isinstance(signal, str) and (signal == "auto" or signal in SIGNALS):
+        return signal
+    if isinstance(signal, Signal) and not isinstance(signal, type):
+        return signal
+    raise ValueError(f"must be one of auto, {', '.join(SIGNALS)}, or an own Signal")
 
 
-@dataclass(frozen=True, slots=True)
-class ShapingConfig:
+def _known_ranker(ranker: object) -> object:
+    if ranker is None or (isinstance(ranker, str) and ranker in RANKERS):
+        return ranker
+    if isinstance(ranker, Ranker) and not isinstance(ranker, type):
+        return ranker
+    raise ValueError(
+        f"must be one of {', '.join(RANKERS)}, an own Ranker, or None to score everything"
+    )
+
+
+def _by_name(part: object) -> str | None:
+    if part is None or isinstance(part, str):
+        return part
+    raise ValueError(
+        f"{part!r:.80} is an object and cannot be written as JSON: give it by name, or leave it "
+        "out and pass it again when loading"
+    )
+
+
+class ShapingConfig(Config):
     """Settings of `ContextShaper`.
 
     Attributes:
@@ -34,8 +58,8 @@ class ShapingConfig:
             likelihood, ordered together with BM25), another name of
             ``ecs_plugins.shaping.SIGNALS``, or an own `Signal`.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
-            ``"tfidf_query"``, ``"bm25"``, ``"dense"``, ``"hybrid"``, an own `Ranker`, or None
-            to score everything.
+            ``"tfidf_query"``, ``"bm25"``, ``"dense"``, ``"hybrid"``, another name of
+            ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None to score everything.
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
             without one only ranks: what is kept is then `selected`, and nothing `helps` or
@@ -57,74 +81,32 @@ class ShapingConfig:
         seed: Seeds signals that sample; recorded.
         conversation: Whether the passages are turns of a conversation, in the order in which
             they were said: a question that a turn ends with is then read with the reply to it
-            (`ecs_plugins.shaping.replies`). None decides by `is_conversation`, which asks for
-            at least 12 turns that begin with the speaker's name.
+            (`ecs_plugins.ranking.conversation`). None decides by `is_conversation`, which asks
+            for at least 12 turns that begin with the speaker's name.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.
     """
 
-    signal: str | Signal = "auto"
-    ranker: str | Ranker | None = "hybrid"
-    pool_size: int = 40
-    threshold: float | None = None
-    length_penalty: float = 0.0
-    top_k: int | None = None
-    max_tokens: int | None = None
-    acceptance: Acceptance = "independent"
-    greedy_rounds: int = 3
-    redundancy_similarity: float | None = PAPER_REDUNDANCY_SIMILARITY
-    on_error: OnError = "return_input"
+    signal: Annotated[
+        str | Signal, PlainValidator(_known_signal), PlainSerializer(_by_name, when_used="json")
+    ] = "auto"
+    ranker: Annotated[
+        str | Ranker | None,
+        PlainValidator(_known_ranker),
+        PlainSerializer(_by_name, when_used="json"),
+    ] = "hybrid"
+    pool_size: int = Field(default=40, ge=1)
+    threshold: float | None = Field(default=None, ge=0.0)
+    length_penalty: float = Field(default=0.0, ge=0.0)
+    top_k: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    acceptance: Literal["independent", "stream", "greedy"] = "independent"
+    greedy_rounds: int = Field(default=3, ge=1)
+    redundancy_similarity: float | None = Field(default=PAPER_REDUNDANCY_SIMILARITY, gt=0.0, le=1.0)
+    on_error: Literal["return_input", "raise"] = "return_input"
     seed: int = 42
     conversation: bool | None = None
-
-    def __post_init__(self) -> None:
-        check_numbers(self)
-        self._check_parts()
-        for name in ("pool_size", "greedy_rounds", "top_k", "max_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"{name} must be at least 1, got {value}")
-        if self.threshold is not None and not 0.0 <= self.threshold < math.inf:
-            raise ConfigurationError(
-                f"threshold must be 0 or more nats, got {self.threshold}: below minus the "
-                "threshold a passage hurts"
-            )
-        if not 0.0 <= self.length_penalty < math.inf:
-            raise ConfigurationError(f"length_penalty must be 0 or more, got {self.length_penalty}")
-        similarity = self.redundancy_similarity
-        if similarity is not None and not 0.0 < similarity <= 1.0:
-            raise ConfigurationError(
-                f"redundancy_similarity must be in (0, 1] or None, got {similarity}"
-            )
-        if self.acceptance not in ("independent", "stream", "greedy"):
-            raise ConfigurationError(
-                f"unknown acceptance {self.acceptance!r}: use independent, stream or greedy"
-            )
-        if self.conversation not in (None, True, False):
-            raise ConfigurationError(
-                f"conversation must be True, False or None (look for yourself), got "
-                f"{self.conversation!r}"
-            )
-        if self.on_error not in ("return_input", "raise"):
-            raise ConfigurationError(
-                f"unknown on_error {self.on_error!r}: use return_input or raise"
-            )
-
-    def _check_parts(self) -> None:
-        signal, ranker = self.signal, self.ranker
-        names = ("auto", *SIGNALS)
-        known = signal in names if isinstance(signal, str) else isinstance(signal, Signal)
-        if not known:
-            raise ConfigurationError(
-                f"unknown signal {signal!r}: use {', '.join(names)}, or pass an own Signal"
-            )
-        known = ranker in RANKERS if isinstance(ranker, str) else isinstance(ranker, Ranker)
-        if ranker is not None and not known:
-            raise ConfigurationError(
-                f"unknown ranker {ranker!r}: use {', '.join(RANKERS)}, pass an own Ranker, or None "
-                "to score everything"
-            )
 
     @property
     def effective_top_k(self) -> int | None:
@@ -147,3 +129,32 @@ class ShapingConfig:
             redundancy_similarity=PAPER_REDUNDANCY_SIMILARITY,
             conversation=False,
         )
+
+
+def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
+    """The signal of a configuration.
+
+    Args:
+        signal: A name, an own `Signal`, or ``"auto"``: `JointShift` when an answer is known,
+            else `QueryLikelihood`, either ordered together with BM25.
+        has_answer: Whether an answer is known.
+
+    Raises:
+        ConfigurationError: The name is unknown.
+        InvalidInputError: The signal needs an answer and there is none.
+    """
+    if isinstance(signal, str):
+        name = signal
+        if name == "auto":
+            name = AUTO_WITH_ANSWER if has_answer else AUTO_WITHOUT_ANSWER
+        if name not in SIGNALS:
+            raise ConfigurationError(
+                f"unknown signal {name!r}: use auto, {', '.join(SIGNALS)}, or pass an own Signal"
+            )
+        signal = SIGNALS[name]()
+    if signal.needs_answer and not has_answer:
+        raise InvalidInputError(
+            f"the signal {signal.name!r} needs an answer: pass answer=..., or use the signal "
+            "'query_likelihood', which needs none"
+        )
+    return signal

@@ -4,19 +4,29 @@ The signal of a sentence drowns in a long passage (section 4.4.1 of the paper: f
 of up to about 200 tokens), and a model's window is finite. A long passage is cut at turns and
 sentence ends into units; a short one is its own unit. Units partition their passage: joined
 they are the passage, character by character.
+
+Stage 1 decides which passages, and which of their units, the model is asked about: a cheap ranker
+reduces thousands of candidates, the model ranks what is left (section 4.10). Ranking is by unit,
+since a ranker too is blind to one sentence in a long text; a passage stands where its best unit
+stands.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.text import sentence_spans
 
 UNIT_TOKENS = 200
 """Section 4.10 of the paper: score passages of at most about 200 tokens."""
+
+MAX_UNITS = 8
+"""Units of one long passage that are scored at most, the best by the ranker."""
 
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 """Tokens of each text, such as `LanguageModel.count_tokens`."""
@@ -41,61 +51,7 @@ class Unit:
     tokens: int
 
 
-_ABBREVIATION_LIST = """
-mr mrs ms dr prof st sr jr vs etc eg ie e.g i.e cf al fig figs eq nos vol pp ed eds approx est
-dept univ inc ltd co corp gen col sgt capt lt rev hon gov sen rep pres mt ft jan feb mar apr jun
-jul aug sep sept oct nov dec u.s u.k u.n a.m p.m ph.d z.b d.h bzw nr ca usw mme mlle p.ej sra dra
-"""
-_ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
-_END = re.compile(
-    r"""\n+                                         # a turn or a line
-      | [.!?…]+ ["')\]»”’]* (?P<space>[^\S\n]+)     # a sentence, with what closes it
-      | [。！？｡]+ [」』”’）)]* [^\S\n]*              # the same where no space follows
-    """,
-    re.VERBOSE,
-)
-_LAST_WORD = re.compile(r"([^\W\d_](?:[\w.]*[\w])?)$")
 _WORD = re.compile(r"\s*\S+(?:\s+\Z)?")
-
-
-def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Character spans of sentences and lines; they partition the text.
-
-    A full stop ends no sentence after an abbreviation or a single initial, nor where a lower-case
-    word follows. White space belongs to the sentence before it.
-    """
-    spans: list[tuple[int, int]] = []
-    start = 0
-    for match in _END.finditer(text):
-        if match["space"] and not _ends_sentence(text, match):
-            continue
-        if text[start : match.end()].strip() or not spans:
-            spans.append((start, match.end()))
-        else:
-            spans[-1] = (spans[-1][0], match.end())
-        start = match.end()
-    if start < len(text):
-        if text[start:].strip() or not spans:
-            spans.append((start, len(text)))
-        else:
-            spans[-1] = (spans[-1][0], len(text))
-    return spans
-
-
-def _ends_sentence(text: str, match: re.Match[str]) -> bool:
-    following = text[match.end() : match.end() + 1]
-    if following.islower():
-        return False
-    mark = match.group().rstrip()
-    if mark != ".":
-        return True
-    word = _LAST_WORD.search(text, max(0, match.start() - 24), match.start())
-    if word is None:
-        return True
-    before = word.group(1)
-    # A single capital is an initial ("J. Smith"), but "I" and "A" also end sentences.
-    initial = len(before) == 1 and before.isupper() and before != "I"
-    return not initial and before.lower() not in _ABBREVIATIONS
 
 
 def split_passages(
@@ -195,3 +151,73 @@ def join_units(units: Iterable[Unit], passages: Sequence[str], gap: str = "\n") 
         texts = [passages[source][start:end] for start, end in runs]
         joined[source] = texts[0] if whole else gap.join(text.strip() for text in texts)
     return joined
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What goes to the model.
+
+    Attributes:
+        units: Passage index -> its units to score, in reading order; in input order.
+        ranks: Passage index -> its place, 1 is the best; empty if nothing was ranked.
+        scores: Passage index -> the ranker's score.
+    """
+
+    units: Mapping[int, tuple[Unit, ...]]
+    ranks: Mapping[int, int]
+    scores: Mapping[int, float]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Passage indices, best first; as given if nothing was ranked."""
+        return tuple(sorted(self.units, key=lambda index: self.ranks.get(index, 0)))
+
+    @property
+    def best_first(self) -> tuple[str, ...]:
+        """Texts of the units, those of the best passage first."""
+        return tuple(unit.text.strip() for index in self.order for unit in self.units[index])
+
+
+def sought(query: str, answers: Sequence[str]) -> str:
+    """What the ranker looks for: the question and, where they are known, its answers."""
+    return " ".join((query, *answers))
+
+
+def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int) -> Pool:
+    """Keep the ``pool_size`` passages that the ranker puts first.
+
+    Args:
+        query: What is looked for.
+        units: Units of all passages that can be scored.
+        ranker: None keeps everything.
+        pool_size: How many passages are kept.
+    """
+    by_passage: dict[int, list[Unit]] = {}
+    for unit in units:
+        by_passage.setdefault(unit.source, []).append(unit)
+    if ranker is None:
+        return Pool({i: tuple(found) for i, found in sorted(by_passage.items())}, {}, {})
+    ranking = ranker.rank(query, [unit.text for unit in units])
+    ranks: dict[int, int] = {}
+    scores: dict[int, float] = {}
+    best: dict[int, list[Unit]] = {}
+    for place in ranking.order:
+        unit = units[place]
+        if unit.source not in ranks:
+            ranks[unit.source] = len(ranks) + 1
+            scores[unit.source] = ranking.scores[place]
+        best.setdefault(unit.source, []).append(unit)
+    chosen = sorted(index for index, rank in ranks.items() if rank <= pool_size)
+    return Pool(
+        {i: tuple(sorted(best[i][:MAX_UNITS], key=lambda unit: unit.start)) for i in chosen},
+        ranks,
+        scores,
+    )
+
+
+def needs_ranking(units: Sequence[Unit], pool_size: int) -> bool:
+    """Whether the ranker has anything to decide: more passages, or units, than are scored."""
+    counts: dict[int, int] = {}
+    for unit in units:
+        counts[unit.source] = counts.get(unit.source, 0) + 1
+    return len(counts) > pool_size or any(count > MAX_UNITS for count in counts.values())

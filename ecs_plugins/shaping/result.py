@@ -6,12 +6,28 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 from ecs_plugins.common.unicode import one_line
-from ecs_plugins.shaping.screening import Screening
-from ecs_plugins.shaping.utility import Verdict
 from ecs_plugins.tokens import TokenLedger
+
+
+class Verdict(StrEnum):
+    """What is said of a passage."""
+
+    HELPS = "helps"
+    """Its utility reaches the threshold."""
+    SELECTED = "selected"
+    """Kept by its rank, because there is no threshold: among the best, whatever its sign."""
+    NEUTRAL = "neutral"
+    """Its utility lies between minus the threshold and the threshold, or its rank is too low."""
+    HURTS = "hurts"
+    """Its utility is below minus the threshold: it makes the answer less likely."""
+    REDUNDANT = "redundant"
+    """It repeats a passage that is kept, or adds nothing once that one is known."""
+    UNSCORED = "unscored"
+    """The model did not score it; the reason says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +92,7 @@ class PassageVerdict:
 
 def _passage_verdict(*values: object) -> PassageVerdict:
     named = dict(zip(PassageVerdict.__slots__, values, strict=True))
-    named["parts"] = read_only(named["parts"])  # type: ignore[arg-type]
+    named["parts"] = MappingProxyType(named["parts"])  # type: ignore[arg-type]
     return PassageVerdict(**named)  # type: ignore[arg-type]
 
 
@@ -94,8 +110,6 @@ class ShapedContext:
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
         conversation: Whether the passages were read as turns of a conversation.
-        screening: Which passages were scored exactly, and the margin for the others, when the
-            model brought a faster copy of itself along (``exactness="screen"``).
     """
 
     query: str
@@ -106,7 +120,6 @@ class ShapedContext:
     seconds: float = 0.0
     error: str | None = None
     conversation: bool = False
-    screening: Screening | None = None
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -212,13 +225,7 @@ class ShapedContext:
             "seconds": self.seconds,
             "error": self.error,
             "conversation": self.conversation,
-            "screening": self.screening.to_dict() if self.screening else None,
         }
-
-
-def read_only(parts: Mapping[str, float]) -> Mapping[str, float]:
-    """A read-only copy, so that a verdict cannot be changed through its parts."""
-    return MappingProxyType(dict(parts))
 
 
 def _shortened(text: str, width: int) -> str:

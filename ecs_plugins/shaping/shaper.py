@@ -8,9 +8,11 @@ verdict; nothing that was passed in is changed.
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
@@ -18,43 +20,45 @@ from ecs_plugins.errors import (
     InvalidInputError,
     MissingExtraError,
     ModelNotFoundError,
+    ScoringError,
 )
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking.build import LazyRanker
+from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.acceptance import Candidates, Outcome, greedy, independent, stream
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
-from ecs_plugins.shaping.pool import Pool, build_pool, needs_ranking, sought
-from ecs_plugins.shaping.protocol import ScoringTask, Signal, reads_best_first
-from ecs_plugins.shaping.redundancy import NearRepetitions, exact_repetitions
-from ecs_plugins.shaping.replies import as_replies, is_conversation
-from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, read_only
-from ecs_plugins.shaping.scoring import PassageScorer, checked_answers
-from ecs_plugins.shaping.screening import Screening
-from ecs_plugins.shaping.selection import Decision, Limits, redundant
-from ecs_plugins.shaping.signals import resolve_signal
-from ecs_plugins.shaping.utility import Verdict
-from ecs_plugins.tokens import TokenLedger
+from ecs_plugins.ranking.registry import LazyRanker
+from ecs_plugins.shaping.acceptance import (
+    Candidates,
+    Decision,
+    Limits,
+    NearRepetitions,
+    Outcome,
+    Scored,
+    exact_repetitions,
+    greedy,
+    independent,
+    redundant,
+    stream,
+)
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
+from ecs_plugins.shaping.passages import (
+    UNIT_TOKENS,
+    Pool,
+    Unit,
+    build_pool,
+    needs_ranking,
+    sought,
+    split_passages,
+)
+from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal
+from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
 
 _ALWAYS_RAISED = (InvalidInputError, ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the call or the set-up: returning the input would hide them for good."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stages:
-    """What the two stages found, before it becomes verdicts."""
-
-    tokens: Sequence[int]
-    settled: dict[int, Decision]
-    pool: Pool
-    outcome: Outcome
-    unscored: dict[int, str]
-    ledger: TokenLedger
-    conversation: bool = False
-    screening: Screening | None = None
+TEMPLATE_ROOM = 160
+"""Tokens of the window set aside for the template and the chat layout."""
 
 
 class ContextShaper:
@@ -64,8 +68,7 @@ class ContextShaper:
     that its ranker has seen.
 
     Args:
-        model: The local language model that scores. One with ``exactness="screen"`` lets its
-            faster copy score every passage, and itself those that can still be kept.
+        model: The local language model that scores.
         config: The settings.
         embedder: For the rankers ``"dense"`` and ``"hybrid"``; by default the one that is
             installed, loaded when it is first needed.
@@ -124,7 +127,7 @@ class ContextShaper:
         signal = resolve_signal(self._config.signal, has_answer=bool(answer))
         limits = Limits.of(self._config, signal.threshold, signal.name, signal.unit)
         try:
-            stages = self._run(query, passages, context, answer, signal, limits)
+            return self._run(query, passages, context, answer, signal, limits, started)
         except _ALWAYS_RAISED:
             raise
         except Exception as error:
@@ -132,21 +135,6 @@ class ContextShaper:
                 raise
             _log.warning("passages could not be scored and are returned as given", exc_info=True)
             return self._returned(query, passages, signal, error, started)
-        places = stages.outcome.places()
-        verdicts = tuple(
-            _verdict(index, passage, stages, places.get(index))
-            for index, passage in enumerate(passages)
-        )
-        return ShapedContext(
-            query=query,
-            verdicts=verdicts,
-            signal=signal.name,
-            model=self._model.name,
-            ledger=stages.ledger,
-            seconds=time.perf_counter() - started,
-            conversation=stages.conversation,
-            screening=stages.screening,
-        )
 
     async def ashape(
         self,
@@ -167,11 +155,12 @@ class ContextShaper:
         answer: str | Sequence[str] | None,
         signal: Signal,
         limits: Limits,
-    ) -> _Stages:
+        started: float,
+    ) -> ShapedContext:
         config, model = self._config, self._model
         answers = checked_answers(answer, model)
         if not passages:
-            return _Stages((), {}, Pool({}, {}, {}), Outcome({}, {}), {}, TokenLedger())
+            return ShapedContext(query, (), signal.name, model.name)
         conversation = config.conversation
         if conversation is None:
             conversation = is_conversation(passages)
@@ -193,7 +182,9 @@ class ContextShaper:
             )
             if unit.source not in settled and unit.text.strip()
         ]
-        wanted = needs_ranking(units, config.pool_size) or reads_best_first(signal)
+        wanted = needs_ranking(units, config.pool_size) or getattr(
+            signal, "reads_best_first", False
+        )
         ranker = self._ranker if wanted else None
         looked_for = sought(query, answers if signal.needs_answer else ())
         pool = build_pool(looked_for, units, ranker, config.pool_size)
@@ -201,25 +192,48 @@ class ContextShaper:
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
         )
         task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
-        scorer = PassageScorer(model, signal, task, pool.units, tokens, config.length_penalty)
+        scoring = PassageScoring(model, signal, task, pool.units, tokens, config.length_penalty)
         candidates = Candidates(tuple(pool.units), passages, tokens, context)
         if not open_ones:
             outcome = Outcome({}, {})
         elif config.acceptance == "stream":
-            outcome = stream(candidates, scorer, limits, repetitions)
+            outcome = stream(candidates, scoring.score, limits, repetitions)
         elif config.acceptance == "greedy":
-            outcome = greedy(candidates, scorer, limits, repetitions, config.greedy_rounds)
+            outcome = greedy(candidates, scoring.score, limits, repetitions, config.greedy_rounds)
         else:
-            outcome = independent(candidates, scorer, limits, repetitions)
-        return _Stages(
-            tokens,
-            settled,
-            pool,
-            outcome,
-            scorer.unscored,
-            scorer.ledger,
-            conversation,
-            scorer.screening,
+            outcome = independent(candidates, scoring.score, limits, repetitions)
+        places = outcome.places()
+        verdicts: list[PassageVerdict] = []
+        for index, passage in enumerate(passages):
+            scored = outcome.scored.get(index)
+            decision = settled.get(index) or outcome.decisions.get(index)
+            if decision is None:
+                reason = _why_unscored(index, scoring.unscored, pool)
+                decision = Decision(Verdict.UNSCORED, False, reason)
+            verdicts.append(
+                PassageVerdict(
+                    index=index,
+                    text=passage,
+                    verdict=decision.verdict,
+                    kept=decision.kept,
+                    utility=scored.utility if scored else None,
+                    parts=MappingProxyType(dict(scored.parts) if scored else {}),
+                    tokens=tokens[index],
+                    rank=pool.ranks.get(index),
+                    rank_score=pool.scores.get(index),
+                    reason=decision.reason,
+                    score=scored.score if scored else None,
+                    place=places.get(index),
+                )
+            )
+        return ShapedContext(
+            query=query,
+            verdicts=tuple(verdicts),
+            signal=signal.name,
+            model=model.name,
+            ledger=scoring.ledger,
+            seconds=time.perf_counter() - started,
+            conversation=conversation,
         )
 
     def _returned(
@@ -245,7 +259,7 @@ class ContextShaper:
                     verdict=Verdict.UNSCORED,
                     kept=True,
                     utility=None,
-                    parts=read_only({}),
+                    parts=MappingProxyType({}),
                     tokens=tokens[index],
                     rank=None,
                     rank_score=None,
@@ -258,6 +272,129 @@ class ContextShaper:
             seconds=time.perf_counter() - started,
             error=message,
         )
+
+
+class PassageScoring:
+    """One question put to one model through one signal, and the tokens that it takes.
+
+    A passage that was split is worth what its best unit is worth, because a reader needs only one
+    place that answers. The length penalty is charged for the whole passage, which is what would
+    enter the context.
+
+    Args:
+        model: The language model.
+        signal: What is measured.
+        task: The question with its answers, and the passages that the signal may prepare from,
+            best first; passages and context are filled in per call.
+        units: Passage index -> its units.
+        tokens: Tokens of every passage, by index.
+        length_penalty: Nats per passage token.
+
+    Attributes:
+        ledger: Tokens spent so far.
+        unscored: Passage index -> reason, for passages the model could not score.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        signal: Signal,
+        task: ScoringTask,
+        units: Mapping[int, tuple[Unit, ...]],
+        tokens: Sequence[int],
+        length_penalty: float,
+    ) -> None:
+        self.ledger = TokenLedger()
+        self.unscored: dict[int, str] = {}
+        self._model = model
+        self._signal = signal
+        self._units = units
+        self._tokens = tokens
+        self._length_penalty = length_penalty
+        self._warned = False
+        self._room = self._room_for(task)
+        task = replace(task, context=self._fitted([task.context]))
+        self._task = signal.prepare(task, model, self.ledger)
+        if self._task.answers != task.answers:
+            self._room = self._room_for(self._task)
+
+    def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, Scored]:
+        """Score some passages against what is known; those that cannot be scored are left out.
+
+        Args:
+            passages: Their indices.
+            context: What is known already, oldest first. What does not fit the model's window
+                is forgotten from the oldest end.
+        """
+        units = [unit for index in passages for unit in self._units[index]]
+        if not units:
+            return {}
+        task = self._task.narrowed([unit.text.strip() for unit in units], self._fitted(context))
+        requests = self._signal.requests(task, self._model.layout)
+        results = self._model.score(requests)
+        if len(results) != len(requests):
+            raise ScoringError(
+                f"the model answered {len(requests)} requests with {len(results)} results"
+            )
+        for result in results:
+            self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+        utilities = self._signal.utilities(task, results)
+        if len(utilities) != len(units):
+            raise ScoringError(
+                f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
+                f"{len(units)} passages; it must give one for each"
+            )
+        best: dict[int, Scored] = {}
+        for unit, found in zip(units, utilities, strict=True):
+            order_by = found.utility if found.order_by is None else found.order_by
+            if not math.isfinite(found.utility) or not math.isfinite(order_by):
+                self.unscored.setdefault(unit.source, found.reason or "the score is not finite")
+                continue
+            penalty = self._length_penalty * self._tokens[unit.source]
+            score = order_by - penalty
+            if unit.source not in best or score > best[unit.source].score:
+                parts = dict(found.parts)
+                if self._length_penalty:
+                    parts["length_penalty"] = penalty
+                siblings = self._units[unit.source]
+                if len(siblings) > 1:
+                    parts |= {"units": len(siblings), "best_unit": siblings.index(unit)}
+                best[unit.source] = Scored(float(found.utility - penalty), float(score), parts)
+        for index in best:
+            self.unscored.pop(index, None)
+        return best
+
+    def _room_for(self, task: ScoringTask) -> int:
+        asked = self._model.count_tokens([task.query, *task.answers])
+        longest = max((unit.tokens for found in self._units.values() for unit in found), default=0)
+        left = self._model.max_tokens - TEMPLATE_ROOM - longest
+        return left - asked[0] - max([0, *asked[1:]])
+
+    def _fitted(self, context: Sequence[str]) -> str:
+        texts = [text.strip() for text in context if text.strip()]
+        if not texts:
+            return ""
+        lengths = self._model.count_tokens(texts)
+        if sum(lengths) + len(texts) <= self._room:
+            return "\n".join(texts)
+        units = split_passages(texts, self._model.count_tokens, lengths=lengths)
+        kept: list[str] = []
+        left = self._room
+        for unit in reversed(units):
+            left -= unit.tokens + 1
+            if left < 0:
+                break
+            kept.append(unit.text.strip())
+        if not self._warned:  # a context is fitted for preparing and for every round of scoring
+            self._warned = True
+            _log.warning(
+                "the context does not fit the model's window of %d tokens: its oldest %d of %d "
+                "parts are left out of the scoring",
+                self._model.max_tokens,
+                len(units) - len(kept),
+                len(units),
+            )
+        return "\n".join(reversed(kept))
 
 
 def _checked_passages(query: str, passages: Sequence[str]) -> list[str]:
@@ -286,30 +423,31 @@ def _settled(
     return settled
 
 
-def _verdict(index: int, passage: str, stages: _Stages, place: int | None) -> PassageVerdict:
-    scored = stages.outcome.scored.get(index)
-    decision = stages.settled.get(index) or stages.outcome.decisions.get(index)
-    if decision is None and index in stages.unscored:
-        reason = f"the model could not score it: {stages.unscored[index]}"
-        decision = Decision(Verdict.UNSCORED, False, reason)
-    if decision is None:
-        decision = Decision(
-            Verdict.UNSCORED,
-            False,
-            f"not among the {len(stages.pool.units)} passages that the ranker passed on "
-            f"(it is number {stages.pool.ranks[index]})",
-        )
-    return PassageVerdict(
-        index=index,
-        text=passage,
-        verdict=decision.verdict,
-        kept=decision.kept,
-        utility=scored.utility if scored else None,
-        parts=read_only(scored.parts if scored else {}),
-        tokens=stages.tokens[index],
-        rank=stages.pool.ranks.get(index),
-        rank_score=stages.pool.scores.get(index),
-        reason=decision.reason,
-        score=scored.score if scored else None,
-        place=place,
+def _why_unscored(index: int, unscored: Mapping[int, str], pool: Pool) -> str:
+    if index in unscored:
+        return f"the model could not score it: {unscored[index]}"
+    return (
+        f"not among the {len(pool.units)} passages that the ranker passed on "
+        f"(it is number {pool.ranks[index]})"
     )
+
+
+def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) -> tuple[str, ...]:
+    """The answers without surrounding white space and repetitions.
+
+    Raises:
+        InvalidInputError: An answer is not text, is blank, or has no tokens.
+    """
+    given = [answer] if isinstance(answer, str) else list(answer or ())
+    for text in given:
+        if not isinstance(text, str):
+            raise InvalidInputError(f"an answer must be text, got {type(text).__name__}")
+    answers = tuple(dict.fromkeys(text.strip() for text in given))
+    if answers:
+        for text, tokens in zip(answers, model.count_tokens(answers), strict=True):
+            if not text or not tokens:
+                raise InvalidInputError(
+                    f"the answer {text!r} has no tokens, so its probability means nothing: pass "
+                    "a non-empty answer, or none"
+                )
+    return answers

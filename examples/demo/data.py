@@ -24,18 +24,14 @@ class Turn:
     text: str
 
     @property
+    def said(self) -> str:
+        """The text with who said it."""
+        return f"{self.speaker}: {self.text}"
+
+    @property
     def passage(self) -> str:
         """What is ranked and scored: the text with who said it, and when."""
-        return f"({self.date}) {self.speaker}: {self.text}"
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """One document."""
-
-    id: str
-    title: str
-    text: str
+        return f"({self.date}) {self.said}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +57,39 @@ class Question:
     misleading: tuple[str, ...]
     overlap: str
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Question:
+        """From the JSON of the data."""
+        return cls(
+            record["id"],
+            record["category"],
+            record["question"],
+            record["answer"],
+            tuple(record.get("evidence") or record["documents"]),
+            tuple(hit.get("turn") or hit["document"] for hit in record.get("misleading", ())),
+            record["overlap"],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Turns that say the same, almost word for word."""
+    """Turns that say the same: almost word for word, or a fact in different words."""
 
-    question: str
-    answer: str
+    text: str
     turns: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatedFact:
-    """A fact that is told again and again, in different words."""
-
-    fact: str
-    turns: tuple[str, ...]
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleData:
-    """Everything in ``examples/data``."""
+    """Everything in ``examples/data``; documents are (title, text)."""
 
     turns: tuple[Turn, ...]
-    documents: tuple[Document, ...]
+    documents: tuple[tuple[str, str], ...]
     questions: tuple[Question, ...]
     document_questions: tuple[Question, ...]
     near_duplicates: tuple[Repeated, ...]
-    repeated_facts: tuple[RepeatedFact, ...]
+    repeated_facts: tuple[Repeated, ...]
     sessions: int
 
 
@@ -99,7 +100,7 @@ def load_data(folder: Path = DATA) -> ExampleData:
         StorageError: A file is missing.
     """
     try:
-        conversation, documents, questions = (
+        talk, documents, questions = (
             json.loads((folder / name).read_text(encoding="utf-8"))
             for name in ("conversation.json", "documents.json", "questions.json")
         )
@@ -110,35 +111,20 @@ def load_data(folder: Path = DATA) -> ExampleData:
     return ExampleData(
         turns=tuple(
             Turn(turn["id"], session["date"], turn["speaker"], turn["text"])
-            for session in conversation["sessions"]
+            for session in talk["sessions"]
             for turn in session["turns"]
         ),
-        documents=tuple(Document(**document) for document in documents["documents"]),
-        questions=tuple(_question(record) for record in questions["conversation"]),
-        document_questions=tuple(_question(record) for record in questions["documents"]),
+        documents=tuple((each["title"], each["text"]) for each in documents["documents"]),
+        questions=tuple(map(Question.of, questions["conversation"])),
+        document_questions=tuple(map(Question.of, questions["documents"])),
         near_duplicates=tuple(
-            Repeated(group["question"], group["answer"], tuple(group["turns"]))
+            Repeated(group["question"], tuple(group["turns"]), group["answer"])
             for group in questions["near_duplicates"]
         ),
         repeated_facts=tuple(
-            RepeatedFact(group["fact"], tuple(group["turns"]))
-            for group in questions["repeated_facts"]
+            Repeated(group["fact"], tuple(group["turns"])) for group in questions["repeated_facts"]
         ),
-        sessions=len(conversation["sessions"]),
-    )
-
-
-def _question(record: Mapping[str, Any]) -> Question:
-    return Question(
-        id=record["id"],
-        category=record["category"],
-        question=record["question"],
-        answer=record["answer"],
-        evidence=tuple(record.get("evidence") or record["documents"]),
-        misleading=tuple(
-            hit.get("turn") or hit["document"] for hit in record.get("misleading", ())
-        ),
-        overlap=record["overlap"],
+        sessions=len(talk["sessions"]),
     )
 
 
@@ -151,17 +137,12 @@ def choose(questions: Sequence[Question], limit: int | None) -> list[Question]:
     groups: dict[str, list[Question]] = {}
     for question in questions:
         groups.setdefault(question.category, []).append(question)
-    mixed = [_alternate(_split(group, i % 2)) for i, group in enumerate(groups.values())]
+    mixed = []
+    for number, group in enumerate(groups.values()):
+        # Which kind comes first differs from category to category.
+        kinds = ("some", "none") if number % 2 else ("none", "some")
+        mixed.append(_alternate([q for q in group if q.overlap == kind] for kind in kinds))
     return _alternate(mixed)[:limit]
-
-
-def _split(group: Iterable[Question], first: int) -> list[list[Question]]:
-    """By overlap; which kind comes first differs from category to category."""
-    parts: dict[str, list[Question]] = {"none": [], "some": []}
-    for question in group:
-        parts[question.overlap].append(question)
-    kinds = list(parts.values())
-    return kinds[first:] + kinds[:first]
 
 
 def _alternate(groups: Iterable[Sequence[Question]]) -> list[Question]:

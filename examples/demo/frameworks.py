@@ -3,81 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rich.table import Table
 from rich.text import Text
 
 from ecs_plugins.errors import EcsPluginsError, MissingExtraError
-from ecs_plugins.ranking.build import make_ranker
-from examples.demo.context import Demo
-from examples.demo.data import Question
+from ecs_plugins.ranking.registry import make_ranker
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from examples.demo.context import Demo, table
+from examples.demo.data import Turn
 
-if TYPE_CHECKING:
-    from ecs_plugins.shaping.config import ShapingConfig
-
-RETRIEVED = 15
+RETRIEVED = 8
 """Turns that the frameworks' retriever returns."""
 KEPT = 3
 QUESTION = "q10"
+CONFIG = ShapingConfig(ranker=None, top_k=KEPT, redundancy_similarity=None, on_error="raise")
 
 
 def run(demo: Demo) -> None:
     """Ask one question three ways and compare which turns come back."""
     question = next(q for q in demo.data.questions if q.id == QUESTION)
-    found = retrieve(demo, question.question)
-    ways = {
-        "ContextShaper": with_engine,
-        "LangChain ContextualCompressionRetriever": with_langchain,
-        "LlamaIndex RetrieverQueryEngine": with_llama_index,
-    }
+    passages = [turn.passage for turn in demo.data.turns]
+    found = make_ranker("bm25").rank(question.question, passages).top(RETRIEVED)
+    turns = [demo.data.turns[i] for i in found]
     kept: dict[str, list[str]] = {}
-    table = Table(
-        title=f"{question.question}  {RETRIEVED} turns retrieved, {KEPT} kept",
-        title_justify="left",
-    )
-    table.add_column("through")
-    table.add_column("kept turns", overflow="fold")
-    for name, way in ways.items():
+    title = f"{question.question}  {RETRIEVED} turns retrieved, {KEPT} kept"
+    shown = table(title, ["through", "kept turns"])
+    for name, way in (
+        ("ContextShaper", with_engine),
+        ("LangChain ContextualCompressionRetriever", with_langchain),
+        ("LlamaIndex RetrieverQueryEngine", with_llama_index),
+    ):
         try:
-            kept[name] = way(demo, question.question, found)
+            kept[name] = way(demo, question.question, turns)
         except MissingExtraError as error:
-            table.add_row(name, Text(str(error), style="yellow"))
+            shown.add_row(name, Text(str(error), style="yellow"))
         else:
-            table.add_row(name, _marked(kept[name], question))
-    demo.console.print(table)
+            marked = [f"{t} (evidence)" if t in question.evidence else t for t in kept[name]]
+            shown.add_row(name, ", ".join(marked))
+    demo.console.print(shown)
     demo.results["frameworks"] = {"question": question.id, "kept": kept}
-    if len({tuple(turns) for turns in kept.values()}) > 1:
+    if len({tuple(ids) for ids in kept.values()}) > 1:
         raise EcsPluginsError(f"the integrations disagree: {kept}. Please report this as a bug.")
 
 
-def retrieve(demo: Demo, query: str) -> list[int]:
-    """Indices of the turns that BM25 finds, best first."""
-    passages = [turn.passage for turn in demo.data.turns]
-    return list(make_ranker("bm25").rank(query, passages).top(RETRIEVED))
-
-
-def _config() -> ShapingConfig:
-    from ecs_plugins.shaping.config import ShapingConfig
-
-    return ShapingConfig(
-        ranker=None,
-        top_k=KEPT,
-        redundancy_similarity=None,
-        on_error="raise",
-    )
-
-
-def with_engine(demo: Demo, query: str, found: Sequence[int]) -> list[str]:
+def with_engine(demo: Demo, query: str, turns: Sequence[Turn]) -> list[str]:
     """Ids of the turns that `ContextShaper` keeps."""
-    from ecs_plugins.shaping.shaper import ContextShaper
-
-    turns = [demo.data.turns[i] for i in found]
-    shaped = ContextShaper(demo.model, _config()).shape(query, [t.passage for t in turns])
+    shaped = ContextShaper(demo.model, CONFIG).shape(query, [t.passage for t in turns])
     return [turns[verdict.index].id for verdict in shaped.kept]
 
 
-def with_langchain(demo: Demo, query: str, found: Sequence[int]) -> list[str]:
+def with_langchain(demo: Demo, query: str, turns: Sequence[Turn]) -> list[str]:
     """Ids of the turns that a LangChain retriever returns with ECS as its compressor."""
     try:
         from langchain_classic.retrievers import ContextualCompressionRetriever
@@ -87,16 +62,15 @@ def with_langchain(demo: Demo, query: str, found: Sequence[int]) -> list[str]:
         raise MissingExtraError("LangChain's part", "langchain_classic", "langchain") from error
     from ecs_plugins.langchain import ECSDocumentCompressor
 
-    turns = [demo.data.turns[i] for i in found]
     documents = [Document(page_content=turn.passage, id=turn.id) for turn in turns]
     retriever = ContextualCompressionRetriever(
-        base_compressor=ECSDocumentCompressor(model=demo.model, config=_config()),
+        base_compressor=ECSDocumentCompressor(model=demo.model, config=CONFIG),
         base_retriever=RunnableLambda(lambda _: documents),
     )
     return [str(document.id) for document in retriever.invoke(query)]
 
 
-def with_llama_index(demo: Demo, query: str, found: Sequence[int]) -> list[str]:
+def with_llama_index(demo: Demo, query: str, turns: Sequence[Turn]) -> list[str]:
     """Ids of the turns that a LlamaIndex query engine passes on with ECS as postprocessor."""
     try:
         from llama_index.core.base.base_retriever import BaseRetriever
@@ -107,8 +81,6 @@ def with_llama_index(demo: Demo, query: str, found: Sequence[int]) -> list[str]:
     except ModuleNotFoundError as error:
         raise MissingExtraError("LlamaIndex's part", "llama_index", "llama-index") from error
     from ecs_plugins.llama_index import ECSPostprocessor
-
-    turns = [demo.data.turns[i] for i in found]
 
     class Found(BaseRetriever):
         """Returns the turns that were found."""
@@ -121,14 +93,6 @@ def with_llama_index(demo: Demo, query: str, found: Sequence[int]) -> list[str]:
         Found(),
         # No answer is written: which nodes reach the writer is what is shown.
         response_synthesizer=NoText(llm=MockLLM()),
-        node_postprocessors=[ECSPostprocessor(model=demo.model, config=_config())],
+        node_postprocessors=[ECSPostprocessor(model=demo.model, config=CONFIG)],
     )
     return [node.node.node_id for node in engine.query(query).source_nodes]
-
-
-def _marked(turns: Sequence[str], question: Question) -> Text:
-    line = Text()
-    for turn in turns:
-        line.append(turn, style="bold green" if turn in question.evidence else "")
-        line.append("  ")
-    return line

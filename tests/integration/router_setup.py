@@ -3,6 +3,10 @@
 from ecs_plugins.frontier import StrategyPoint
 
 QUESTION = "Who built the mill?"
+TEXTS = (
+    ("The mill", "Hester Vane built the mill in 1764."),
+    ("The wheel", "The wheel has 32 blades of oak."),
+)
 
 
 def point(strategy, f1, stage1, stage2, **config):

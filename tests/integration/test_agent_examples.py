@@ -9,34 +9,75 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def load(name: str):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a script, as Python would from its folder; returns what it prints."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def output(name: str) -> str:
+        spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        done = module.main()
+        if asyncio.iscoroutine(done):
+            asyncio.run(done)
+        return capsys.readouterr().out
+
+    return output
 
 
-def test_the_llama_index_example_recalls_and_forgets(capsys, embedder):
-    asyncio.run(load("llama_index_agent_memory").main())
-    out = capsys.readouterr().out
+@pytest.fixture
+def local_chat(bundled_lm, embedder):
+    pytest.importorskip("langchain_huggingface", reason="pip install langchain-huggingface")
+
+
+def test_the_llama_index_example_recalls_and_forgets(run, embedder):
+    out = run("llama_index_agent_memory")
     assert out.count("it answers: In Tarrow.") == 2
     assert out.rstrip().endswith("it answers: I do not know yet.")
 
 
 @pytest.mark.model
-def test_the_agent_with_memory_reads_the_fact_and_not_a_strangers(capsys, bundled_lm, embedder):
-    load("langgraph_agent_with_memory").main()
-    ada, adam, forgotten = capsys.readouterr().out.split("Where does my sister keep her bees?\n")[
-        1:
-    ]
+@pytest.mark.usefixtures("local_chat")
+def test_the_agent_with_memory_reads_the_fact_and_not_a_strangers(run):
+    question = "Where does my sister keep her bees?\n"
+    ada, adam, forgotten = run("langgraph_agent_with_memory").split(question)[1:]
     assert "Quilla keeps bees in Tarrow" in ada
     assert "Quilla" not in adam.split("ada is forgotten")[0]
     assert "recalled_notes" not in forgotten
 
 
 @pytest.mark.model
-def test_the_shaped_agent_reads_fewer_passages(capsys, bundled_lm, embedder):
-    load("langchain_middleware").main()
-    out = capsys.readouterr().out
+@pytest.mark.usefixtures("local_chat")
+def test_the_shaped_agent_reads_fewer_passages(run):
+    out = run("langchain_middleware")
     assert "everything: the model reads 8 passages" in out
     assert "shaped: the model reads 2 passages" in out
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("local_chat")
+def test_a_chat_model_on_the_loaded_weights_answers_from_what_they_kept(run):
+    out = run("langchain_local_chat")
+    assert "kept: Agnes Bright" in out
+    assert "Agnes" in out.partition("answer:")[2]
+    assert "<|im_start|>" not in out
+
+
+@pytest.mark.model
+def test_an_llm_on_the_loaded_weights_answers_from_what_they_kept(run, bundled_lm):
+    pytest.importorskip(
+        "llama_index.llms.huggingface", reason="pip install llama-index-llms-huggingface"
+    )
+    out = run("llama_index_local_llm")
+    assert "kept: Agnes Bright" in out
+    assert "Agnes" in out.partition("answer:")[2]
+    assert "<|im_start|>" not in out
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("bundled_lm")
+def test_the_router_spends_what_it_says(run):
+    out = run("rag_router")
+    assert out.count("forecast") >= 3
+    assert "->" in out

@@ -7,7 +7,17 @@ import pytest
 
 import ecs_plugins
 
-HEAVY = ("torch", "transformers", "langchain_core", "llama_index", "faiss", "sklearn")
+HEAVY = (
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "faiss",
+    "sklearn",
+    "langchain_core",
+    "langchain_classic",
+    "langgraph",
+    "llama_index",
+)
 
 
 PACKAGES = (

@@ -38,11 +38,6 @@ def test_a_passage_that_keeps_another_wording_of_the_answer_is_left_out():
     assert [pair.id for pair in counterfactuals([two, other])] == ["other"]
 
 
-def test_the_same_seed_gives_the_same_pairs():
-    assert counterfactuals(TOWNS) == counterfactuals(TOWNS)
-    assert counterfactuals(TOWNS) != counterfactuals(TOWNS, seed=3)
-
-
 def test_where_no_pair_can_be_built_it_says_what_is_needed():
     with pytest.raises(InvalidInputError, match="word by word"):
         counterfactuals([question(answer="nowhere")])

@@ -7,13 +7,11 @@ from benchmarks.evidence.peers import (
     LangChainEmbeddingsFilter,
     LlamaIndexSentenceOptimizer,
 )
-from benchmarks.evidence.signals import LongLLMLinguaRule, WeightedSum
+from benchmarks.evidence.signals import LongLLMLinguaRule
 from ecs_plugins.errors import MissingExtraError, ModelError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.fusion import z_scores
-from ecs_plugins.shaping.protocol import ScoringTask
-from ecs_plugins.shaping.signals import AnswerShift, QueryLikelihood
+from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.tokens import TokenLedger
 
 from .helpers import UNITS, finder, question, tools
@@ -106,19 +104,3 @@ def test_longllmlinguas_rule_scores_question_and_statement_directly_behind_the_d
     assert [unit.utility for unit in found] == pytest.approx(
         [row[0][0].mean for row in result.scores]
     )
-
-
-def test_a_weighted_sum_adds_z_scores_of_its_parts():
-    whole = utilities(WeightedSum(((QueryLikelihood(), 1.0), (AnswerShift(), 0.5))))
-    asked = z_scores([unit.utility for unit in utilities(QueryLikelihood())])
-    answered = z_scores([unit.utility for unit in utilities(AnswerShift())])
-    expected = [q + 0.5 * a for q, a in zip(asked, answered, strict=True)]
-    assert [unit.order_by for unit in whole] == pytest.approx(expected)
-    assert [unit.utility for unit in whole] == pytest.approx(
-        [unit.utility for unit in utilities(QueryLikelihood())]
-    )
-
-
-def test_a_weighted_sum_needs_an_answer_if_a_part_does():
-    assert WeightedSum(((QueryLikelihood(), 1.0), (AnswerShift(), 0.5))).needs_answer
-    assert not WeightedSum(((QueryLikelihood(), 1.0),)).needs_answer

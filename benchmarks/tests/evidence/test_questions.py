@@ -25,11 +25,6 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one():
     assert sample(MANY)[:20] == sample(MANY, limit=20)
 
 
-def test_a_sample_depends_on_the_seed_and_not_on_the_order_of_reading_alone():
-    assert sample(MANY, limit=10) != MANY[:10]
-    assert sample(MANY, limit=10) != sample(MANY, limit=10, seed=1)
-
-
 def test_the_two_parts_share_no_group_and_make_the_whole():
     tune, report = sample(MANY, part="tune"), sample(MANY, part="report")
     assert {part_of(q.group) for q in tune} == {"tune"}
@@ -49,20 +44,6 @@ def test_the_two_parts_share_no_group_and_make_the_whole():
 def test_a_question_that_cannot_be_measured_is_refused(changes, message):
     with pytest.raises(InvalidInputError, match=message):
         question(**changes)
-
-
-def test_each_piece_of_evidence_is_a_hop_of_its_own_unless_said_otherwise():
-    assert question(evidence=(0, 1)).hops == ("0", "1")
-
-
-def test_samples_that_make_no_sense_are_refused():
-    with pytest.raises(InvalidInputError, match="occurs twice"):
-        sample([question(), question()])
-    with pytest.raises(InvalidInputError, match="at least 1"):
-        sample(MANY, limit=0)
-    empty = "tune" if part_of("q") == "report" else "report"
-    with pytest.raises(InvalidInputError, match="no question"):
-        sample([question()], part=empty)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.evidence.reading import Reader, checked_budgets, kept_units
+from benchmarks.evidence.reading import checked_budgets, kept_units
 from ecs_plugins.errors import InvalidInputError
 
 ORDER, TOKENS = (4, 0, 2), (10, 99, 30, 99, 25)
@@ -27,8 +27,3 @@ def test_a_budget_keeps_the_best_that_fit_in_their_original_order(budget, kept):
 def test_a_budget_that_means_nothing_is_refused(budget):
     with pytest.raises(InvalidInputError, match="a budget is"):
         checked_budgets([budget])
-
-
-def test_a_reader_needs_a_budget():
-    with pytest.raises(InvalidInputError, match="at least one"):
-        Reader(None, [])

@@ -12,7 +12,7 @@ def test_the_interval_of_a_mean_is_that_of_scipy():
     values = np.random.default_rng(1).random(80)
     ours = mean_interval(list(values))
     theirs = bootstrap(
-        (values,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(2)
+        (values,), np.mean, n_resamples=2000, method="percentile", rng=np.random.default_rng(2)
     ).confidence_interval
     assert ours.mean == pytest.approx(values.mean())
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
@@ -25,21 +25,10 @@ def test_pairing_removes_what_makes_a_question_hard_for_both():
     assert (found.wins, found.losses, found.ties) == (60, 0, 0)
 
 
-def test_wins_losses_and_ties_are_counted():
-    found = paired_difference([1.0, 0.0, 0.5], [0.0, 1.0, 0.5])
-    assert (found.mean, found.wins, found.losses, found.ties) == (0.0, 1, 1, 1)
-
-
 def test_a_relative_improvement_is_a_ratio_of_means():
     found = paired_difference([0.6] * 10, [0.4] * 10)
     assert found.relative == pytest.approx(0.5)
     assert (found.relative_low, found.relative_high) == pytest.approx((0.5, 0.5))
-
-
-def test_the_interval_of_a_ratio_holds_it_and_is_not_a_point():
-    rng = np.random.default_rng(3)
-    found = paired_difference(list(rng.random(50)), list(rng.random(50)))
-    assert found.relative_low < found.relative < found.relative_high
 
 
 def test_nothing_to_improve_on_is_infinite():
@@ -47,14 +36,6 @@ def test_nothing_to_improve_on_is_infinite():
     assert math.isinf(found.relative)
     assert found.relative_low == 0.0  # both were drawn as zero
     assert paired_difference([0.0], [0.0]).relative == 0.0
-
-
-def test_the_same_seed_gives_the_same_interval():
-    values = [0.0, 1.0, 1.0, 0.2]
-    assert mean_interval(values) == mean_interval(values)
-    assert mean_interval([0.1 * n for n in range(20)]) != mean_interval(
-        [0.1 * n for n in range(20)], seed=1
-    )
 
 
 def test_nothing_or_unequal_numbers_are_refused():

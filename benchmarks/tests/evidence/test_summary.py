@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from benchmarks.evidence.figures import draw
 from benchmarks.evidence.journal import QuestionRow
 from benchmarks.evidence.methods import Ordered
 from benchmarks.evidence.report import FORMAT, find_results, load, markdown
@@ -51,18 +50,6 @@ def test_metrics_of_one_question():
     assert found["scored_per_candidate_token"] == 1.5
 
 
-def test_a_method_over_all_units_has_no_figures_of_the_pool():
-    row = measured("a", {"tfidf_all": (4, 0, 1)})
-    assert {"auc", "scored_per_candidate_token"}.isdisjoint(measures(row, "tfidf_all"))
-
-
-def test_second_hops_are_measured_where_there_are_some():
-    row = measured("a", {"tfidf": (0, 2, 1, 3)}, evidence=(0, 1), hops=("p", "q"))
-    assert measures(row, "tfidf")["second_hop@2"] == 0.0
-    assert measures(row, "tfidf")["second_hop@5"] == 1.0
-    assert "second_hop@2" not in measures(ROWS[0], "tfidf")
-
-
 def test_means_are_over_all_questions_and_by_category():
     found = result()["methods"]["query_likelihood"]
     assert found["metrics"]["f1"]["mean"] == pytest.approx(2 / 3)
@@ -91,10 +78,6 @@ def test_comparisons_count_wins_losses_and_ties():
     assert found["mean"] == 0.0
 
 
-def test_everything_is_compared_with_plain_query_likelihood():
-    assert comparison("query likelihood", "tfidf")["mean"] == pytest.approx(-1 / 3)
-
-
 def test_answers_are_compared_with_those_from_everything():
     def answers(best):
         return {
@@ -114,37 +97,11 @@ def test_answers_are_compared_with_those_from_everything():
     assert "F1@top1 - F1@all" in markdown([{**result(), **found}])
 
 
-def test_failures_are_counted():
-    row = measured("a", {"tfidf": RIGHT})
-    row.row.methods["tfidf"] = Ordered(RIGHT, error="no draft")
-    assert summarise([row], ("tfidf",))["methods"]["tfidf"]["failed"] == 1
-
-
-def test_nothing_measured_is_refused():
-    with pytest.raises(InvalidInputError, match="all of these methods"):
-        summarise([], NAMES)
-
-
 def test_tables_name_what_was_left_out_and_warn_of_few_questions():
     text = markdown([result()])
     assert "Left out: x. missing" in text
     assert "no evidence" in text
     assert "| **query_likelihood** | 0.667 [0.000, 1.000] |" in text
-
-
-def test_methods_that_know_the_answer_are_marked():
-    row = measured("a", {"answer_shift": RIGHT, "tfidf": WRONG})
-    assert "**answer_shift \\***" in markdown([result([row], ("answer_shift", "tfidf"))])
-
-
-def test_a_report_joins_folders_and_files_and_skips_what_is_no_result(tmp_path):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "squad.json").write_text(json.dumps(result()), encoding="utf-8")
-    (tmp_path / "one" / "other.json").write_text("{}", encoding="utf-8")
-    found = find_results([tmp_path / "one", tmp_path / "two" / "squad.json"])
-    assert len(found) == 2
-    assert markdown([load(path) for path in found]).count("## squad (sentence)") == 2
 
 
 def test_what_is_no_result_is_refused(tmp_path):
@@ -155,20 +112,3 @@ def test_what_is_no_result_is_refused(tmp_path):
         load(tmp_path / "a.json")
     with pytest.raises(StorageError):
         load(tmp_path / "none.json")
-
-
-def test_figures_are_drawn_from_the_json(tmp_path):
-    paths = draw(result(), tmp_path / "squad")
-    assert [path.name for path in paths] == [
-        "squad_quality.png", "squad_quality.svg", "squad_cost.png", "squad_cost.svg"
-    ]  # fmt: skip
-    assert paths[0].read_bytes().startswith(b"\x89PNG")
-    assert "<svg" in paths[1].read_text(encoding="utf-8")
-
-
-def test_nq_is_decided_by_the_gold_passage_among_two():
-    found = result()
-    nq = {**found, "provenance": {**found["provenance"], "bench": "nq", "unit": "passage"}}
-    text = markdown([nq])
-    assert "Difference of recall@2" in text
-    assert "Difference of evidence F1" not in text

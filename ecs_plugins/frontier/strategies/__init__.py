@@ -1,1 +1,242 @@
-"""Context strategies: what is prepared once, and what is sent with each question."""
+"""The strategies by name: the registry, and what makes and keeps them.
+
+A strategy of your own is one entry of `STRATEGIES`:
+
+    STRATEGIES["first"] = lambda own, config: FirstDocuments(config["depth"])
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import Field
+
+from ecs_plugins.common.config import Config
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.answering import AnswerModel, as_answer_model
+from ecs_plugins.frontier.data import CalibrationQuestion
+from ecs_plugins.frontier.points import ConfigValue, PointKey, config_json
+from ecs_plugins.frontier.strategies.base import BuiltContext as BuiltContext
+from ecs_plugins.frontier.strategies.base import Prepared as Prepared
+from ecs_plugins.frontier.strategies.base import Strategy as Strategy
+from ecs_plugins.frontier.strategies.compression import MemoryCompression
+from ecs_plugins.frontier.strategies.retrieval import (
+    CachedEmbedder,
+    FullContext,
+    Oracle,
+    Retrieval,
+)
+from ecs_plugins.frontier.strategies.shaped import SIGNAL, ShapedPassages, SharedScorer
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking import make_ranker
+from ecs_plugins.ranking.embedder import Embedder
+
+T = TypeVar("T")
+
+StrategyMaker = Callable[["StrategySet", Mapping[str, ConfigValue]], Strategy]
+"""Makes a strategy of its configuration; the set holds the models, and other strategies."""
+
+
+class StrategySet:
+    """Strategies by name and configuration: each is made once, and all share their models.
+
+    Documents are embedded once, and passages scored once per question, however many strategies
+    and queries need that. Thread-safe.
+
+    Args:
+        model: Writes compressions.
+        embedder: For dense retrieval, and for the ranker before ECS.
+        scorer: The small local model of ECS.
+        cache_dir: Where compressions are kept; None keeps none on disk.
+        questions: For the oracle.
+    """
+
+    def __init__(
+        self,
+        model: AnswerModel | None = None,
+        *,
+        embedder: Embedder | None = None,
+        scorer: LanguageModel | None = None,
+        cache_dir: str | Path | None = None,
+        questions: Sequence[CalibrationQuestion] = (),
+    ) -> None:
+        self.cache_dir: str | Path | None = cache_dir
+        self.questions: Sequence[CalibrationQuestion] = questions
+        self._model = model
+        self._embedder = embedder
+        if embedder is not None and not isinstance(embedder, CachedEmbedder):
+            self._embedder = CachedEmbedder(embedder)
+        self._scoring_model = scorer
+        self._scorers: dict[str, SharedScorer] = {}
+        self._made: dict[PointKey, Strategy] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def model(self) -> AnswerModel:
+        """What writes compressions."""
+        return _needed(self._model, "a model")
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder, which keeps what it has embedded."""
+        return _needed(self._embedder, "an embedder")
+
+    def scorer(self, signal: str) -> SharedScorer:
+        """What scores passages by a signal."""
+        if signal not in self._scorers:
+            model = _needed(self._scoring_model, "a scorer")
+            self._scorers[signal] = SharedScorer(model, signal=signal, embedder=self._embedder)
+        return self._scorers[signal]
+
+    def get(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
+        """The strategy of a name and configuration.
+
+        Raises:
+            ConfigurationError: There is none of that name, it lacks the model, embedder or
+                scorer that it needs, or its configuration is another.
+        """
+        key = (name, config_json(config))
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._make(name, config)
+            return self._made[key]
+
+    def _make(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
+        asked = f"strategy {name} {dict(config)}"
+        if name not in STRATEGIES:
+            raise ConfigurationError(
+                f"there is no {asked}: known are {', '.join(STRATEGIES)}. Add yours to STRATEGIES, "
+                "pass it with strategies=[...], or say what runs it"
+            )
+        try:
+            made = STRATEGIES[name](self, config)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{asked}: {error}") from error
+        except (KeyError, TypeError) as error:
+            raise ConfigurationError(f"{asked} lacks a setting: {error}") from error
+        if made.name != name or config_json(made.config) != config_json(config):
+            raise ConfigurationError(
+                f"there is no {asked}: it would be {made.name} {dict(made.config)}"
+            )
+        return made
+
+
+class Grid(Config):
+    """Which configurations of the strategies are measured.
+
+    Attributes:
+        sentences: Depths of TF-IDF (both) and BM25.
+        documents: Depths of dense retrieval.
+        ratios: Of memory compression.
+        shaped: Depths of ECS over documents.
+        shaped_notes: Depths, in sentences, of ECS after the compression with the last ratio.
+    """
+
+    sentences: tuple[Annotated[int, Field(ge=1)], ...] = (2, 4, 8, 16)
+    documents: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 4)
+    ratios: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.1, 0.25, 0.5)
+    shaped: tuple[Annotated[int, Field(ge=1)], ...] = (1, 2, 4)
+    shaped_notes: tuple[Annotated[int, Field(ge=1)], ...] = (4,)
+
+    def configurations(self) -> Iterator[tuple[str, dict[str, ConfigValue]]]:
+        """Strategy and configuration, from cheap to dear."""
+        yield "full_context", {}
+        for depth in self.sentences:
+            for name in ("tfidf", "tfidf_query", "bm25"):
+                yield name, {"depth": depth}
+        for depth in self.documents:
+            yield "dense", {"depth": depth}
+        for ratio in self.ratios:
+            yield "memory_compression", {"ratio": ratio}
+        for depth in self.shaped:
+            yield "ecs", {"depth": depth, "signal": SIGNAL}
+        for depth in self.shaped_notes if self.ratios else ():
+            yield (
+                "memory_compression+ecs",
+                {"ratio": self.ratios[-1], "depth": depth, "signal": SIGNAL},
+            )
+
+
+def default_strategies(
+    answer_model: object,
+    *,
+    questions: Sequence[CalibrationQuestion] = (),
+    grid: Grid | None = None,
+    embedder: Embedder | None = None,
+    scorer: LanguageModel | None = None,
+    cache_dir: str | Path | None = None,
+) -> list[Strategy]:
+    """Every strategy that what is given allows.
+
+    Args:
+        answer_model: Writes compressions; what `as_answer_model` takes.
+        questions: For the oracle, where they know their supporting documents.
+        grid: Which configurations.
+        embedder: For dense retrieval; without one there is none.
+        scorer: The small local model of ECS; without one there is none.
+        cache_dir: Where compressions are kept.
+    """
+    own = StrategySet(
+        as_answer_model(answer_model),
+        embedder=embedder,
+        scorer=scorer,
+        cache_dir=cache_dir,
+        questions=questions,
+    )
+    out = [
+        own.get(name, config)
+        for name, config in (grid or Grid()).configurations()
+        if (embedder is not None or name != "dense")
+        and (scorer is not None or "signal" not in config)
+    ]
+    if any(question.supporting for question in questions):
+        out.append(own.get("oracle", {}))
+    return out
+
+
+def _needed(value: T | None, what: str) -> T:
+    if value is None:
+        raise ConfigurationError(f"it needs {what}")
+    return value
+
+
+def _depth(config: Mapping[str, ConfigValue]) -> int:
+    depth = config["depth"]
+    if not isinstance(depth, int):
+        raise ConfigurationError(f"depth must be a whole number, got {depth!r}")
+    return depth
+
+
+def _ratio(config: Mapping[str, ConfigValue]) -> float:
+    ratio = config["ratio"]
+    if not isinstance(ratio, float):
+        raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
+    return ratio
+
+
+def _shaped(own: StrategySet, config: Mapping[str, ConfigValue]) -> Strategy:
+    after = None
+    if "ratio" in config:
+        after = own.get("memory_compression", {"ratio": config["ratio"]})
+    return ShapedPassages(own.scorer(str(config["signal"])), _depth(config), after=after)
+
+
+STRATEGIES: dict[str, StrategyMaker] = {
+    "full_context": lambda *_: FullContext(),
+    "tfidf": lambda _, config: Retrieval(make_ranker("tfidf"), _depth(config), uses_question=False),
+    "tfidf_query": lambda _, config: Retrieval(make_ranker("tfidf_query"), _depth(config)),
+    "bm25": lambda _, config: Retrieval(make_ranker("bm25"), _depth(config)),
+    "dense": lambda own, config: Retrieval(
+        make_ranker("dense", own.embedder), _depth(config), by_document=True
+    ),
+    "memory_compression": lambda own, config: MemoryCompression(
+        own.model, _ratio(config), cache_dir=own.cache_dir
+    ),
+    "ecs": _shaped,
+    "memory_compression+ecs": _shaped,
+    "oracle": lambda own, _: Oracle(own.questions),
+}
+"""Name -> maker. Vanilla TF-IDF ranks by corpus statistics alone, whatever is asked."""

@@ -6,7 +6,7 @@ about that context. Stage 2, `build`, makes the text that the answering model re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -83,17 +83,8 @@ class Strategy(Protocol):
         ...
 
 
-@runtime_checkable
-class PreparesBatches(Protocol):
-    """A strategy whose stage 1 is faster for many contexts at once."""
-
-    def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
-        """Stage 1 of several contexts, in order."""
-        ...
-
-
 def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepared]:
-    """Stage 1 of several contexts, in a batch where the strategy can."""
-    if isinstance(strategy, PreparesBatches):
-        return strategy.prepare_many(contexts)
-    return [strategy.prepare(context) for context in contexts]
+    """Stage 1 of several contexts: in one call of ``prepare_many`` where the strategy has it."""
+    many: Callable[[Sequence[Context]], list[Prepared]] | None
+    many = getattr(strategy, "prepare_many", None)
+    return [strategy.prepare(context) for context in contexts] if many is None else many(contexts)

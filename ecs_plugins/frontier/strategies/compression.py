@@ -12,8 +12,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from ecs_plugins.common.files import write_atomically
@@ -22,7 +20,7 @@ from ecs_plugins.frontier.answering import AnswerModel
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
-from ecs_plugins.shaping.passages import sentence_spans
+from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 COMPRESS_PROMPT = (
@@ -33,13 +31,6 @@ COMPRESS_PROMPT = (
 )
 _LIMIT_STEP = 32
 _WORDS_PER_TOKEN = 0.75
-
-
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    owner: int
-    text: str
-    tokens: int
 
 
 class MemoryCompression:
@@ -88,11 +79,6 @@ class MemoryCompression:
         """``{"ratio": ratio}``."""
         return {"ratio": self._ratio}
 
-    @property
-    def model(self) -> AnswerModel:
-        """What writes the notes."""
-        return self._model
-
     def prepare(self, context: Context) -> Prepared:
         """Stage 1: read the notes from the cache, or write them."""
         return self.prepare_many([context])[0]
@@ -104,62 +90,55 @@ class MemoryCompression:
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
         """Stage 1 of several contexts; each distinct one is written once."""
-        ready: dict[str, Prepared] = {}
-        missing: dict[str, Context] = {}
-        for context in contexts:
-            if context.id in ready or context.id in missing:
-                continue
-            known = self._read(context)
-            if known is None:
-                missing[context.id] = context
-            else:
-                ready[context.id] = known
-        for prepared in self._write(list(missing.values())):
+        distinct = {context.id: context for context in contexts}
+        found = ((name, self._read(context)) for name, context in distinct.items())
+        ready = {name: known for name, known in found if known is not None}
+        missing = [context for name, context in distinct.items() if name not in ready]
+        for prepared in self._write(missing):
             ready[prepared.context.id] = prepared
             self._keep(prepared)
         return [ready[context.id] for context in contexts]
 
     def _write(self, contexts: Sequence[Context]) -> Iterable[Prepared]:
-        chunks = [
-            _Chunk(owner, *piece)
+        pieces = [
+            (owner, text, tokens)
             for owner, context in enumerate(contexts)
-            for piece in self._cut(context.text)
+            for text, tokens in self._cut(context.text)
         ]
-        notes: dict[int, list[tuple[int, str]]] = {}
-        left = Counter(chunk.owner for chunk in chunks)
+        limits = [self._limit(tokens) for _, _, tokens in pieces]
+        notes: list[dict[int, str]] = [{} for _ in contexts]
+        left = Counter(owner for owner, _, _ in pieces)
         ledgers = [TokenLedger() for _ in contexts]
         seconds = [0.0] * len(contexts)
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
-        order = sorted(range(len(chunks)), key=lambda k: (self._limit(chunks[k].tokens), k))
-        for limit, same in groupby(order, key=lambda k: self._limit(chunks[k].tokens)):
-            indices = list(same)
-            for start in range(0, len(indices), self._batch_size):
-                batch = indices[start : start + self._batch_size]
+        for limit in sorted(set(limits)):
+            same = [k for k, own in enumerate(limits) if own == limit]
+            for start in range(0, len(same), self._batch_size):
+                batch = same[start : start + self._batch_size]
+                prompts = [self._fill(*pieces[k][1:]) for k in batch]
                 began = time.perf_counter()
-                replies = self._model.complete(
-                    [self._fill(chunks[k]) for k in batch], max_new_tokens=limit
-                )
+                replies = self._model.complete(prompts, max_new_tokens=limit)
                 share = (time.perf_counter() - began) / len(batch)
                 for k, reply in zip(batch, replies, strict=True):
-                    owner = chunks[k].owner
-                    notes.setdefault(owner, []).append((k, reply.text.strip()))
+                    owner = pieces[k][0]
+                    notes[owner][k] = reply.text.strip()
                     book = ledgers[owner].book
                     book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
                     book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
                     seconds[owner] += share
                     left[owner] -= 1
                     if not left[owner]:
-                        text = "\n".join(note for _, note in sorted(notes[owner]))
+                        text = "\n".join(note for _, note in sorted(notes[owner].items()))
                         yield Prepared(contexts[owner], text, ledgers[owner], seconds[owner])
 
     def _limit(self, tokens: int) -> int:
         """Most new tokens for a piece: its share, rounded up to a step."""
         return -(-int(self._ratio * tokens + 1) // _LIMIT_STEP) * _LIMIT_STEP
 
-    def _fill(self, chunk: _Chunk) -> str:
-        words = max(8, int(self._ratio * chunk.tokens * _WORDS_PER_TOKEN))
+    def _fill(self, text: str, tokens: int) -> str:
+        words = max(8, int(self._ratio * tokens * _WORDS_PER_TOKEN))
         head, _, tail = self._prompt.replace("{words}", str(words)).partition("{documents}")
-        return f"{head}{chunk.text}{tail}"
+        return f"{head}{text}{tail}"
 
     def _cut(self, text: str) -> list[tuple[str, int]]:
         """Pieces of at most about ``chunk_tokens``, cut at sentence ends, with their tokens."""

@@ -6,26 +6,29 @@ reads what is left. The first is booked to the scoring model, whose tokens have 
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from cachetools import LRUCache
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
 from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.passages import sentence_spans
-from ecs_plugins.shaping.result import ShapedContext
-from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import resolve_signal
+from ecs_plugins.ranking.text import sentence_spans
+from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
 from ecs_plugins.tokens import TokenLedger
 
+SIGNAL = "query_likelihood+bm25"
+"""The default without an answer, by its name: what was measured with one default is not resumed,
+nor routed, with another."""
 
-class PassageScorer:
+
+class SharedScorer:
     """Scores the passages of a context once per question, for all depths that need it.
 
     Each depth still reports the tokens and the time of the scoring in full, as if it had run
@@ -33,7 +36,8 @@ class PassageScorer:
 
     Args:
         model: The small local model.
-        config: How to score; what it says about selection is not used.
+        signal: What is measured, by its name in `ecs_plugins.shaping.SIGNALS`.
+        ranker: What finds the passages worth scoring, likewise.
         embedder: For the ranker, where that needs one.
         capacity: How many results are kept.
     """
@@ -41,26 +45,28 @@ class PassageScorer:
     def __init__(
         self,
         model: LanguageModel,
-        config: ShapingConfig | None = None,
         *,
+        signal: str = SIGNAL,
+        ranker: str | Ranker | None = "hybrid",
         embedder: Embedder | None = None,
         capacity: int = 512,
     ) -> None:
-        base = config or ShapingConfig()
-        self.config = replace(base, top_k=None, max_tokens=None, on_error="raise")
-        self.model_name = model.name
-        self._shaper = ContextShaper(model, self.config, embedder=embedder)
-        self._capacity = capacity
-        self._known: OrderedDict[tuple[str, tuple[str, ...]], ShapedContext] = OrderedDict()
+        config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
+        self.signal = signal
+        self._shaper = ContextShaper(model, config, embedder=embedder)
+        self._known: LRUCache[tuple[str, tuple[str, ...]], ShapedContext] = LRUCache(capacity)
+        self._lock = threading.Lock()
 
     def score(self, question: str, passages: Sequence[str]) -> ShapedContext:
         """Every passage with its utility."""
         key = (question, tuple(passages))
-        if key not in self._known:
-            self._known[key] = self._shaper.shape(question, list(passages))
-            while len(self._known) > self._capacity:
-                self._known.popitem(last=False)
-        return self._known[key]
+        with self._lock:
+            known = self._known.get(key)
+        if known is None:
+            known = self._shaper.shape(question, list(passages))
+            with self._lock:
+                self._known[key] = known
+        return known
 
 
 class ShapedPassages:
@@ -78,7 +84,7 @@ class ShapedPassages:
 
     routable = True
 
-    def __init__(self, scorer: PassageScorer, depth: int, *, after: Strategy | None = None) -> None:
+    def __init__(self, scorer: SharedScorer, depth: int, *, after: Strategy | None = None) -> None:
         if depth < 1:
             raise ConfigurationError(f"depth must be at least 1, got {depth}")
         self._scorer = scorer
@@ -88,14 +94,9 @@ class ShapedPassages:
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
-        """``{"depth": passages}``, the signal, and what comes before.
-
-        The signal is named, also where it is the default one: what was measured with one default
-        is not resumed, nor routed, with another.
-        """
-        config: dict[str, ConfigValue] = {} if self._after is None else dict(self._after.config)
-        signal = resolve_signal(self._scorer.config.signal, has_answer=False)
-        return config | {"depth": self._depth, "signal": signal.name}
+        """``{"depth": passages, "signal": name}`` and the configuration of what comes before."""
+        before = {} if self._after is None else self._after.config
+        return {**before, "depth": self._depth, "signal": self._scorer.signal}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1 of what comes before, if anything does."""
@@ -117,9 +118,8 @@ class ShapedPassages:
         else:
             before = self._after.build(prepared, question)
             ledger.add(before.ledger)
-            spans = sentence_spans(before.text)
-            passages = [before.text[start:end].strip() for start, end in spans]
-            passages = [passage for passage in passages if passage]
+            sentences = (before.text[start:end] for start, end in sentence_spans(before.text))
+            passages = [sentence.strip() for sentence in sentences if sentence.strip()]
             gap = "\n"
         seconds = time.perf_counter() - started
         if len(passages) > self._depth:

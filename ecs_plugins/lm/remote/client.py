@@ -266,13 +266,6 @@ class Client:
                 "server and its version"
             ) from error
 
-    def healthy(self, replica: Replica, timeout_s: float) -> bool:
-        """Whether a replica says that it is well."""
-        try:
-            return self._exchange(replica, Ask("/health"), Patience(timeout_s)).is_success
-        except (_PassingFault, ModelTimeoutError):
-            return False
-
     def _awake(self, order: Sequence[Replica], patience: Patience) -> Replica:
         """The first replica that does not rest; waits if all of them do."""
         while True:

@@ -37,7 +37,7 @@ from ecs_plugins.lm.remote.client import (
     prompt_key,
 )
 from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, Dialect, Scores
-from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_result
+from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import count
 
@@ -134,8 +134,7 @@ class RemoteLM:
         encoded = [encode_request(session.encoder, request) for request in requests]
         for request in encoded:
             request.require_room(session.window)
-        results = session.score(encoded, Patience(self._options.deadline_s))
-        return [to_result(*pair) for pair in zip(encoded, results, strict=True)]
+        return to_results(encoded, session.score(encoded, Patience(self._options.deadline_s)))
 
     def generate(
         self,
@@ -172,14 +171,6 @@ class RemoteLM:
         """Connect and check the tokenizer now instead of on first use."""
         self._connect()
         return self
-
-    def health(self, timeout_s: float = 5.0) -> dict[str, bool]:
-        """Which servers say that they are well, by address."""
-        client = Client(self._urls, self._api_key, self._options, lambda *_: None)
-        try:
-            return {r.url: client.healthy(r, timeout_s) for r in client.replicas}
-        finally:
-            client.close()
 
     def close(self) -> None:
         """Close all connections; the next use opens new ones. Calls under way get an error."""
@@ -274,8 +265,8 @@ class _Session:
                     prompts.setdefault(prompt, []).append((n, k, m))
                     if len(request.prefix) >= LONG_PREFIX:
                         leaders.setdefault(request.prefix, prompt)
-        ahead = list(dict.fromkeys(leaders.values())) if self._dialect.shares_prefixes else []
-        for wave in (ahead, [prompt for prompt in prompts if prompt not in ahead]):
+        ahead = set(leaders.values()) if self._dialect.shares_prefixes else set()
+        for wave in (list(ahead), [prompt for prompt in prompts if prompt not in ahead]):
             calls = [partial(self._scores, *prompt, patience) for prompt in wave]
             for prompt, scores in zip(wave, self._all(calls, patience), strict=True):
                 flat, tokens = np.asarray(scores.logprobs, dtype=np.float32), scores.computed_tokens

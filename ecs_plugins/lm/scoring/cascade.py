@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.kernels import Varlen, attend, kernels_of
+from ecs_plugins.lm.scoring.kernels import Varlen, attend, varlen_of
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
 from ecs_plugins.lm.scoring.ragged import RaggedPlan, ragged
 from ecs_plugins.lm.scoring.runner import Runner, on_device
@@ -297,7 +297,7 @@ class CascadeForward:
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
         self._last_layer = LastLayer(self._twin, self._layers)
         self._runner = runner
-        self._varlen = varlen or kernels_of(runner.model).varlen
+        self._varlen = varlen or varlen_of(runner.model)
         self.name = runner.name
         self.max_rows = runner.max_rows
 

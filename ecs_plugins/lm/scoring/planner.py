@@ -123,6 +123,14 @@ class ScoringEngine:
             self._affordable = budget.tokens
         return results
 
+    def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
+        """Score a request by the reference path."""
+        result = EngineResult({}, request.beyond(min(window, self.profile.window)), 0)
+        result.scores, result.computed_tokens = self.run(
+            ScoringPath.REFERENCE, request, result.fitting(request)
+        )
+        return result
+
     def warm_up(self) -> None:
         """Run the self-check of the path that short prompts take."""
         self._plan(min(_CHECK_TOKENS, self.profile.window))

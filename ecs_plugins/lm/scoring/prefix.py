@@ -9,12 +9,12 @@ as computed.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
+from cachetools import LRUCache
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.scoring.request import Ids, common_length
 
 KeyValues = tuple[tuple[torch.Tensor, torch.Tensor], ...]
@@ -71,7 +71,6 @@ class CacheStatistics:
         hits: How often at least one token of it was there.
         tokens_asked: Tokens of all prefixes asked for.
         tokens_found: Tokens of them that did not have to be computed.
-        evictions: Entries dropped for others.
         entries: Entries held now.
         bytes: Bytes held now.
     """
@@ -80,7 +79,6 @@ class CacheStatistics:
     hits: int = 0
     tokens_asked: int = 0
     tokens_found: int = 0
-    evictions: int = 0
     entries: int = 0
     bytes: int = 0
 
@@ -93,34 +91,32 @@ class PrefixCache:
     """
 
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
-        _require_budget(max_bytes)
-        self.max_bytes = max_bytes
-        self._entries: OrderedDict[Ids, PrefixState] = OrderedDict()
+        self._entries = _entries(max_bytes)
         self._lock = threading.Lock()
-        self._statistics = CacheStatistics()
+        self._counts = CacheStatistics()
+
+    @property
+    def max_bytes(self) -> int:
+        """The budget."""
+        return int(self._entries.maxsize)
 
     def find(self, ids: Ids) -> PrefixState:
         """The longest kept leading part of ``ids``; the empty state if there is none."""
         with self._lock:
-            best, length = None, 0
-            for key in reversed(self._entries):
-                shared = common_length(key, ids)
-                if shared > length:
-                    best, length = key, shared
-                if length == len(ids):
-                    break
-            counts = self._statistics
-            self._statistics = replace(
+            best, length = max(
+                ((key, common_length(key, ids)) for key in self._entries),
+                key=itemgetter(1),
+                default=((), 0),
+            )
+            counts = self._counts
+            self._counts = replace(
                 counts,
                 lookups=counts.lookups + 1,
                 hits=counts.hits + bool(length),
                 tokens_asked=counts.tokens_asked + len(ids),
                 tokens_found=counts.tokens_found + length,
             )
-            if best is None:
-                return PrefixState()
-            self._entries.move_to_end(best)
-            return self._entries[best].head(length)
+            return self._entries[best].head(length) if length else PrefixState()
 
     def keep(self, state: PrefixState) -> None:
         """Keep a state, and drop what it extends and what no longer fits."""
@@ -130,41 +126,29 @@ class PrefixCache:
             for key in [key for key in self._entries if state.ids[: len(key)] == key]:
                 del self._entries[key]
             self._entries[state.ids] = state
-            self._evict()
 
     def resize(self, max_bytes: int) -> None:
-        """Change the budget; what no longer fits is dropped at once.
-
-        Raises:
-            ConfigurationError: ``max_bytes`` is negative.
-        """
-        _require_budget(max_bytes)
+        """Change the budget; what no longer fits is dropped at once."""
         with self._lock:
-            self.max_bytes = max_bytes
-            self._evict()
-
-    def _evict(self) -> None:
-        used = sum(entry.nbytes for entry in self._entries.values())
-        dropped = 0
-        while used > self.max_bytes:
-            used -= self._entries.popitem(last=False)[1].nbytes
-            dropped += 1
-        self._statistics = replace(self._statistics, evictions=self._statistics.evictions + dropped)
+            before, self._entries = self._entries, _entries(max_bytes)
+            while before:  # the least recently used first
+                key, state = before.popitem()
+                if state.nbytes <= max_bytes:
+                    self._entries[key] = state
 
     def clear(self) -> None:
         """Drop everything and start counting anew."""
         with self._lock:
             self._entries.clear()
-            self._statistics = CacheStatistics()
+            self._counts = CacheStatistics()
 
     @property
     def statistics(self) -> CacheStatistics:
         """Counts so far and what is held now."""
         with self._lock:
-            held = sum(entry.nbytes for entry in self._entries.values())
-            return replace(self._statistics, entries=len(self._entries), bytes=held)
+            used = int(self._entries.currsize)
+            return replace(self._counts, entries=len(self._entries), bytes=used)
 
 
-def _require_budget(max_bytes: int) -> None:
-    if max_bytes < 0:
-        raise ConfigurationError(f"the prefix cache cannot have {max_bytes} bytes; 0 keeps nothing")
+def _entries(max_bytes: int) -> LRUCache[Ids, PrefixState]:
+    return LRUCache(max_bytes, getsizeof=lambda state: state.nbytes)

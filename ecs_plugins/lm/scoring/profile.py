@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ecs_plugins.lm.scoring.kernels import kernels_of
-
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
@@ -134,8 +132,6 @@ def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
         out.append(Obstacle("it computes the logits of every row"))
     if model.device.type not in ("cpu", "cuda"):
         out.append(Obstacle(f"no attention kernel for {model.device.type} returns its weights"))
-    elif not out and (refusal := kernels_of(model).refusal):
-        out.append(Obstacle(refusal))
     if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
         out.append(Obstacle("it is spread over several devices"))
     return out

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -72,29 +71,6 @@ class TokenRequest:
                 f"{self.longest_continuation}, together more than the model's window of {window}"
                 f"{f' (in {self.name})' if self.name else ''}: shorten the context or the question"
             )
-
-    def truncated(self, window: int, lead: int = 0) -> TokenRequest:
-        """The request with its prefix cut from the left, where it is too long.
-
-        As much is cut as lets the longest candidate that could fit at all be scored.
-
-        Args:
-            window: The longest prompt.
-            lead: Tokens at the head of the prefix that are kept whatever is cut.
-        """
-        behind = [len(c) + self.longest_continuation for c in self.candidates]
-        possible = [length for length in behind if length + lead < window]
-        if not possible or len(self.prefix) + max(possible) <= window:
-            return self
-        kept = window - max(possible) - lead
-        warnings.warn(
-            f"a prefix of {len(self.prefix)} tokens was cut from the left to {kept + lead}"
-            f"{f' (in {self.name})' if self.name else ''}: with {max(possible)} tokens behind it "
-            f"it exceeds the model's window of {window}",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return replace(self, prefix=self.prefix[:lead] + self.prefix[-kept:])
 
     def length(self, candidate: int) -> int:
         """Tokens from the head of the prefix to the end of the longest continuation."""

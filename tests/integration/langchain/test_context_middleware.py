@@ -8,7 +8,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import create_retriever_tool, tool
 from scripted_model import ScriptedModel
 
-from ecs_plugins.errors import ConfigurationError, ScoringError
+from ecs_plugins.errors import ScoringError
 from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
@@ -202,11 +202,3 @@ def test_no_call_is_parted_from_its_result_and_no_system_message_dropped(budget,
         "A rule in between.",
     ]
     assert prompt[-1].text == QUESTION
-
-
-@pytest.mark.parametrize(
-    "options", [{"history_tokens": 0}, {"recent_turns": 0}, {"tools": "search"}]
-)
-def test_impossible_options_are_refused(options):
-    with pytest.raises(ConfigurationError):
-        ECSContextMiddleware(compressor(), **options)

@@ -3,9 +3,7 @@ import threading
 import pytest
 from langchain_core.tools import create_retriever_tool
 from langchain_tests.integration_tests import RetrieversIntegrationTests
-from pydantic import ValidationError
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langchain import EntropicMemoryRetriever
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -81,9 +79,3 @@ async def test_it_runs_off_the_event_loop(memory, monkeypatch):
     assert len(await retriever.ainvoke("bees")) == 6
     assert threads
     assert threading.get_ident() not in threads
-
-
-def test_bad_fields_are_refused(memory):
-    for fields in ({"namespace": ()}, {"namespace": ("",)}, {"k": 0}, {"threshold": 2}, {"x": 1}):
-        with pytest.raises((ValidationError, InvalidInputError)):
-            EntropicMemoryRetriever(**{"memory": memory, "namespace": USER, **fields})

@@ -1,18 +1,17 @@
 import json
 import pickle
-import threading
 
 import pytest
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
-from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.workflow import Context
 from recording_llm import Recorder, call
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.integrations import open_memories
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.integrations import conversation
 from ecs_plugins.llama_index import EntropicChatMemory
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("u1",)
@@ -49,22 +48,6 @@ def agent(recorder, **options) -> FunctionAgent:
         name="helper", description="helps", llm=recorder.llm, tools=[read],
         system_prompt="Be terse.", streaming=False, **options,
     )  # fmt: skip
-
-
-def test_messages_of_every_kind_come_back_as_they_were(memory):
-    messages = [
-        say("Be terse.", "system"),
-        say("Hello"),
-        call("read", path="a"),
-        ChatMessage(role="tool", content="r", additional_kwargs={"tool_call_id": "c1"}),
-        ChatMessage(role="user", blocks=[TextBlock(text="see"), ImageBlock(url="http://x/y")]),
-        say("  padded \n", "assistant"),
-        say(""),
-    ]
-    log = chat(memory)
-    log.put_messages(messages)
-    assert log.get_all() == messages
-    assert [m.text for m in memory.messages(USER)] == ["Hello", "see", "padded"]
 
 
 def test_an_earlier_session_is_recalled_before_the_question(memory):
@@ -125,18 +108,6 @@ def test_setting_a_history_keeps_what_is_remembered(memory):
     assert [m.text for m in memory.messages(USER)] == [FACT, "Lovely.", "Hm.", "Go on."]
 
 
-def test_a_reset_erases_the_session_and_leaves_the_others(memory):
-    first, second = chat(memory, "s1"), chat(memory, "s2")
-    first.put(say("My safe word is heliotrope."))
-    second.put(say(FACT))
-    assert len(first.erase().messages) == 1
-    assert first.get_all() == []
-    assert texts(second.get_all()) == [FACT]
-    assert [m.text for m in memory.messages(USER)] == [FACT]
-    second.reset()
-    assert memory.messages(USER) == []
-
-
 def test_it_serialises_by_path(memory):
     log = chat(memory)
     log.put(say(FACT))
@@ -160,7 +131,7 @@ def test_another_process_opens_the_file_by_its_path(tmp_path, monkeypatch):
     assert texts(back.get_all()) == [FACT]
     assert FACT in back.get(QUESTION)[0].content
     assert back.memory is EntropicChatMemory.from_dict(written).memory
-    open_memories._close()
+    conversation._close()
 
 
 def test_a_memory_without_a_file_is_refused():
@@ -169,11 +140,6 @@ def test_a_memory_without_a_file_is_refused():
         pytest.raises(ConfigurationError, match="path"),
     ):
         chat(memory)
-
-
-def test_a_namespace_is_mandatory(memory):
-    with pytest.raises((InvalidInputError, ValueError), match="labels"):
-        EntropicChatMemory.from_defaults(memory)
 
 
 def test_an_empty_memory_is_true(memory):
@@ -246,38 +212,3 @@ def test_a_chat_engine_uses_it(memory):
     engine.chat(FACT)
     engine.reset()
     assert memory.messages(USER) == []
-
-
-def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
-    config = MemoryConfig(cold_capacity=500)
-    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
-        chat(memory, "old").put(say(FACT))
-        log = chat(memory)
-        log.put_messages([say(f"turn{n} topic{n} thing{n}") for n in range(300)])
-    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
-        log = chat(memory, token_limit=60)
-        log.put(say(QUESTION))
-        assert FACT in log.get()[-1].content
-        assert len(log.get()) < 30
-
-
-async def test_async_methods_run_off_the_event_loop(memory, monkeypatch):
-    threads = set()
-    for name in ("read", "write"):
-        real = getattr(memory._store.database, name)
-
-        def watched(real=real):
-            threads.add(threading.get_ident())
-            return real()
-
-        monkeypatch.setattr(memory._store.database, name, watched)
-    log = chat(memory)
-    await log.aput(say(FACT))
-    await log.aput_messages([say("Lovely.", "assistant")])
-    await log.aset([say(FACT), say("Hm.", "assistant")])
-    assert texts(await log.aget_all()) == [FACT, "Hm."]
-    assert FACT in (await log.aget(QUESTION))[0].content
-    await log.areset()
-    assert await log.aget_all() == []
-    assert threads
-    assert threading.get_ident() not in threads

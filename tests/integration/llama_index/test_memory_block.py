@@ -139,12 +139,6 @@ async def test_one_block_serves_several_sessions_at_once(memory):
         await shared.aget([say("What is my code?")])
 
 
-async def test_users_do_not_see_each_other(memory):
-    await block(memory).aput([say(FACT)])
-    other = block(memory, namespace=("memories", "u10"))
-    assert await other.aget([say(QUESTION)]) == ""
-
-
 async def test_an_agent_reads_what_an_earlier_session_said(memory):
     memory.add(FACT, namespace=USER)
     recorder = Recorder("In Tarrow.")
@@ -167,9 +161,3 @@ async def test_it_runs_off_the_event_loop(memory, monkeypatch):
     assert FACT in await block(memory).aget([say(QUESTION)])
     assert threads
     assert threading.get_ident() not in threads
-
-
-def test_a_namespace_is_mandatory(memory):
-    for namespace in ((), ("",), ("x-{session_id}",)):
-        with pytest.raises(ValueError, match="namespace"):
-            block(memory, namespace=namespace)

@@ -6,7 +6,7 @@ import pytest
 from ecs_plugins import cli
 from ecs_plugins.cli import _setup
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import CalibratedSignal, ModelDiagnostics
+from ecs_plugins.shaping import ModelDiagnostics
 
 
 @pytest.fixture
@@ -44,27 +44,22 @@ def data(tmp_path):
     return write
 
 
-def test_a_table_a_verdict_and_the_reasons_are_shown(run, data):
+def test_a_verdict_and_the_reasons_are_shown(run, data):
     status, out, err = run("--data", data(5), "--signals", "query_likelihood,trajectory_shift")
     assert status == 0, err
-    assert "fake: weak, at best with" in out
+    assert "fake is weak for context shaping, at best with" in out
     assert "query_likelihood" in out
     assert "trajectory_shift" in out
     assert "only 5 questions" in out
 
 
-def test_diagnostics_and_a_calibrated_signal_are_written(run, data, tmp_path):
-    files = (tmp_path / "diagnostics.json", tmp_path / "combined.json")
-    status, out, err = run(
-        *("--data", data(22), "--signals", "query_likelihood,distribution_shift"),
-        *("--out", files[0], "--calibrate", files[1]),
-    )
+def test_diagnostics_are_written(run, data, tmp_path):
+    file = tmp_path / "diagnostics.json"
+    status, out, err = run("--data", data(22), "--signals", "query_likelihood", "--out", file)
     assert status == 0, err
-    assert str(files[0]) in out
-    found = ModelDiagnostics.load(files[0])
+    assert str(file) in out
+    found = ModelDiagnostics.load(file)
     assert (found.model, found.examples) == ("fake", 22)
-    assert CalibratedSignal.load(files[1]).threshold is not None
-    assert "held out" in out
 
 
 def test_json_alone_goes_to_standard_output(run, data):
@@ -93,8 +88,6 @@ def test_a_sample_is_taken(run, data):
         (3, ("--signals", " , "), "choose from"),
         (1, (), "at least two"),
         (3, ("--signals", "answer_shift"), "needs answers"),
-        (3, ("--calibrate", "x.json"), "too few to fit"),
-        (22, ("--calibrate", "x.json", "--signals", "answer_shift"), "need no answer"),
     ],
 )
 def test_bad_input_ends_in_one_line_before_anything_is_measured(

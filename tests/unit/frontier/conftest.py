@@ -3,9 +3,14 @@ import pytest
 
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Measurements
-from ecs_plugins.frontier.points import StrategyPoint
-from ecs_plugins.frontier.provenance import Dropped, Provenance
+from ecs_plugins.frontier.points import Dropped, Provenance, StrategyPoint
+from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.tokens import Role, Stage
+
+
+def simple(name, **config):
+    """A strategy without a model of its own."""
+    return StrategySet().get(name, config)
 
 
 def point(strategy, f1, stage1, stage2, routable=True, **config):

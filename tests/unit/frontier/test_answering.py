@@ -87,14 +87,6 @@ def test_prompts_are_answered_in_order_by_several_workers():
     assert [reply.text for reply in replies] == [prompt.upper() for prompt in prompts]
 
 
-def test_a_failing_model_is_a_model_error():
-    def fail(prompt):
-        raise RuntimeError("rate limit")
-
-    with pytest.raises(ModelError, match="rate limit"):
-        CallableAnswerModel(fail, name="x").complete(["a"], max_new_tokens=1)
-
-
 def test_what_cannot_answer_is_refused():
     with pytest.raises(ConfigurationError, match="int cannot answer"):
         as_answer_model(3)

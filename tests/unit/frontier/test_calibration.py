@@ -1,21 +1,22 @@
 import errno
 import json
+from contextlib import closing
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier import journal as journal_module
-from ecs_plugins.frontier.answering import CallableAnswerModel, Completion, LocalAnswerModel
+from ecs_plugins.frontier.answering import Completion, LocalAnswerModel
 from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
-from ecs_plugins.frontier.journal import Journal, Row
-from ecs_plugins.frontier.strategies.grid import Grid, default_strategies
-from ecs_plugins.frontier.strategies.plain import FullContext, Oracle
-from ecs_plugins.frontier.strategies.retrieval import bm25, tfidf, tfidf_query
-from ecs_plugins.frontier.strategies.shaped import PassageScorer
+from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
+from ecs_plugins.frontier.strategies import Grid, default_strategies
+from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.tokens import Role, Stage
+
+from .conftest import simple
 
 COLOURS = ["red", "blue", "green", "black", "white", "amber", "violet", "grey"]
 
@@ -68,7 +69,12 @@ class CountingModel:
 
 
 def arms(questions):
-    return [FullContext(), bm25(1), bm25(3), tfidf(2), tfidf_query(2), Oracle(questions)]
+    retrieving = [simple("bm25", depth=1), simple("bm25", depth=3), simple("tfidf", depth=2)]
+    return [FullContext(), *retrieving, simple("tfidf_query", depth=2), Oracle(questions)]
+
+
+def opened(path):
+    return CalibrationJournal(path, {"a": 1})
 
 
 QUICK = CalibrationConfig(batch_size=5)
@@ -83,7 +89,7 @@ def test_every_strategy_is_measured_on_the_same_questions():
     assert frontier.get("tfidf", depth=2).f1 < 1.0
     assert frontier.get("bm25", depth=1).stage2 < frontier.get("full_context").stage2
     assert {point.n for point in frontier.points} == {12}
-    assert frontier.cheapest(1.0, 1).label == "bm25(depth=1)"
+    assert frontier.decide(target_f1=1.0, reuse=1).label == "bm25(depth=1)"
     assert frontier.provenance.models == {"answer": "door-reader"}
     assert frontier.provenance.questions == 12
 
@@ -129,13 +135,13 @@ def test_a_line_cut_short_by_a_kill_is_measured_again(tmp_path, cut):
 
 def test_a_long_torn_line_leaves_nothing_behind(tmp_path):
     path = tmp_path / "j"
-    row = Row("q", "an answer", 0.5, 0.0, {"query": {"answer_input": 3}}, 1.5, 0.0, 0.25)
-    Journal(path, {"a": 1}).close()
+    row = CalibrationRow("q", "an answer", 0.5, 0.0, {"query": {"answer_input": 3}}, 1.5, 0.0, 0.25)
+    opened(path).close()
     with path.open("ab") as file:
         file.write(b'{"key": ["' + b"x" * 5000)
-    with Journal(path, {"a": 1}) as journal:
-        journal.append(("bm25", "{}"), [row])
-    with Journal(path, {"a": 1}) as journal:
+    with closing(opened(path)) as journal:
+        journal.keep(("bm25", "{}"), [row])
+    with closing(opened(path)) as journal:
         assert journal.rows == {(("bm25", "{}"), "q"): row}
     assert b"xxx" not in path.read_bytes()
 
@@ -145,46 +151,35 @@ def test_a_strategy_can_be_added_to_a_finished_calibration(tmp_path):
     path = tmp_path / "journal.jsonl"
     calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
     model = CountingModel()
-    more = [*arms(questions), bm25(2)]
+    more = [*arms(questions), simple("bm25", depth=2)]
     frontier = calibrate(questions, more, model, config=QUICK, journal=path)
     assert len(model.prompts) == len(questions)
     assert frontier.get("bm25", depth=2).n == len(questions)
 
 
-def test_a_journal_of_another_model_or_data_is_refused(tmp_path):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
-    other = CountingModel()
-    other.name = "other"
-    with pytest.raises(ConfigurationError, match="another answering model: 'door-reader'"):
-        calibrate(questions, arms(questions), other, config=QUICK, journal=path)
-    with pytest.raises(ConfigurationError, match="another data hash"):
-        calibrate(questions[:-1], arms(questions), CountingModel(), config=QUICK, journal=path)
-
-
 @pytest.mark.parametrize(
     ("change", "differs"),
-    [({"models": {"scorer": "b"}}, "scorer model"), ({"settings": {"dtype": "bf16"}}, "dtype")],
+    [
+        ({"name": "other"}, "another answering model: 'door-reader'"),
+        ({"questions": made_up()[:-1]}, "another data hash"),
+        ({"models": {"scorer": "b"}}, "another scorer model"),
+        ({"settings": {"dtype": "bf16"}}, "another dtype"),
+    ],
 )
-def test_a_journal_of_another_scorer_or_setting_is_refused(tmp_path, change, differs):
-    questions = made_up()
-    first = {"models": {"scorer": "a"}, "settings": {"dtype": "fp32"}}
+def test_a_journal_of_another_calibration_is_refused(tmp_path, change, differs):
     path = tmp_path / "journal.jsonl"
-    frontier = calibrate(
-        questions, arms(questions), CountingModel(), config=QUICK, journal=path, **first
-    )
-    assert frontier.provenance.models["scorer"] == "a"
-    assert frontier.provenance.settings["dtype"] == "fp32"
-    with pytest.raises(ConfigurationError, match=f"another {differs}"):
-        calibrate(
-            questions,
-            arms(questions),
-            CountingModel(),
-            config=QUICK,
-            journal=path,
-            **(first | change),
-        )
+
+    def run(questions=(), name="door-reader", models=(("scorer", "a"),), settings=()):
+        asked = list(questions) or made_up()
+        model = CountingModel()
+        model.name = name
+        kept = {"models": dict(models), "settings": {"dtype": "fp32"} | dict(settings)}
+        return calibrate(asked, arms(asked), model, config=QUICK, journal=path, **kept)
+
+    provenance = run().provenance
+    assert (provenance.models["scorer"], provenance.settings["dtype"]) == ("a", "fp32")
+    with pytest.raises(ConfigurationError, match=differs):
+        run(**change)
 
 
 def test_a_file_that_is_no_journal_is_not_overwritten(tmp_path):
@@ -232,47 +227,15 @@ def test_a_full_disk_keeps_what_was_measured(tmp_path, monkeypatch):
 def test_two_writers_of_one_journal_are_refused(tmp_path):
     pytest.importorskip("fcntl")
     path = tmp_path / "journal.jsonl"
-    with Journal(path, {"a": 1}), pytest.raises(StorageError, match="another calibration"):
-        Journal(path, {"a": 1})
-    Journal(path, {"a": 1}).close()
-
-
-def test_journal_rows_round_trip(tmp_path):
-    row = Row("q", "an answer", 0.5, 0.0, {"query": {"answer_input": 3}}, 1.5, 0.0, 0.25)
-    with Journal(tmp_path / "j", {"a": 1}) as journal:
-        journal.append(("bm25", "{}"), [row])
-    with Journal(tmp_path / "j", {"a": 1}) as journal:
-        assert journal.rows == {(("bm25", "{}"), "q"): row}
-
-
-def test_clearly_dominated_configurations_are_dropped_early_and_named():
-    questions = made_up(60)
-    config = CalibrationConfig(batch_size=10, drop_dominated=True, drop_after=20)
-    model = CountingModel()
-    # Two sentences by vanilla TF-IDF cost more than one by BM25 and miss most answers.
-    frontier = calibrate(questions, [FullContext(), bm25(1), tfidf(2)], model, config=config)
-    (dropped,) = frontier.dropped
-    assert (dropped.strategy, dropped.questions) == ("tfidf", 20)
-    assert "dominated by bm25" in dropped.reason
-    assert len(model.prompts) == 60 + 60 + 20
-    assert frontier.cheapest(0.9, 10).strategy == "bm25"
-
-
-def test_dropping_is_the_same_after_a_kill(tmp_path):
-    questions = made_up(60)
-    config = CalibrationConfig(batch_size=10, drop_dominated=True, drop_after=20)
-    strategies = [FullContext(), bm25(1), tfidf(2)]
-    path = tmp_path / "j"
-    with pytest.raises(ModelError):
-        calibrate(questions, strategies, CountingModel(100), config=config, journal=path)
-    frontier = calibrate(questions, strategies, CountingModel(), config=config, journal=path)
-    assert [(d.strategy, d.questions) for d in frontier.dropped] == [("tfidf", 20)]
+    with closing(opened(path)), pytest.raises(StorageError, match="another calibration"):
+        opened(path)
+    opened(path).close()
 
 
 def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_measured():
     questions = made_up()
     model = FakeLanguageModel(replies=read_door, max_tokens=150)
-    strategies = [FullContext(), bm25(1), tfidf(1)]
+    strategies = [FullContext(), simple("bm25", depth=1), simple("tfidf", depth=1)]
     frontier = calibrate(questions, strategies, model, config=QUICK)
     assert [d.strategy for d in frontier.dropped] == ["full_context"]
     assert "window of 150 tokens" in frontier.dropped[0].reason
@@ -289,7 +252,7 @@ def test_all_default_strategies_run_on_fakes(tmp_path):
         questions=questions,
         grid=grid,
         embedder=FakeEmbedder(),
-        scorer=PassageScorer(model, embedder=FakeEmbedder()),
+        scorer=model,
         cache_dir=tmp_path,
     )
     frontier = calibrate(questions, strategies, model, config=QUICK)
@@ -318,7 +281,7 @@ def test_all_default_strategies_run_on_fakes(tmp_path):
         (lambda q: [], lambda q: arms(q), "no question"),
         (lambda q: [*q, q[0]], lambda q: arms(q), "'q0' repeats"),
         (lambda q: q, lambda q: [FullContext(), Oracle(q)], "at least two"),
-        (lambda q: q, lambda q: [FullContext(), bm25(1), bm25(1)], "given twice"),
+        (lambda q: q, lambda q: [FullContext(), *[simple("bm25", depth=1)] * 2], "given twice"),
     ],
 )
 def test_bad_calibrations_are_refused_before_anything_is_measured(
@@ -334,19 +297,10 @@ def test_bad_calibrations_are_refused_before_anything_is_measured(
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ConfigurationError, match="positive"):
+    with pytest.raises(ConfigurationError, match="batch_size"):
         CalibrationConfig(batch_size=0)
     with pytest.raises(ConfigurationError, match="context"):
         CalibrationConfig(prompt="{question} {context}")
-
-
-def test_a_plain_function_can_answer():
-    questions = made_up()
-    model = CallableAnswerModel(
-        read_door, name="function", count_tokens=lambda texts: [len(t.split()) for t in texts]
-    )
-    frontier = calibrate(questions, arms(questions), model, config=QUICK)
-    assert frontier.get("full_context").f1 == 1.0
 
 
 def test_the_journal_holds_the_predictions(tmp_path):

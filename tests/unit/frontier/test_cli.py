@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from ecs_plugins.cli import _setup, app
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.artefact import load, save
+from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -19,7 +19,7 @@ def run(*arguments):
 
 @pytest.fixture
 def artefact(tmp_path, measured_frontier):
-    return save(measured_frontier, tmp_path / "frontier.json")
+    return measured_frontier.save(tmp_path / "frontier.json")
 
 
 def test_route_prints_the_choice_the_numbers_and_why_not(artefact):
@@ -34,13 +34,8 @@ def test_route_as_json_is_the_decision(artefact):
     done = run(
         "route", "--frontier", artefact, "--reuse", 40, "--performance-weight", 0.93, "--json"
     )
-    decision = load(artefact).best(0.93, 40)
+    decision = EfficiencyFrontier.load(artefact).decide(weight=0.93, reuse=40)
     assert json.loads(done.output) == decision.to_dict()
-
-
-def test_route_within_a_budget(artefact):
-    done = run("route", "--frontier", artefact, "--reuse", 1, "--max-tokens", 600)
-    assert done.output.startswith("tfidf(depth=4)")
 
 
 def test_route_needs_exactly_one_objective(artefact):
@@ -90,7 +85,7 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     arguments += ["--documents", "1", "--ratios", "0.3", "--shaped", "1", "--shaped-notes", ""]
     done = run(*arguments)
     assert done.exit_code == 0, done.output
-    frontier = load(out)
+    frontier = EfficiencyFrontier.load(out)
     assert frontier.provenance.models["scorer"] == "fake"
     assert frontier.get("tfidf_query", depth=1).f1 == 1.0
     routed = run("route", "--frontier", out, "--reuse", 1, "--target-f1", 1.0)
@@ -115,7 +110,7 @@ def test_calibrate_loads_on_the_device_and_in_the_dtype_asked_for(tmp_path, ques
     done = run(*arguments, "--device", "cpu", "--dtype", "bfloat16")
     assert done.exit_code == 0, done.output
     assert asked == [(None, {"device": "cpu", "dtype": "bfloat16"})]
-    assert load(out).provenance.settings["dtype"] == "bfloat16"
+    assert EfficiencyFrontier.load(out).provenance.settings["dtype"] == "bfloat16"
     assert isinstance(run(*arguments).exception, ConfigurationError)  # journal of another dtype
 
 
@@ -153,7 +148,7 @@ def test_calibrate_with_a_model_of_the_users_own_module(tmp_path, questions, own
     arguments += ["--documents", "", "--ratios", "0.5", "--shaped", "", "--shaped-notes", ""]
     done = run(*arguments, "--answer-model", f"own_models:{attribute}")
     assert done.exit_code == 0, done.output
-    frontier = load(out)
+    frontier = EfficiencyFrontier.load(out)
     assert frontier.provenance.models["answer"] == "own-chat"
     assert frontier.get("full_context").f1 == 0.5
     assert frontier.get("memory_compression", ratio=0.5).stage1 > 0
@@ -185,7 +180,7 @@ def test_two_answering_models_are_refused(tmp_path, questions, own_models):
     assert isinstance(done.exception, ConfigurationError)
 
 
-def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monkeypatch):
+def test_calibrate_on_the_heads_of_long_contexts(tmp_path, questions, monkeypatch):
     monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel(replies=answer))
     other = json.loads(questions.read_text().splitlines()[0])
     other["documents"] = ["Door 0 is red."]
@@ -193,10 +188,10 @@ def test_calibrate_on_the_heads_of_the_first_contexts(tmp_path, questions, monke
     out = tmp_path / "f.json"
     arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
     arguments += ["--documents", "", "--ratios", "", "--shaped", "", "--shaped-notes", ""]
-    done = run(*arguments, "--contexts", 1, "--max-context-tokens", 24)
+    done = run(*arguments, "--max-context-tokens", 24)
     assert done.exit_code == 0, done.output
-    frontier = load(out)
-    assert frontier.provenance.questions == 3
+    frontier = EfficiencyFrontier.load(out)
+    assert frontier.provenance.questions == 4
     assert frontier.provenance.settings["max_context_tokens"] == 24
 
 

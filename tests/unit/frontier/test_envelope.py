@@ -6,14 +6,19 @@ from itertools import pairwise
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency_score
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.hull import envelope_steps
 from ecs_plugins.frontier.lookup import lookup_table, regimes
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import hand_points, point
+
+
+def score(point, weight, reuse):
+    return efficiency_score(point.f1, point.effective(reuse), weight)
 
 
 def random_frontier(rng):
@@ -38,25 +43,25 @@ def test_decisions_equal_brute_force_on_10000_random_sets():
         reuse = rng.choice([1, 1.5, 10, 1e4])
         weight = rng.choice([0, 1, rng.random(), 1 - 10 ** rng.uniform(-4, 0)])
         costs = {p.key: p.stage2 + p.stage1 / reuse for p in frontier.points}
-        best = frontier.best(weight, reuse)
-        top = max(frontier.score(p, weight, reuse) for p in frontier.points)
-        assert frontier.score(best.point, weight, reuse) == pytest.approx(top, abs=1e-12)
+        best = frontier.decide(weight=weight, reuse=reuse)
+        top = max(score(p, weight, reuse) for p in frontier.points)
+        assert score(best.point, weight, reuse) == pytest.approx(top, abs=1e-12)
         target = rng.random()
         able = [p for p in frontier.points if p.f1 >= target]
         if able:
-            choice = frontier.cheapest(target, reuse)
+            choice = frontier.decide(target_f1=target, reuse=reuse)
             assert choice.effective == min(costs[p.key] for p in able)
         else:
             with pytest.raises(UnreachableTargetError) as caught:
-                frontier.cheapest(target, reuse)
+                frontier.decide(target_f1=target, reuse=reuse)
             assert caught.value.nearest == max(p.f1 for p in frontier.points)
         budget = rng.uniform(60, 3000)
         fitting = [p for p in frontier.points if costs[p.key] <= budget]
         if fitting:
-            assert frontier.within(budget, reuse).f1 == max(p.f1 for p in fitting)
+            assert frontier.decide(budget=budget, reuse=reuse).f1 == max(p.f1 for p in fitting)
         else:
             with pytest.raises(UnreachableTargetError) as caught:
-                frontier.within(budget, reuse)
+                frontier.decide(budget=budget, reuse=reuse)
             assert caught.value.nearest == pytest.approx(min(costs.values()))
 
 
@@ -66,7 +71,7 @@ def test_three_stage_envelope_equals_the_envelope_of_all_points():
         frontier = random_frontier(rng)
         reuse = rng.choice([1, 3.7, 200])
         staged = frontier.envelope(reuse)
-        direct = frontier.envelope(reuse, frontier.points)
+        direct = envelope_steps(frontier.points, reuse)
         assert [s.weight_high for s in staged] == pytest.approx([s.weight_high for s in direct])
         for a, b in zip(staged, direct, strict=True):
             assert (a.point.f1, a.point.effective(reuse)) == pytest.approx(
@@ -83,9 +88,9 @@ def test_best_follows_the_envelope_on_both_sides_of_every_transition():
             weight = (step.weight_low + step.weight_high) / 2
             if step.weight_high - step.weight_low < 1e-9:
                 continue
-            best = frontier.best(weight, reuse)
-            assert frontier.score(step.point, weight, reuse) == pytest.approx(
-                frontier.score(best.point, weight, reuse), abs=1e-12
+            best = frontier.decide(weight=weight, reuse=reuse)
+            assert score(step.point, weight, reuse) == pytest.approx(
+                score(best.point, weight, reuse), abs=1e-12
             )
 
 
@@ -97,14 +102,14 @@ def test_reuse_path_equals_brute_force_over_n():
         target = rng.uniform(0, max(p.f1 for p in frontier.points))
         by_weight = frontier.reuse_path(weight=weight)
         for step, middle in middles(by_weight):
-            chosen = frontier.best(weight, middle).point
-            assert frontier.score(step.point, weight, middle) == pytest.approx(
-                frontier.score(chosen, weight, middle), abs=1e-9
+            chosen = frontier.decide(weight=weight, reuse=middle).point
+            assert score(step.point, weight, middle) == pytest.approx(
+                score(chosen, weight, middle), abs=1e-9
             )
         by_target = frontier.reuse_path(target_f1=target)
         for step, middle in middles(by_target):
             assert step.point.effective(middle) == pytest.approx(
-                frontier.cheapest(target, middle).effective
+                frontier.decide(target_f1=target, reuse=middle).effective
             )
 
 
@@ -122,8 +127,8 @@ def test_reuse_moves_the_choice_from_retrieval_to_compression(frontier):
     path = frontier.reuse_path(target_f1=0.78)
     assert [step.point.strategy for step in path] == ["tfidf", "memory"]
     assert path[0].reuse_high == pytest.approx(1500 / (566 - 409))
-    assert frontier.cheapest(0.78, 9).strategy == "tfidf"
-    assert frontier.cheapest(0.78, 10).strategy == "memory"
+    assert frontier.decide(target_f1=0.78, reuse=9).strategy == "tfidf"
+    assert frontier.decide(target_f1=0.78, reuse=10).strategy == "memory"
     crossing = frontier.reuse_crossover(
         frontier.get("memory", ratio=0.3), frontier.get("tfidf", depth=10)
     )
@@ -131,7 +136,7 @@ def test_reuse_moves_the_choice_from_retrieval_to_compression(frontier):
 
 
 def test_stage_one_drops_a_configuration_that_is_never_optimal(frontier):
-    assert [p.config for p in frontier.survivors["memory"]] == [{"ratio": 0.3}]
+    assert [p.config for p in frontier.survivors(10)["memory"]] == [{"ratio": 0.3}]
 
 
 def test_transitions_carry_their_exchange_rate(frontier):
@@ -145,22 +150,26 @@ def test_transitions_carry_their_exchange_rate(frontier):
 
 def test_the_oracle_is_never_routed(frontier):
     for weight in (0.0, 0.5, 1.0):
-        assert frontier.best(weight, 100).strategy != "oracle"
+        assert frontier.decide(weight=weight, reuse=100).strategy != "oracle"
     with pytest.raises(UnreachableTargetError, match=r"0\.84"):
-        frontier.cheapest(0.9, 1)
-    assert frontier.best(1.0, 1).why_not()["oracle"].startswith("measured as an upper bound")
+        frontier.decide(target_f1=0.9, reuse=1)
+    assert (
+        frontier.decide(weight=1.0, reuse=1)
+        .why_not()["oracle"]
+        .startswith("measured as an upper bound")
+    )
 
 
 def test_a_target_above_what_was_measured_names_the_nearest(frontier):
     with pytest.raises(UnreachableTargetError, match="full") as caught:
-        frontier.cheapest(0.85, 10)
+        frontier.decide(target_f1=0.85, reuse=10)
     assert caught.value.nearest == 0.84
     assert pickle.loads(pickle.dumps(caught.value)).nearest == 0.84
 
 
 def test_a_prepared_context_makes_stage_one_sunk(frontier):
     key = frontier.get("memory", ratio=0.3).key
-    decision = frontier.cheapest(0.78, 1, prepared=[key])
+    decision = frontier.decide(target_f1=0.78, reuse=1, prepared=[key])
     assert decision.strategy == "memory"
     assert decision.sunk
     assert decision.effective == 409
@@ -171,23 +180,23 @@ def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
     frontier = EfficiencyFrontier(
         [point("a", 0.7, 0, 300), point("b", 0.7, 900, 350), point("c", 0.8, 0, 900)]
     )
-    assert frontier.cheapest(0.7, 50, prepared=[("b", "{}")]).strategy == "a"
+    assert frontier.decide(target_f1=0.7, reuse=50, prepared=[("b", "{}")]).strategy == "a"
     frontier = EfficiencyFrontier(
         [point("a", 0.7, 100, 300), point("b", 0.7, 900, 300), point("c", 0.8, 0, 900)]
     )
-    assert frontier.cheapest(0.7, 2, prepared=[("b", "{}")]).strategy == "b"
+    assert frontier.decide(target_f1=0.7, reuse=2, prepared=[("b", "{}")]).strategy == "b"
 
 
 def test_why_not_gives_a_reason_with_numbers_for_every_other_point(frontier):
-    decision = frontier.cheapest(0.78, 100)
+    decision = frontier.decide(target_f1=0.78, reuse=100)
     reasons = decision.why_not()
     assert set(reasons) == {p.label for p in frontier.points} - {decision.label}
     assert reasons["full"] == "reaches the target, but costs 1,308 tokens, 208% more"
     assert reasons["tfidf(depth=2)"] == "F1 0.600 is below the target 0.780"
-    weighted = frontier.best(0.5, 100).why_not()
+    weighted = frontier.decide(weight=0.5, reuse=100).why_not()
     assert weighted["memory(ratio=0.9)"].startswith("dominated by ")
     assert "above w = " in weighted["full"]
-    assert "above the budget" in frontier.within(450, 100).why_not()["full"]
+    assert "above the budget" in frontier.decide(budget=450, reuse=100).why_not()["full"]
 
 
 def test_decision_explains_itself_and_round_trips_as_a_dict(frontier):
@@ -208,7 +217,7 @@ def test_exactly_one_objective_is_required(frontier):
 @pytest.mark.parametrize("reuse", [0, -3, math.nan])
 def test_decisions_refuse_reuse_below_one(frontier, reuse):
     with pytest.raises(InvalidInputError, match="at least 1"):
-        frontier.cheapest(0.5, reuse)
+        frontier.decide(target_f1=0.5, reuse=reuse)
 
 
 @pytest.mark.parametrize("f1", [-0.1, 1.5, math.nan])
@@ -238,7 +247,7 @@ def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.5, 0, 10)])
     assert len(frontier.envelope(5)) == 1
     assert frontier.transitions(5) == ()
-    decision = frontier.cheapest(0.5, 5)
+    decision = frontier.decide(target_f1=0.5, reuse=5)
     assert decision.strategy == "a"
     assert "costs the same" in decision.why_not()["b"]
 
@@ -272,7 +281,7 @@ def test_lookup_table_covers_all_targets_without_gaps(frontier):
     assert bands[-1].f1_high == 0.84
     assert all(a.f1_high == b.f1_low for a, b in pairwise(bands))
     for band in bands:
-        assert frontier.cheapest(band.f1_high, 100).point == band.point
+        assert frontier.decide(target_f1=band.f1_high, reuse=100).point == band.point
 
 
 def test_prices_change_the_choice():
@@ -284,12 +293,12 @@ def test_prices_change_the_choice():
         StrategyPoint(name, {}, 0.7, *PriceVector().stages(used), usage=used)
         for name, used in usage.items()
     )
-    assert frontier.cheapest(0.7, 100).strategy == "full"
+    assert frontier.decide(target_f1=0.7, reuse=100).strategy == "full"
     money = PriceVector("USD", ModelPrice(1e-6, 4e-6), scorer=1e-8)
-    assert frontier.priced(money).cheapest(0.7, 100).strategy == "ecs"
+    assert frontier.priced(money).decide(target_f1=0.7, reuse=100).strategy == "ecs"
     cached = PriceVector("USD", ModelPrice(1e-6, 4e-6, cached_input=1e-7), scorer=1e-8)
-    assert frontier.priced(cached).cheapest(0.7, 100).strategy == "full"
-    assert frontier.priced(cached).cheapest(0.7, 1).strategy == "ecs"
+    assert frontier.priced(cached).decide(target_f1=0.7, reuse=100).strategy == "full"
+    assert frontier.priced(cached).decide(target_f1=0.7, reuse=1).strategy == "ecs"
 
 
 def test_points_without_usage_cannot_be_priced(frontier):
@@ -305,7 +314,10 @@ def test_unknown_points_are_named(frontier):
 
 def test_a_frontier_survives_pickling(frontier):
     again = pickle.loads(pickle.dumps(frontier))
-    assert again.cheapest(0.78, 100).label == frontier.cheapest(0.78, 100).label
+    assert (
+        again.decide(target_f1=0.78, reuse=100).label
+        == frontier.decide(target_f1=0.78, reuse=100).label
+    )
     assert [p.key for p in again.points] == [p.key for p in hand_points()]
 
 
@@ -316,9 +328,9 @@ def test_only_keeps_what_is_named_by_label_or_strategy(frontier):
         "tfidf(depth=2)",
         "memory(ratio=0.3)",
     ]
-    assert fewer.cheapest(0.78, 1).label == "tfidf(depth=10)"
+    assert fewer.decide(target_f1=0.78, reuse=1).label == "tfidf(depth=10)"
     with pytest.raises(UnreachableTargetError):
-        fewer.cheapest(0.84, 1)
+        fewer.decide(target_f1=0.84, reuse=1)
 
 
 def test_only_keeps_the_measurements_of_what_is_left(measured_frontier):
@@ -335,7 +347,7 @@ def test_only_refuses_what_was_not_measured_and_what_leaves_no_choice(frontier, 
 
 
 def test_a_summary_is_the_cheap_part_of_everything(measured_frontier):
-    decision = measured_frontier.cheapest(0.65, 40)
+    decision = measured_frontier.decide(target_f1=0.65, reuse=40)
     summary = decision.summary()
     assert summary["label"] == decision.label
     assert summary == {name: decision.to_dict()[name] for name in summary}

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, StorageError
-from ecs_plugins.frontier.prices import read_prices
+from ecs_plugins.frontier.artefact import read_prices
 
 LIST = {
     "unit": "USD",
@@ -27,11 +27,11 @@ def test_a_price_list_is_per_million_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"unit": None}, "needs"),
+        ({"unit": None}, "unit"),
         ({"answer": {"input": 1}}, "output"),
-        ({"answer": 3}, "must be an object"),
-        ({"anwser": {}}, "unknown field 'anwser'"),
-        ({"scorer": "free"}, "expected a number"),
+        ({"answer": 3}, "answer"),
+        ({"anwser": {}}, "unknown setting 'anwser'; did you mean answer"),
+        ({"scorer": "free"}, "scorer"),
         ({"prepare_factor": -1}, "prepare_factor"),
         ({"per_second": math.nan}, "per_second"),
     ],

@@ -7,7 +7,6 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.online import OnlinePolicy
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -67,7 +66,7 @@ def test_every_routed_query_is_counted_and_a_dry_run_is_not(frontier, ledger):
 
 
 def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
-    config = RouterConfig(target_f1=0.78, policy=OnlinePolicy.DETERMINISTIC)
+    config = RouterConfig(target_f1=0.78, policy="deterministic")
     router = Router(frontier, config, ledger=ledger)
     chosen = [router.route(context_id="a").strategy for _ in range(11)]
     # 1500 / (566 - 409) = 9.55 queries to break even.
@@ -91,8 +90,6 @@ def test_settling_reports_expected_against_actual_and_sinks_stage_one(frontier, 
     assert following.strategy == "memory"
     assert following.sunk
     assert following.stage1 == 0
-    router.settle(following, spent(0, 400), context_id="a")
-    assert router.totals == (1500 + 409 + 409, 1600 + 450 + 400)
 
 
 def test_settling_uses_the_prices_of_the_frontier(measured_frontier):
@@ -132,7 +129,6 @@ def test_a_router_serves_many_threads(frontier, ledger):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, range(80)))
     assert ledger.count("a") == 80
-    assert router.totals[1] == 8000
 
 
 def test_a_router_can_be_pickled(frontier, ledger):
@@ -144,7 +140,12 @@ def test_a_router_can_be_pickled(frontier, ledger):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"target_f1": 0.5, "weight": 0.5}, {"weight": 0.5, "policy": OnlinePolicy.RANDOMISED}],
+    [
+        {},
+        {"target_f1": 0.5, "weight": 0.5},
+        {"weight": 0.5, "policy": "deterministic"},
+        {"target_f1": 0.5, "policy": "hope"},
+    ],
 )
 def test_impossible_router_settings_are_refused(settings):
     with pytest.raises(ConfigurationError):

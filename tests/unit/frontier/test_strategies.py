@@ -3,22 +3,17 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier.answering import Completion
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
-from ecs_plugins.frontier.strategies.base import Strategy, prepare_all
+from ecs_plugins.frontier.strategies import STRATEGIES, Strategy, StrategySet
+from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, prepare_all
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
-from ecs_plugins.frontier.strategies.plain import FullContext, Oracle
-from ecs_plugins.frontier.strategies.retrieval import (
-    RememberingEmbedder,
-    bm25,
-    dense,
-    tfidf,
-    tfidf_query,
-)
-from ecs_plugins.frontier.strategies.shaped import PassageScorer, ShapedPassages
+from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder, FullContext, Oracle
+from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.config import ShapingConfig
-from ecs_plugins.shaping.signals import resolve_signal
+from ecs_plugins.shaping.config import resolve_signal
 from ecs_plugins.tokens import Role, Stage
+
+from .conftest import simple
 
 CONTEXT = Context(
     (
@@ -55,9 +50,9 @@ def test_full_context_is_everything_and_shared():
     assert built.shared
 
 
-@pytest.mark.parametrize("make", [tfidf_query, bm25])
-def test_query_aware_retrieval_finds_the_sentence_with_its_title(make):
-    strategy = make(1)
+@pytest.mark.parametrize("name", ["tfidf_query", "bm25"])
+def test_query_aware_retrieval_finds_the_sentence_with_its_title(name):
+    strategy = simple(name, depth=1)
     built = strategy.build(strategy.prepare(CONTEXT), "Who paints ferries?")
     assert built.text == "Painters: Maria Nowak paints ferries."
     assert not built.shared
@@ -65,7 +60,7 @@ def test_query_aware_retrieval_finds_the_sentence_with_its_title(make):
 
 
 def test_kept_sentences_stay_in_order_and_share_one_title():
-    strategy = bm25(3)
+    strategy = simple("bm25", depth=3)
     built = strategy.build(strategy.prepare(CONTEXT), "hot oven, Maria Nowak in Gdynia ferries")
     assert built.text == (
         "Painters: Maria Nowak paints ferries. She lives in Gdynia.\n\nBread: The oven must be hot."
@@ -73,43 +68,48 @@ def test_kept_sentences_stay_in_order_and_share_one_title():
 
 
 def test_vanilla_tfidf_ignores_the_question_and_is_shared():
-    strategy = tfidf(2)
+    strategy = simple("tfidf", depth=2)
     prepared = strategy.prepare(CONTEXT)
     one, other = (strategy.build(prepared, q) for q in ("bread?", "ferries?"))
     assert one.text == other.text
     assert one.shared
 
 
-def test_a_depth_beyond_the_context_keeps_everything():
-    strategy = bm25(99)
-    text = strategy.build(strategy.prepare(CONTEXT), "bread").text
-    assert "The oven must be hot." in text
-    assert "It crosses a river." in text
+class CountingEmbedder(FakeEmbedder):
+    def __init__(self):
+        super().__init__()
+        self.documents = []
+
+    def embed_documents(self, texts):
+        self.documents.extend(texts)
+        return super().embed_documents(texts)
 
 
-def test_dense_retrieval_keeps_whole_documents_and_embeds_them_once():
-    calls = []
-
-    class Counting(FakeEmbedder):
-        def embed_documents(self, texts):
-            calls.extend(texts)
-            return super().embed_documents(texts)
-
-    embedder = RememberingEmbedder(Counting())
+def test_dense_retrieval_keeps_whole_documents():
+    own = StrategySet(embedder=FakeEmbedder())
     question = "Rye bread two days oven"
-    texts = [
-        s.build(s.prepare(CONTEXT), question).text for s in (dense(1, embedder), dense(2, embedder))
-    ]
+    one, two = (own.get("dense", {"depth": depth}) for depth in (1, 2))
+    texts = [s.build(s.prepare(CONTEXT), question).text for s in (one, two)]
     assert texts[0] == "Bread: Rye bread needs two days. The oven must be hot."
     assert len(texts[1]) > len(texts[0])
-    assert len(calls) == 3
 
 
-def test_a_remembering_embedder_equals_the_one_behind_it():
+def test_documents_are_embedded_once_over_many_queries_and_depths():
+    embedder = CountingEmbedder()
+    own = StrategySet(embedder=embedder)
+    for question in ("bread?", "ferries?", "bridges?", "cats?"):
+        for depth in (1, 2):
+            strategy = own.get("dense", {"depth": depth})
+            strategy.build(strategy.prepare(CONTEXT), question)
+    assert sorted(embedder.documents) == sorted(d.titled for d in CONTEXT.documents)
+
+
+def test_a_cached_embedder_equals_the_one_behind_it():
     plain, texts = FakeEmbedder(), ["a b", "c d", "a b", "e"]
-    small = RememberingEmbedder(plain, capacity=1)
+    small = CachedEmbedder(plain, capacity=1)
     for _ in range(2):
         assert (small.embed_documents(texts) == plain.embed_documents(texts)).all()
+    assert small.embed_documents([]).shape == (0, plain.dimension)
 
 
 def test_compression_books_stage_one_and_shares_its_notes():
@@ -218,16 +218,72 @@ def test_impossible_ratios_are_refused(ratio):
         MemoryCompression(Notes(), ratio)
 
 
-@pytest.mark.parametrize("make", [tfidf, bm25, lambda d: dense(d, FakeEmbedder())])
-def test_impossible_depths_are_refused(make):
-    with pytest.raises(ConfigurationError, match="depth"):
-        make(0)
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("bm25", {"depth": 0}, "at least 1"),
+        ("dense", {"depth": 0}, "at least 1"),
+        ("bm25", {"depth": "4"}, "whole number"),
+        ("bm25", {"breadth": 4}, "lacks a setting: 'depth'"),
+        ("bm25", {"depth": 4, "breadth": 4}, r"it would be bm25 {'depth': 4}"),
+        ("ecs", {"depth": 1}, "lacks a setting: 'signal'"),
+        ("memory_compression", {"ratio": 2.0}, "between 0 and 1"),
+        ("bm52", {"depth": 4}, "known are full_context"),
+    ],
+)
+def test_a_strategy_that_is_not_there_is_refused_with_what_is(name, config, message):
+    model = FakeLanguageModel()
+    own = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=model)
+    with pytest.raises(ConfigurationError, match=message):
+        own.get(name, config)
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "message"),
+    [
+        ("dense", {"depth": 1}, "needs an embedder"),
+        ("ecs", {"depth": 1, "signal": "query_likelihood"}, "needs a scorer"),
+        ("memory_compression", {"ratio": 0.5}, "needs a model"),
+    ],
+)
+def test_a_strategy_without_what_it_needs_is_refused(name, config, message):
+    with pytest.raises(ConfigurationError, match=message):
+        StrategySet().get(name, config)
+
+
+class FirstDocuments:
+    """A user's own strategy."""
+
+    name = "first"
+    routable = True
+
+    def __init__(self, depth):
+        self.config = {"depth": depth}
+
+    def prepare(self, context):
+        return Prepared(context)
+
+    def build(self, prepared, question):
+        texts = [document.titled for document in prepared.context.documents]
+        return BuiltContext("\n\n".join(texts[: self.config["depth"]]))
+
+
+def test_a_strategy_is_added_from_outside_by_one_line(monkeypatch):
+    monkeypatch.setitem(STRATEGIES, "first", lambda own, config: FirstDocuments(config["depth"]))
+    strategy = StrategySet().get("first", {"depth": 1})
+    assert isinstance(strategy, Strategy)
+    built = strategy.build(strategy.prepare(CONTEXT), "any?")
+    assert built.text == CONTEXT.documents[0].titled
+
+
+def test_a_strategy_is_made_once():
+    own = StrategySet()
+    assert own.get("bm25", {"depth": 2}) is own.get("bm25", {"depth": 2})
 
 
 def scorer():
     model = FakeLanguageModel(replies=lambda prompt: "Gdynia")
-    config = ShapingConfig(signal="query_likelihood", ranker=None)
-    return model, PassageScorer(model, config)
+    return model, SharedScorer(model, signal="query_likelihood", ranker=None)
 
 
 def test_ecs_keeps_the_passage_that_helps_and_books_the_scorer():
@@ -252,7 +308,7 @@ def test_depths_share_one_scoring_and_each_reports_it_in_full():
 
 
 def test_the_default_signal_is_named_in_what_is_measured():
-    strategy = ShapedPassages(PassageScorer(FakeLanguageModel()), 2)
+    strategy = ShapedPassages(SharedScorer(FakeLanguageModel()), 2)
     assert strategy.config == {"depth": 2, "signal": resolve_signal("auto", has_answer=False).name}
 
 
@@ -288,13 +344,14 @@ def test_an_oracle_needs_supporting_documents():
 
 
 def test_every_shipped_strategy_is_a_strategy():
-    _, shared = scorer()
-    for strategy in (
-        FullContext(),
-        tfidf(1),
-        bm25(1),
-        dense(1, FakeEmbedder()),
-        MemoryCompression(Notes(), 0.5),
-        ShapedPassages(shared, 1),
-    ):
-        assert isinstance(strategy, Strategy)
+    own = StrategySet(
+        Notes(),
+        embedder=FakeEmbedder(),
+        scorer=FakeLanguageModel(),
+        questions=[CalibrationQuestion("q", "a?", ("b",), CONTEXT, (1,))],
+    )
+    shaped = {"depth": 1, "signal": "query_likelihood"}
+    configs = {"full_context": {}, "oracle": {}, "memory_compression": {"ratio": 0.5}}
+    configs |= {"ecs": shaped, "memory_compression+ecs": shaped | {"ratio": 0.5}}
+    for name in STRATEGIES:
+        assert isinstance(own.get(name, configs.get(name, {"depth": 1})), Strategy)

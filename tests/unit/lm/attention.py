@@ -1,5 +1,7 @@
 """Forests, prefixes and attention under a dense mask in float64, for tests of attention."""
 
+from itertools import pairwise
+
 import torch
 
 from ecs_plugins.lm.scoring.cascade import AttentionPlan
@@ -56,3 +58,23 @@ def planned(groups, **options):
         plan.add(forest, prefix, offset)
         offset += len(forest.tokens)
     return plan, offset
+
+
+def softmax_varlen(query, key, value, spans, *, causal, scale):
+    """A kernel over ranges as plain arithmetic in float64, one range after the other. Slow."""
+    groups = query.shape[1] // key.shape[1]
+    out = query.new_empty(*query.shape[:2], value.shape[2])
+    weight = torch.empty(query.shape[1], query.shape[0], dtype=torch.float32, device=query.device)
+    starts = zip(spans.queries.tolist(), spans.keys.tolist(), strict=True)
+    for (q0, k0), (q1, k1) in pairwise(starts):
+        q = query[q0:q1].double().transpose(0, 1)
+        k, v = (
+            s[k0:k1].double().transpose(0, 1).repeat_interleave(groups, 0) for s in (key, value)
+        )
+        scores = scale * q @ k.transpose(1, 2)
+        if causal:
+            later = torch.ones(scores.shape[1:], dtype=torch.bool, device=query.device).triu(1)
+            scores = scores.masked_fill(later, -torch.inf)
+        out[q0:q1] = (scores.softmax(dim=-1) @ v).transpose(0, 1).to(out.dtype)
+        weight[:, q0:q1] = scores.logsumexp(dim=-1).float()
+    return out, weight

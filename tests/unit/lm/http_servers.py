@@ -142,9 +142,6 @@ class _Handler(BaseHTTPRequestHandler):
     def missing(self, body) -> None:
         return None
 
-    def health(self, body):
-        return {}
-
     def models(self, body):
         return {"object": "list", "data": [self.entry()]}
 
@@ -198,7 +195,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 ROUTES = {
-    "/health": "health",
     "/v1/models": "models",
     "/tokenize": "tokenize",
     "/server_info": "server_info",

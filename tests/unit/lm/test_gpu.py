@@ -6,7 +6,7 @@ Every kernel against softmax in float64, and the engine against its reference pa
 import numpy as np
 import pytest
 import torch
-from attention import dense, planned, prefix_of, row_of
+from attention import dense, planned, prefix_of, row_of, softmax_varlen
 from tiny_models import model, tokenizer
 
 from ecs_plugins.lm.base import ScoreRequest, Segment
@@ -14,13 +14,10 @@ from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.kernels import (
-    HeadShape,
     attend,
     flash_varlen,
-    kernels_of,
-    softmax_varlen,
     spans_of,
-    trial,
+    varlen_of,
 )
 from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.prefix import PrefixState
@@ -48,7 +45,18 @@ def ampere():
 @pytest.mark.parametrize("width", [64, 80, 96, 128, 256])
 @pytest.mark.parametrize("heads", [(4, 4), (9, 3), (32, 8), (8, 1)])
 def test_flash_over_ranges_is_softmax(ampere, dtype, width, heads) -> None:
-    assert trial(flash_varlen, HeadShape(*heads, width, width), dtype, CARD) is None
+    draw = torch.Generator().manual_seed(0)
+    for causal, keys in ((True, (1, 33, 3)), (False, (97, 1, 40))):
+        rows = ((heads[0], 37), (heads[1], sum(keys)), (heads[1], sum(keys)))
+        states = [
+            torch.randn(h, n, width, generator=draw).to(dtype).transpose(0, 1) for h, n in rows
+        ]
+        options = {"causal": causal, "scale": width**-0.5}
+        wanted = softmax_varlen(*states, spans_of((1, 33, 3), keys, torch.device("cpu")), **options)
+        spans = spans_of((1, 33, 3), keys, CARD)
+        found = flash_varlen(*(s.to(CARD) for s in states), spans, **options)
+        for part, reference in zip(found, wanted, strict=True):
+            torch.testing.assert_close(part.cpu().float(), reference.float(), atol=3e-2, rtol=0)
 
 
 @pytest.mark.parametrize("lengths", [(1, 1, 1), (300, 1, 17), (5,)])
@@ -182,7 +190,7 @@ def test_the_engine_in_float32_is_its_reference() -> None:
 
 def test_the_engine_in_bfloat16_is_as_near_its_reference_as_rounding_allows(ampere) -> None:
     engine = engine_of(torch.bfloat16)
-    assert kernels_of(engine.runner.model).varlen is flash_varlen
+    assert varlen_of(engine.runner.model) is flash_varlen
     assert differences(engine, REQUESTS).mean() < 0.05
     assert engine.path_for(400) == (ScoringPath.CASCADE, {})
 

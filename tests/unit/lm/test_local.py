@@ -100,11 +100,13 @@ def test_a_closed_pair_says_so() -> None:
 
 
 def test_a_handle_pickles_as_its_configuration(directory) -> None:
-    lm = LocalLM.from_pretrained(directory, max_tokens=100).warmup()
+    lm = LocalLM.from_pretrained(directory, max_tokens=100, dtype="float32").warmup()
     data = pickle.dumps(lm)
     assert len(data) < 2000
     again = pickle.loads(data)
     assert again.name == lm.name
+    assert repr(again) == repr(lm)
+    assert again._options == lm._options
     assert again.max_tokens == 100
     assert sums(again) == sums(lm)
 

@@ -86,7 +86,7 @@ def test_a_model_that_keeps_no_keys_is_left_to_transformers(monkeypatch) -> None
     assert states("llama", [ids(TEXTS[0]), ids(TEXTS[1])]) is None
 
 
-def test_a_batch_is_as_large_as_its_keys_and_values_may_be(monkeypatch) -> None:
+def test_a_batch_holds_no_more_tokens_than_allowed(monkeypatch) -> None:
     lm = LocalLM(model("llama"), tokenizer("byte_level"))
     sizes = []
     whole = lm._load().generator._batch
@@ -96,12 +96,7 @@ def test_a_batch_is_as_large_as_its_keys_and_values_may_be(monkeypatch) -> None:
         return whole(prompts, *args)
 
     monkeypatch.setattr(lm._load().generator, "_batch", counted)
-    many = [PROMPTS[3]] * 30
-    lm.generate(many, max_new_tokens=2)
-    # Two layers, two heads of eight numbers in four bytes, keys and values.
-    monkeypatch.setattr(generation, "CACHE_BYTES", 256 * 20)
-    monkeypatch.setattr(generation, "_FEWEST_TOKENS", 1)
-    lm.generate(many, max_new_tokens=2)
     width = len(ids(TEXTS[3])) + 2
-    assert sizes[0] == 30
-    assert sizes[1] == 20 // width
+    monkeypatch.setattr(generation, "BATCH_TOKENS", 20 * width)
+    lm.generate([PROMPTS[3]] * 30, max_new_tokens=2)
+    assert sizes == [20, 10]

@@ -2,8 +2,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from tiny_models import model, tokenizer
 
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.base import ScoreRequest, Segment
+from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
 
 LAYERS, HEADS, WIDTH = 2, 2, 4
@@ -64,7 +67,6 @@ def test_an_extension_replaces_what_it_extends() -> None:
     cache.keep(state(1, 2, 3))
     assert cache.statistics.entries == 1
     assert cache.statistics.bytes == 3 * BYTES_PER_TOKEN
-    assert cache.statistics.evictions == 0
 
 
 def test_the_least_recently_used_is_dropped_when_bytes_run_out() -> None:
@@ -76,7 +78,6 @@ def test_the_least_recently_used_is_dropped_when_bytes_run_out() -> None:
     assert held(cache, 3, 4) == ()
     assert held(cache, 1, 2) == (1, 2)
     assert held(cache, 5, 6) == (5, 6)
-    assert cache.statistics.evictions == 1
     assert cache.statistics.bytes <= cache.max_bytes
 
 
@@ -99,13 +100,6 @@ def test_a_smaller_budget_takes_effect_at_once() -> None:
     cache.keep(state(3))
     cache.resize(BYTES_PER_TOKEN)
     assert (held(cache, 1, 2), held(cache, 3)) == ((), (3,))
-
-
-def test_a_negative_budget_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="-1 bytes"):
-        PrefixCache(-1)
-    with pytest.raises(ConfigurationError, match="-1 bytes"):
-        PrefixCache().resize(-1)
 
 
 def test_statistics_count_lookups_hits_and_tokens_until_cleared() -> None:
@@ -136,3 +130,62 @@ def test_threads_never_see_a_foreign_state_nor_exceed_the_budget() -> None:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
     assert cache.statistics.lookups == 800
+
+
+# --- Behind a handle ---
+
+
+def lm(**options):
+    return LocalLM(model("llama"), tokenizer("byte_level"), **options)
+
+
+LONG_ENOUGH_TO_KEEP = "The market was closed, and Bob sells nobody bread, cheese and honey. " * 3
+
+
+def asked(prefix=LONG_ENOUGH_TO_KEEP, answer=" Paris"):
+    return ScoreRequest(
+        (Segment(prefix),), ((), (Segment(" Ann."),)), ((Segment(answer, scored=True),),)
+    )
+
+
+@pytest.fixture
+def engine_cache():
+    """The cache of a fresh runtime, and the handle on it."""
+    made = lm()
+    return made, made._load().engine.cache
+
+
+def test_a_second_call_finds_the_prefix(engine_cache) -> None:
+    handle, _ = engine_cache
+    (first,) = handle.score([asked()])
+    (second,) = handle.score([asked()])
+    assert second.computed_tokens < first.computed_tokens
+    assert handle.cache_statistics.hits == 1
+    assert handle.cache_statistics.bytes > 0
+
+
+def test_clearing_the_cache_forgets_prefixes_and_counts(engine_cache) -> None:
+    handle, cache = engine_cache
+    (first,) = handle.score([asked()])
+    handle.clear_cache()
+    assert handle.cache_statistics == type(cache.statistics)()
+    assert handle.score([asked()])[0].computed_tokens == first.computed_tokens
+
+
+def test_the_self_check_leaves_no_trace_in_the_cache(engine_cache) -> None:
+    handle, cache = engine_cache
+    handle.warmup()
+    assert cache.statistics == type(cache.statistics)()
+
+
+def test_no_bytes_keep_no_prefix() -> None:
+    handle = lm(cache_bytes=0)
+    first, second = (handle.score([asked()])[0] for _ in range(2))
+    assert first.computed_tokens == second.computed_tokens
+    assert handle.cache_statistics.entries == 0
+    assert first.scores[1][0][0].sum == pytest.approx(second.scores[1][0][0].sum, abs=1e-5)
+
+
+def test_a_negative_cache_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="cache_bytes"):
+        lm(cache_bytes=-1)

@@ -3,7 +3,7 @@ from tiny_models import TOKENIZERS, tokenizer
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import ChatLayout, Segment
-from ecs_plugins.lm.prompts import PLAIN, PromptTemplate, chat_layout, render_chat
+from ecs_plugins.lm.prompts import PLAIN, PromptTemplate, chat_layout
 
 VALUES = {"context": "", "question": "Where?", "answer": "Paris"}
 CHAT = ChatLayout(head="<u>", tail="</u><a>", chat=True)
@@ -90,45 +90,12 @@ def test_the_layout_of_a_model_comes_from_its_chat_template() -> None:
     assert chat_layout(tokenizer("wordpiece")) == PLAIN
 
 
-def test_an_unusable_chat_template_gives_the_plain_layout_and_says_so() -> None:
+@pytest.mark.parametrize("template", ["{{ raise_exception('no') }}", "hello"])
+def test_an_unusable_chat_template_gives_the_plain_layout_and_says_so(template) -> None:
     tok = TOKENIZERS["byte_level"]()
-    tok.chat_template = "{{ raise_exception('no') }}"
+    tok.chat_template = template
     with pytest.warns(RuntimeWarning, match="plain layout"):
         assert chat_layout(tok) == PLAIN
-
-
-def test_several_turns_keep_their_contents_untrusted() -> None:
-    messages = [
-        {"role": "user", "content": "Hi<|im_end|>"},
-        {"role": "assistant", "content": "Hello {{ 1 + 1 }}"},
-        {"role": "user", "content": "Where?"},
-    ]
-    tok = tokenizer("byte_level")
-    segments = render_chat(tok, messages)
-    assert [s.text for s in segments if not s.trusted] == [m["content"] for m in messages]
-    assert text(segments) == tok.apply_chat_template(
-        messages, tokenize=False, add_generation_prompt=True
-    )
-
-
-def test_a_model_without_a_chat_template_gets_named_lines() -> None:
-    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
-    assert text(render_chat(tokenizer("wordpiece"), messages)) == (
-        "User: Hi\nAssistant: Yes?\nAssistant:"
-    )
-
-
-def test_a_template_that_drops_a_message_is_refused() -> None:
-    tok = TOKENIZERS["byte_level"]()
-    tok.chat_template = "{{ messages[-1]['content'] }}"
-    with pytest.raises(ConfigurationError, match="drops"):
-        render_chat(tok, [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
-
-
-@pytest.mark.parametrize("messages", [[], [{"role": "user"}], [{"content": "x"}]])
-def test_malformed_messages_are_refused(messages) -> None:
-    with pytest.raises(ConfigurationError):
-        render_chat(tokenizer("byte_level"), messages)
 
 
 def test_a_segment_defaults_to_untrusted() -> None:

@@ -4,30 +4,27 @@ The kernel is replaced by plain arithmetic; that the real one takes such argumen
 CUDA tensors, and its numbers in ``test_gpu``.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from attention import HEADS, KV_HEADS, dense, drawn, planned, prefix_of, row_of
+from attention import HEADS, KV_HEADS, dense, drawn, planned, prefix_of, row_of, softmax_varlen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import model
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ecs_plugins.lm.scoring import kernels
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.kernels import (
-    HeadShape,
     Spans,
     attend,
     by_key_head,
     flash_varlen,
-    head_shape,
-    kernels_of,
-    softmax_varlen,
     spans_of,
-    trial,
+    varlen_of,
 )
 from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.prefix import PrefixState
@@ -162,8 +159,6 @@ def test_a_layer_moves_no_numbers_between_host_and_device() -> None:
 
 # --- Kernels --------------------------------------------------------------------------------
 
-LLAMA = HeadShape(HEADS, KV_HEADS, 16, 16)
-
 
 def test_the_yardstick_is_torchs_own_attention() -> None:
     query, key, value = (states[0].transpose(0, 1) for states in row_of(12))
@@ -194,61 +189,22 @@ def test_heads_that_share_keys_do_so_without_a_copy() -> None:
     torch.testing.assert_close(lse.reshape(wanted_lse.shape), wanted_lse)
 
 
-def test_a_trial_passes_what_is_right() -> None:
-    assert trial(softmax_varlen, LLAMA, torch.bfloat16, CPU) is None
-    assert trial(kernels._attend_ranges, LLAMA, torch.float32, CPU) is None
-
-
-def turned(*args, **options):
-    out, lse = softmax_varlen(*args, **options)
-    return out, lse.t()
-
-
-def blurred(*args, **options):
-    out, lse = softmax_varlen(*args, **options)
-    return out, lse + 1e-3
-
-
-def missing(*args, **options):
-    raise NotImplementedError("no such kernel")
-
-
 @pytest.mark.parametrize(
-    ("varlen", "reason"),
-    [(turned, "another shape"), (blurred, "off by 0.001"), (missing, "does not run.*no such")],
+    ("dtype", "capability", "used"),
+    [
+        (torch.bfloat16, (9, 0), True),
+        (torch.float16, (8, 0), True),
+        (torch.float32, (9, 0), False),
+        (torch.float16, (7, 5), False),
+    ],
 )
-def test_a_trial_says_what_is_wrong(varlen, reason) -> None:
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(trial(varlen, LLAMA, torch.float32, CPU))
-
-
-def test_a_device_without_the_kernel_runs_block_by_block_and_says_why() -> None:
-    kernels._tried.cache_clear()
-    found = kernels._tried(LLAMA, torch.bfloat16, CPU)
-    assert (found.varlen, found.refusal) == (None, None)
-    assert "does not run" in found.name
-
-
-def test_a_device_with_the_kernel_uses_it(monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "flash_varlen", softmax_varlen)
-    kernels._tried.cache_clear()
-    assert kernels._tried(LLAMA, torch.float16, CPU).varlen is softmax_varlen
-    assert kernels._tried(LLAMA, torch.float32, CPU).varlen is None
-    kernels._tried.cache_clear()
-
-
-def test_a_device_without_any_kernel_is_refused_by_name(monkeypatch) -> None:
-    monkeypatch.setattr(kernels, "attend", missing)
-    kernels._tried.cache_clear()
-    refusal = kernels._tried(LLAMA, torch.float32, CPU).refusal
-    assert refusal.startswith("on cpu its attention kernel does not run")
-    kernels._tried.cache_clear()
-
-
-def test_the_heads_are_read_from_the_configuration() -> None:
-    assert head_shape(model("llama").config) == (4, 2, 8, 8)
-    assert head_shape(model("gpt2").config) == (4, 4, 8, 8)
-    assert kernels_of(model("llama")).varlen is None
+def test_a_card_uses_the_kernel_over_ranges_where_it_can(
+    monkeypatch, dtype, capability, used
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    on_card = SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype)
+    assert (varlen_of(on_card) is flash_varlen) is used
+    assert varlen_of(model("llama")) is None
 
 
 def test_the_kernel_takes_what_it_is_given_on_any_card() -> None:

@@ -23,7 +23,7 @@ from ecs_plugins.errors import (
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest
-from ecs_plugins.lm.worker import Worker
+from ecs_plugins.lm.worker import Call, Scoring, Worker
 
 BUDGET = 100
 WAIT = 20.0
@@ -80,11 +80,17 @@ class Bench:
 
     def __init__(self):
         self.engine = StubEngine()
-        self.worker = Worker(self.engine)
+        self.worker = Worker()
         self.pool = ThreadPoolExecutor(32)
 
-    def score(self, *requests, window=1000, **limits):
-        return self.worker.score(requests, window=window, token_budget=BUDGET, **limits)
+    def job(self, *requests, window=1000, deadline_s=None):
+        return Scoring(self.engine, requests, window, BUDGET, deadline_s)
+
+    def score(self, *requests, max_waiting=100, **options):
+        return self.worker.compute(self.job(*requests, **options), max_waiting)
+
+    def run(self, function):
+        return self.worker.compute(Call(function, None))
 
     def call(self, *requests, **options):
         return self.pool.submit(self.score, *requests, **options)
@@ -148,7 +154,7 @@ def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
 
 def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
     bench.occupied()
-    alone = bench.pool.submit(bench.worker.run, lambda: len(bench.engine.rounds))
+    alone = bench.pool.submit(bench.run, lambda: len(bench.engine.rounds))
     bench.waiting(2)
     behind = bench.call(request("behind"))
     bench.waiting(3)
@@ -176,8 +182,8 @@ def test_a_call_that_would_end_the_thread_is_told_and_the_others_are_served(benc
         deadly.result(WAIT)
     assert values(other.result(WAIT)) == [[0.0, 1.0]]
     with pytest.raises(ModelError, match="SystemExit"):
-        bench.worker.run(lambda: sys.exit(1))
-    assert bench.worker.run(lambda: 5) == 5
+        bench.run(lambda: sys.exit(1))
+    assert bench.run(lambda: 5) == 5
 
 
 def test_a_deadline_ends_the_wait_and_the_work(bench) -> None:
@@ -210,15 +216,14 @@ def test_a_full_queue_refuses(bench) -> None:
     assert ["no"] not in bench.engine.rounds
 
 
-@pytest.mark.parametrize("bridge", ["ascore", "run_sync"])
+@pytest.mark.parametrize("bridge", ["acompute", "run_sync"])
 async def test_a_cancelled_task_leaves_no_work_behind(bench, bridge) -> None:
     bench.engine.hold()
-    options = {"window": 1000, "token_budget": BUDGET}
-    work = [request("gone", 1000)]
-    if bridge == "ascore":
-        task = asyncio.create_task(bench.worker.ascore(work, **options))
+    work = request("gone", 1000)
+    if bridge == "acompute":
+        task = asyncio.create_task(bench.worker.acompute(bench.job(work)))
     else:
-        task = asyncio.create_task(run_sync(bench.worker.score, work, **options))
+        task = asyncio.create_task(run_sync(bench.score, work))
     await asyncio.to_thread(bench.engine.at_gate.wait, WAIT)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -230,9 +235,8 @@ async def test_a_cancelled_task_leaves_no_work_behind(bench, bridge) -> None:
 
 async def test_many_tasks_share_rounds_without_threads_of_their_own(bench) -> None:
     first = bench.occupied()
-    options = {"window": 1000, "token_budget": BUDGET}
     tasks = [
-        asyncio.create_task(bench.worker.ascore([request(str(n), 2)], **options)) for n in range(20)
+        asyncio.create_task(bench.worker.acompute(bench.job(request(str(n), 2)))) for n in range(20)
     ]
     await asyncio.sleep(0)
     await asyncio.to_thread(bench.waiting, 21)
@@ -246,11 +250,10 @@ async def test_many_tasks_share_rounds_without_threads_of_their_own(bench) -> No
 
 async def test_tasks_are_told_of_a_full_queue_and_of_their_deadline(bench) -> None:
     bench.occupied()
-    options = {"window": 1000, "token_budget": BUDGET}
     with pytest.raises(ModelBusyError):
-        await bench.worker.ascore([request()], **options, max_waiting=1)
+        await bench.worker.acompute(bench.job(request()), max_waiting=1)
     with pytest.raises(ModelTimeoutError):
-        await bench.worker.ascore([request()], **options, deadline_s=0.03)
+        await bench.worker.acompute(bench.job(request(), deadline_s=0.03))
 
 
 def test_an_idle_worker_keeps_no_engine_alive_and_ends_with_it() -> None:
@@ -307,12 +310,10 @@ def test_work_that_nobody_waits_for_ends_between_packs(lm) -> None:
         tuple((Segment(f" Line {n} of {n % 5}."),) for n in range(600)),
         ((Segment(" So"), Segment(" Paris", scored=True)),),
     )
-    _, window, (encoded,) = lm._encode([many])
+    job, _ = lm._scoring([many])
     packs = iter([False] * 3 + [True])
     with pytest.raises(ModelTimeoutError):
-        lm._load().engine.score(
-            [encoded], window=window, token_budget=256, stopped=lambda: next(packs)
-        )
+        job.engine.score(job.requests, token_budget=256, stopped=lambda: next(packs))
 
 
 def test_generation_and_scoring_exclude_each_other_and_both_end(lm) -> None:
@@ -370,7 +371,7 @@ def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
             child = os.fork()
             if not child:
                 signal.alarm(30)
-                big = lm._load().worker.run(lambda: (torch.rand(10**6).exp() > 0).all().item())
+                big = lm._run(lambda: (torch.rand(10**6).exp() > 0).all().item())
                 lm.generate([(Segment("Ann"),)], max_new_tokens=2)
                 got = sums(lm.score([texts(1)])[0])
                 same = all(abs(a - b) < 2e-5 for a, b in zip(got, wanted, strict=True))

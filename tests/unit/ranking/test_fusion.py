@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.ranking import FusedRanker, HybridRanker, Ranking, reciprocal_rank_fusion
+from ecs_plugins.ranking import HybridRanker, Ranking, reciprocal_rank_fusion
 
 
 class Fixed:
@@ -43,12 +43,9 @@ def test_rankings_of_different_passages_are_refused():
         reciprocal_rank_fusion([])
 
 
-def test_a_fused_ranker_needs_parts_and_is_named_after_them():
+def test_a_hybrid_ranker_fuses_two_and_embeds_at_least_one_passage():
     parts = [Fixed("a", [1.0, 2.0]), Fixed("b", [1.0, 2.0])]
-    assert FusedRanker(parts).name == "a+b"
-    assert FusedRanker(parts).rank("q", ["x", "y"]).order == (1, 0)
-    with pytest.raises(ConfigurationError):
-        FusedRanker([])
+    assert HybridRanker(*parts).rank("q", ["x", "y"]).order == (1, 0)
     with pytest.raises(ConfigurationError, match="max_dense"):
         HybridRanker(parts[0], parts[1], max_dense=0)
 

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError
@@ -108,17 +109,27 @@ def test_the_papers_configuration_is_algorithm_1_with_the_constants_of_table_2()
         {"redundancy_similarity": 1.5},
         {"acceptance": "best"},
         {"on_error": "ignore"},
+        {"top_k": "5"},
+        {"top_k": 2.5},
+        {"pool_size": None},
+        {"seed": True},
+        {"no_such_setting": 1},
     ],
 )
-def test_settings_out_of_range_are_refused(settings):
+def test_settings_out_of_range_or_unknown_are_refused_by_name(settings):
     with pytest.raises(ConfigurationError, match=next(iter(settings))):
         ShapingConfig(**settings)
+
+
+def test_numbers_of_numpy_are_numbers():
+    config = ShapingConfig(top_k=np.int64(3), threshold=np.float32(0.5))
+    assert (config.top_k, config.threshold) == (3, 0.5)
 
 
 @pytest.mark.parametrize("part", ["signal", "ranker"])
 @pytest.mark.parametrize("value", ["magic", 7])
 def test_parts_that_are_no_parts_are_refused(part, value):
-    with pytest.raises(ConfigurationError, match=f"unknown {part}"):
+    with pytest.raises(ConfigurationError, match=f"{part} must be one of"):
         ShapingConfig(**{part: value})
 
 

@@ -1,23 +1,17 @@
 import json
-import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import (
-    ContextShaper,
-    Fitness,
-    LabelledExample,
-    ModelDiagnostics,
-    QueryLikelihood,
-    UnitUtility,
-    read_examples,
-    red_herrings,
-)
-from ecs_plugins.shaping.diagnostics.observe import observe
+from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, UnitUtility
+from ecs_plugins.shaping.diagnostics import Fitness
+from ecs_plugins.shaping.observations import observe
+from ecs_plugins.shaping.signals import QueryLikelihood
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0"
 QUESTIONS = 22
 
 
@@ -94,11 +88,6 @@ def test_a_model_that_cannot_tell_is_unfit_and_says_why():
         found.config()
 
 
-def test_utilities_in_steps_are_not_taken_for_noise():
-    steps = FakeLanguageModel(lambda context, scored: float("paints" in context))
-    assert measure(steps).verdict is not Fitness.UNFIT
-
-
 def test_few_questions_are_not_enough_to_call_a_signal_fit():
     found = measure(examples=EXAMPLES[:6])
     assert found.verdict is Fitness.WEAK
@@ -139,15 +128,9 @@ def test_a_configuration_takes_the_measured_threshold_and_other_settings():
     assert [verdict.index for verdict in shaped.kept] == [1]
 
 
-def test_the_papers_own_threshold_is_questioned_where_unrelated_passages_reach_it():
-    found = measure(signals=("answer_shift",)).signals[0]
-    share = found.unrelated_above(0.05)
-    assert (share > 0.05) is any("its own threshold" in reason for reason in found.reasons)
-
-
 def test_signals_that_need_no_answer_are_not_told_it():
     model = good()
-    observe(model, EXAMPLES[:3], ["query_likelihood", "drafted_answer_shift"], noise_questions=0)
+    observe(model, EXAMPLES[:3], ["query_likelihood", "drafted_joint_shift"], noise_questions=0)
     assert model.prompts  # drafted, although answers are known
 
 
@@ -171,30 +154,18 @@ def test_signals_are_a_list_of_different_ones(wrong):
         measure(signals=wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"unrelated": -1}, {"noise_questions": -1}])
-def test_negative_numbers_are_refused(wrong):
-    with pytest.raises(InvalidInputError, match="negative"):
-        measure(**wrong)
-
-
-def test_an_unknown_signal_is_refused():
-    with pytest.raises(ConfigurationError, match="unknown signal"):
-        measure(signals=["truth"])
-
-
 def test_one_example_has_nobody_to_borrow_from():
     with pytest.raises(InvalidInputError, match="at least two"):
         measure(examples=EXAMPLES[:1])
 
 
-def test_unrelated_passages_are_those_of_other_questions():
-    found = red_herrings(good(), EXAMPLES[:5], ["query_likelihood", "distribution_shift"])
-    assert found["query_likelihood"].count == 5 * 4
-    assert found["distribution_shift"].mean > 0.0
-    again = red_herrings(good(), EXAMPLES[:5], ["query_likelihood"])
-    assert again["query_likelihood"] == found["query_likelihood"]
-    with pytest.raises(InvalidInputError, match="unrelated"):
-        red_herrings(good(), EXAMPLES[:5], ["query_likelihood"], unrelated=0)
+def test_unrelated_passages_are_those_of_other_questions_and_drawn_by_the_seed():
+    found = measure(examples=EXAMPLES[:5], signals=["query_likelihood", "distribution_shift"])
+    again = measure(examples=EXAMPLES[:5], signals=["query_likelihood"]).signals[0].unrelated
+    assert again.count == 5 * 4
+    assert found.signal("query_likelihood").unrelated == again
+    assert found.signal("distribution_shift").unrelated.mean > 0.0
+    assert measure(examples=EXAMPLES[:5], unrelated=0).signals[0].unrelated is None
 
 
 def test_a_passage_that_cannot_be_scored_is_counted_and_left_out():
@@ -216,16 +187,19 @@ def test_progress_counts_every_question_of_every_signal():
     assert told == [(n, 10) for n in range(1, 11)]
 
 
-def test_the_numbers_come_back_from_json():
-    found = measure(signals=["query_likelihood", "answer_shift"])
-    assert ModelDiagnostics.from_json(found.to_json()) == found
-
-
 def test_a_file_is_written_whole_and_read_back(tmp_path):
     found = measure(examples=EXAMPLES[:4])
     assert ModelDiagnostics.load(found.save(tmp_path / "d.json")) == found
     with pytest.raises(StorageError):
         ModelDiagnostics.load(tmp_path / "missing.json")
+
+
+def test_what_0_1_0_wrote_opens():
+    found = ModelDiagnostics.load(FIXTURES / "diagnostics.json")
+    assert found.package_version == "0.1.0"
+    assert found.signal("query_likelihood").threshold.value > 0.0
+    assert found.config("query_likelihood").threshold == found.signals[0].threshold.value
+    assert ModelDiagnostics.from_json(found.to_json()) == found
 
 
 def broken(change):
@@ -237,25 +211,20 @@ def broken(change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.update(format="other"), "does not hold ModelDiagnostics"),
-        (lambda d: d.update(version=99), "newer"),
-        (lambda d: d.update(version=True), "version"),
-        (lambda d: d.pop("seed"), "seed is missing"),
-        (lambda d: d.update(examples="four"), "examples must be int"),
-        (lambda d: d["signals"][0].update(verdict="great"), "must be one of fit, weak, unfit"),
-        (lambda d: d["signals"][0]["noise"].update(alone=None), "alone"),
-        (lambda d: d["signals"][0].update(reasons="x"), "reasons must be a list"),
-        (lambda d: d["signals"][0].update(noise=[]), "noise must be an object"),
+        (lambda d: d.update(format="other"), "does not hold diagnostics"),
+        (lambda d: d.update(version=99), "upgrade"),
+        (lambda d: d.update(version=True), "version True"),
+        (lambda d: d.pop("seed"), "seed"),
+        (lambda d: d.update(examples="four"), "examples: .* integer"),
+        (lambda d: d["signals"][0].update(verdict="great"), "signals.0.verdict: .*'fit', 'weak'"),
+        (lambda d: d["signals"][0]["noise"].update(alone=None), "signals.0.noise.alone"),
+        (lambda d: d["signals"][0].update(tokens=float("nan")), "NaN"),
+        (lambda d: d["signals"][0].update(reasons="x"), "signals.0.reasons"),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(change, message):
     with pytest.raises(InvalidInputError, match=message):
         ModelDiagnostics.from_json(broken(change))
-
-
-def test_what_is_not_json_is_refused():
-    with pytest.raises(InvalidInputError, match="cut short"):
-        ModelDiagnostics.from_json('{"format": ')
 
 
 def test_another_model_is_refused():
@@ -317,61 +286,52 @@ def test_examples_are_read_from_json_lines(tmp_path):
         {"question": "R?", "passages": ["c"], "evidence": []},
     ]
     path.write_text("\n".join(map(json.dumps, lines)) + "\n\n", encoding="utf-8")
-    first, second = read_examples(path)
+    first, second = LabelledExample.read(path)
     assert first == LabelledExample("Q?", ("a", "b"), (1,), ("b",))
     assert first.labels == (False, True)
     assert second.answers == ()
-    assert read_examples(path, limit=1, seed=1) == read_examples(path, limit=1, seed=1)
+    assert LabelledExample.read(path, limit=1, seed=1) == LabelledExample.read(
+        path, limit=1, seed=1
+    )
     with pytest.raises(InvalidInputError, match="limit"):
-        read_examples(path, limit=0)
+        LabelledExample.read(path, limit=0)
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("", "no examples"),
-        ("{", "line 1: not JSON"),
-        ("[]", "expected an object"),
-        ('{"question": "Q?", "passages": ["a"]}', "evidence missing"),
-        ('{"question": "Q?", "passages": "a", "evidence": []}', "passages must be a list"),
+        ("{", "line 1: .*JSON"),
+        ("[]", "line 1: "),
+        ('{"question": "Q?", "passages": ["a"]}', "line 1: evidence"),
+        ('{"question": "Q?", "passages": "a", "evidence": []}', "passages .*array"),
         ('{"question": " ", "passages": ["a"], "evidence": []}', "needs a question"),
         ('{"question": "Q?", "passages": [" "], "evidence": []}', "blank"),
         ('{"question": "Q?", "passages": [], "evidence": []}', "no passages"),
         ('{"question": "Q?", "passages": ["a"], "evidence": [1]}', "indices"),
-        ('{"question": "Q?", "passages": ["a"], "evidence": [true]}', "indices"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [true]}', "evidence"),
         ('{"question": "Q?", "passages": ["a"], "evidence": [0, 0]}', "repeats"),
         ('{"question": "Q?", "passages": ["a"], "evidence": [0], "answer": 3}', "answer"),
-        ('{"question": "Q?", "passages": ["a"], "evidence": [0], "answer": [3]}', "not text"),
+        ('{"question": "Q?", "passages": ["a"], "evidence": [0], "answer": [3]}', "answer"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_refused(tmp_path, line, message):
     path = tmp_path / "examples.jsonl"
     path.write_text(line, encoding="utf-8")
     with pytest.raises(InvalidInputError, match=message):
-        read_examples(path)
-
-
-def test_a_missing_file_is_a_storage_error(tmp_path):
-    with pytest.raises(StorageError):
-        read_examples(tmp_path / "none.jsonl")
-
-
-def test_texts_in_place_of_lists_are_refused():
-    with pytest.raises(InvalidInputError, match="list of texts"):
-        LabelledExample("Q?", "passage", (0,))
+        LabelledExample.read(path)
 
 
 @pytest.mark.model
 def test_the_real_models_fast_path_is_within_rounding_of_its_reference(bundled_lm):
-    found = observe(
+    (found,) = observe(
         bundled_lm,
         EXAMPLES[:2],
         ["trajectory_shift"],
         unrelated=1,
         noise_questions=1,
     )
-    (noise,) = found.noise
-    assert 0.0 <= noise.largest < 2e-3
-    assert noise.reference is not None
+    assert 0.0 <= found.noise.largest < 2e-3
+    assert found.noise.reference is not None
     assert np.isfinite(found.utilities).all()
-    assert not math.isnan(found.tokens[0])
+    assert found.tokens > 1.0

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.shaping.passages import Unit, join_units, sentence_spans, split_passages
+from ecs_plugins.ranking.text import sentence_spans
+from ecs_plugins.shaping.passages import Unit, join_units, split_passages
 
 
 def count(texts):

@@ -1,23 +1,29 @@
 import math
+from dataclasses import dataclass
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
-from ecs_plugins.lm.base import ChatLayout, ScoreResult
+from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping import (
     SIGNALS,
-    AnswerShift,
     ContextShaper,
-    JointShift,
-    QueryLikelihood,
-    ScoringTask,
+    PromptSignal,
     ShapingConfig,
     Signal,
     UnitUtility,
 )
-from ecs_plugins.shaping.signals import resolve_signal
+from ecs_plugins.shaping.config import resolve_signal
+from ecs_plugins.shaping.signals import (
+    AnswerShift,
+    JointShift,
+    Judge,
+    QueryLikelihood,
+    TrajectoryShift,
+)
+from ecs_plugins.shaping.signals.base import ScoringTask
 
 CHAT = ChatLayout(head="<|user|>", tail="<|assistant|>", chat=True)
 TASK = ScoringTask("  Where is it? ", ("It is in Rome.", "It rained."), answers=("Rome",))
@@ -76,11 +82,6 @@ def test_the_joint_prompt_scores_question_and_answer_in_one_pass():
     assert [s.text for s in continuation if s.scored] == [" Where is it?", " Rome"]
 
 
-def test_the_chat_layout_is_used_if_asked_for():
-    assert prompts(AnswerShift(layout="chat"))[1].startswith("<|user|>It is in Rome.")
-    assert "<|assistant|>" in prompts(QueryLikelihood(layout="chat"))[1]
-
-
 @pytest.mark.parametrize("name", SIGNALS)
 def test_what_users_wrote_is_never_trusted(name):
     task = ScoringTask("Q<|im_end|>", ("P<|im_end|>",), context="C<|im_end|>", answers=("A<|x|>",))
@@ -124,14 +125,6 @@ def test_drafted_answers_can_carry_weights():
     assert found.utility == pytest.approx(math.log(0.8 / 0.2))
 
 
-def test_per_token_divides_by_the_answers_length():
-    task = ScoringTask("Q?", ("In Rome.",), answers=("Rome in Italy",))
-    per_token = AnswerShift(per_token=True)
-    (found,) = measure(per_token, task, FakeLanguageModel(says_rome))
-    assert found.utility == pytest.approx(4.0 / 3)
-    assert per_token.unit == "nats per token"
-
-
 def test_the_query_likelihood_is_per_token_and_against_no_passage():
     found = measure(QueryLikelihood(), TASK, FakeLanguageModel(says_rome))
     assert found[0].utility == pytest.approx(4.0 / 4)
@@ -149,14 +142,12 @@ def test_the_joint_shift_thresholds_the_answer_and_orders_by_both():
     assert useful.utility == 0.0
     assert useful.order_by == pytest.approx(4.0 / 4)
     assert useless.order_by == pytest.approx(3.0)
-    weighted = measure(JointShift(answer_weight=0.1), TASK, FakeLanguageModel(logprob))
-    assert weighted[0].order_by > weighted[1].order_by
 
 
 def test_a_passage_beyond_the_window_has_no_utility_but_a_reason():
     model = FakeLanguageModel(says_rome, max_tokens=30)
     task = ScoringTask("Q?", ("In Rome.", "so " * 50), answers=("Rome",))
-    for signal in (AnswerShift(), JointShift()):
+    for signal in (AnswerShift(), JointShift(), Judge(), TrajectoryShift()):
         good, bad = measure(signal, task, model)
         assert math.isfinite(good.utility)
         assert math.isnan(bad.utility)
@@ -233,8 +224,64 @@ def test_a_signal_with_too_few_utilities_is_refused():
         ContextShaper(model, config).shape("Where is it?", list(TASK.passages))
 
 
-def test_results_of_the_seam_are_all_that_a_signal_needs():
-    model = FakeLanguageModel(says_rome)
-    results = model.score(QueryLikelihood().requests(TASK, model.layout))
-    assert all(isinstance(result, ScoreResult) for result in results)
-    assert QueryLikelihood().utilities(TASK, results) == QueryLikelihood().utilities(TASK, results)
+def test_the_judge_gives_the_log_odds_of_yes():
+    def logprob(context, scored):
+        yes = 0.8 if "Rome" in context.splitlines()[0] else 0.3
+        return math.log(yes if scored.strip() == "Yes" else 1 - yes)
+
+    useful, useless = measure(Judge(), TASK, FakeLanguageModel(logprob))
+    assert useful.utility == pytest.approx(math.log(0.8 / 0.2), abs=1e-5)
+    assert useless.utility == pytest.approx(math.log(0.3 / 0.7), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ((), "Based on your knowledge, does this passage contain accurate information"),
+        (("Rome", "Roma"), "Correct answer: Rome or Roma\nDoes this passage help answer the"),
+    ],
+)
+def test_the_judge_asks_in_the_words_of_the_paper_and_tells_the_answer_if_it_is_known(
+    answers, asked
+):
+    task = ScoringTask("Where is it?", ("It is in Rome.",), answers=answers)
+    text = prompts(Judge(layout="plain"), task)[0]
+    assert text.startswith("Passage: It is in Rome.\nQuestion: Where is it?")
+    assert asked in text
+    assert text.endswith("Answer: Yes")
+
+
+MENTION = PromptTemplate(after="About: {question}", cue="", response=" {tag}")
+
+
+@dataclass(frozen=True)
+class Mention(PromptSignal):
+    """An own signal in one prompt: how likely a passage makes one word."""
+
+    template: PromptTemplate = MENTION
+    threshold: float | None = 0.5
+
+    name = "mention"
+    unit = "nats"
+    needs_answer = False
+    cost = "passage + question"
+
+    def requests(self, task, layout):
+        return [self.request(task, layout, [{"tag": "Rome"}], ("tag",))]
+
+    def utility(self, task, rows, base):
+        return UnitUtility(rows[0][0].sum - base[0][0].sum)
+
+
+def test_a_signal_from_outside_is_one_entry_of_the_registry(monkeypatch):
+    monkeypatch.setitem(SIGNALS, "mention", Mention)
+    config = ShapingConfig.from_json({"signal": "mention", "ranker": None})
+    result = ContextShaper(FakeLanguageModel(says_rome), config).shape("Q?", list(TASK.passages))
+    assert isinstance(Mention(), Signal)
+    assert [str(v.verdict) for v in result.verdicts] == ["helps", "neutral"]
+    assert config.to_json()["signal"] == result.signal == "mention"
+
+
+def test_an_own_signal_given_as_an_object_cannot_be_written():
+    with pytest.raises(ConfigurationError, match="give it by name"):
+        ShapingConfig(signal=Mention()).to_json()

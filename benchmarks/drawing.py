@@ -1,0 +1,31 @@
+"""What all tables and figures of the benchmarks are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ecs_plugins.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table that ends with a line break."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def new_figure(size: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[Figure, Any]:
+    """A figure that needs no display, and its axes: one, or an array of them.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("Drawing the figures", "matplotlib", "plots") from error
+    figure = Figure(figsize=size, layout="constrained", dpi=150)
+    return figure, figure.subplots(rows, columns)

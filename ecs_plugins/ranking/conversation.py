@@ -1,0 +1,163 @@
+"""Turns of a conversation, read as they were meant: a question belongs to the reply to it.
+
+Whoever asks "What did your kids make of it?" makes a question about the kids likely, and answers
+nothing; the reply, "They were awestruck.", answers it and shares no word with it. Rankers and
+likelihoods alike prefer the asker. So the short questions at the end of a turn are read at the
+beginning of the reply to it, and not where they were asked: passages are cut between statements
+then, and not within an adjacency pair (Schegloff and Sacks 1973).
+
+Only how a passage is read for ranking and scoring changes; what is kept is the turn as it is.
+Any language that ends questions with one of ``?？؟`` is served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ecs_plugins.ranking.text import sentence_spans
+
+MIN_TURNS = 12
+"""Passages from which on chance hardly makes a selection of turns alternate as a chat does."""
+MAX_ASKED = 120
+"""Characters of what is handed on. A longer question tells something itself ("I moved to Rome in
+May with my two dogs, so ...?"), and stays where it was asked."""
+
+_MOSTLY = 0.9
+"""Share of passages that look like one turn each."""
+_MIN_SAID_EACH = 4
+"""Turns of a speaker on average: titles of documents do not come back as often as names."""
+_MIN_ALTERNATION = 0.85
+"""Share of turns that another speaker's follows: about 0.97 in chats, 0.5 if two speakers' turns
+were shuffled or sorted by relevance."""
+
+_TURN = re.compile(
+    r"""\s*(?P<stamp>[(\[][^\n]{1,60}?[)\]][^\S\n]*)?  # when, in brackets
+        (?P<speaker>[^\W\d_][^:：\n?？؟!]{0,39}?)\s*    # who
+        (?::(?=\s|$)|：)\s*""",
+    re.VERBOSE,
+)
+_QUESTION = re.compile(r"[?？؟][\W_]*$")
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A turn in three pieces: stamp and speaker, what is said, and the questions at its end."""
+
+    stamp: str
+    speaker: str
+    head: str
+    said: str
+    asked: str
+
+
+def is_conversation(passages: Sequence[str]) -> bool:
+    """Whether passages look like the turns of a conversation, in the order in which they were said.
+
+    Nearly all begin with ``name:``, behind a date or the like in brackets if there is one; the
+    same few names come back, and mostly another one's turn follows. Turns that were sorted by
+    relevance fail the last test, and so do shuffled ones of two speakers.
+
+    Args:
+        passages: At least `MIN_TURNS`, or the answer is no. Blank ones do not count.
+    """
+    filled = [passage for passage in passages if passage.strip()]
+    heads = [head for passage in filled if (head := _TURN.match(passage))]
+    if len(heads) < max(MIN_TURNS, _MOSTLY * len(filled)):
+        return False
+    speakers = [head["speaker"] for head in heads]
+    stamps = [head["stamp"] for head in heads]
+    known = set(speakers)
+    changes = sum(one != other for one, other in pairwise(speakers))
+    sessions = 1 + sum(one != other for one, other in pairwise(stamps))
+    return (
+        1 < len(known) <= len(speakers) / _MIN_SAID_EACH
+        and changes >= _MIN_ALTERNATION * (len(speakers) - 1)
+        # Sorted by anything but time, what was said at one time does not stand together.
+        and sessions == len(set(stamps))
+        and sum(_several_turns(passage, known) for passage in filled) <= (1 - _MOSTLY) * len(filled)
+    )
+
+
+def as_replies(turns: Sequence[str]) -> list[str]:
+    """Every turn as it is read: without the questions at its end, with those that it replies to.
+
+    A question is handed to the next turn of another speaker in the same session, if there is one,
+    and stays where it is otherwise. A session is what bears the same date; where each turn has a
+    date of its own, all is one session.
+
+    >>> as_replies(["Ana: I am back. How was Rome?", "Ben: Hot!"])
+    ['Ana: I am back.', 'Ben: How was Rome? Hot!']
+
+    Args:
+        turns: In the order in which they were said; a text that does not begin with ``name:`` is
+            no turn, and is read as it is.
+
+    Returns:
+        As many texts.
+    """
+    found = [_parsed(text) for text in turns]
+    stamps = [turn.stamp for turn in found if turn is not None]
+    dated = len(set(stamps)) <= len(stamps) / 2
+    handed: dict[int, list[str]] = {}
+    moved: set[int] = set()
+    for index, turn in enumerate(found):
+        if turn is not None and turn.asked:
+            reply = _reply_to(index, turn, found, dated)
+            if reply is not None:
+                handed.setdefault(reply, []).append(turn.asked)
+                moved.add(index)
+    read = list(turns)
+    for index in moved | handed.keys():
+        turn = found[index]
+        if turn is not None:
+            kept = "" if index in moved else turn.asked
+            pieces = (turn.head, *handed.get(index, ()), turn.said, kept)
+            read[index] = " ".join(piece for piece in pieces if piece)
+    return read
+
+
+def _several_turns(passage: str, speakers: set[str]) -> bool:
+    heads = (_TURN.match(line) for line in passage.splitlines())
+    return sum(head is not None and head["speaker"] in speakers for head in heads) > 1
+
+
+def _reply_to(index: int, turn: _Turn, turns: Sequence[_Turn | None], dated: bool) -> int | None:
+    for later in range(index + 1, len(turns)):
+        found = turns[later]
+        if found is None or (dated and found.stamp != turn.stamp):
+            return None
+        if found.speaker != turn.speaker:
+            return later
+    return None
+
+
+def _parsed(text: str) -> _Turn | None:
+    head = _TURN.match(text)
+    if head is None:
+        return None
+    cut = max(head.end(), _questions_from(text))
+    if len(text) - cut > MAX_ASKED:
+        cut = len(text)
+    return _Turn(
+        head["stamp"] or "",
+        head["speaker"],
+        head.group().strip(),
+        text[head.end() : cut].strip(),
+        text[cut:].strip(),
+    )
+
+
+def _questions_from(text: str) -> int:
+    """Where the questions begin with which a text ends; its length if it ends with none."""
+    start = len(text)
+    for begin, end in reversed(sentence_spans(text)):
+        sentence = text[begin:end]
+        if _QUESTION.search(sentence):
+            start = begin
+        elif _WORD.search(sentence):  # what is no sentence, such as a smiley, comes along
+            break
+    return start

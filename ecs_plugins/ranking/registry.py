@@ -1,0 +1,85 @@
+"""Rankers by name: one line of `RANKERS` each, also for those of other packages."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.ranking.base import Ranker, Ranking
+from ecs_plugins.ranking.dense import DenseRanker
+from ecs_plugins.ranking.embedder import Embedder, default_embedder
+from ecs_plugins.ranking.fusion import HybridRanker
+from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
+
+RankerFactory = Callable[[Embedder | None], Ranker]
+"""Makes a ranker; the embedder is the caller's, None if there is none."""
+
+
+def _dense(embedder: Embedder | None) -> DenseRanker:
+    return DenseRanker(embedder or default_embedder())
+
+
+RANKERS: dict[str, RankerFactory] = {
+    "tfidf": lambda _: TfidfRanker(),
+    "tfidf_query": lambda _: TfidfQueryRanker(),
+    "bm25": lambda _: BM25Ranker(),
+    "dense": _dense,
+    "hybrid": lambda embedder: HybridRanker(TfidfQueryRanker((1, 2)), _dense(embedder)),
+}
+"""What makes the ranker of each name; a name that is added is known everywhere."""
+
+
+def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
+    """Build a ranker from its name.
+
+    Args:
+        name: A key of `RANKERS`. ``"hybrid"`` is TF-IDF on words and word pairs with dense, fused
+            by reciprocal rank.
+        embedder: For ``"dense"`` and ``"hybrid"``; by default the one that is installed.
+
+    Raises:
+        ConfigurationError: The name is unknown.
+        ModelNotFoundError: An embedder is needed and none is installed.
+    """
+    if name not in RANKERS:
+        raise ConfigurationError(
+            f"unknown ranker {name!r}: use one of {', '.join(RANKERS)}, or pass an own Ranker"
+        )
+    return RANKERS[name](embedder)
+
+
+class LazyRanker:
+    """`make_ranker`, at the first ranking: until then no embedder is looked for or loaded.
+
+    Thread-safe; the ranker is built once. A pickle holds the name and the embedder, not what has
+    been embedded, and a deep copy is the ranker itself.
+
+    Args:
+        name: A key of `RANKERS`.
+        embedder: As for `make_ranker`.
+    """
+
+    def __init__(self, name: str, embedder: Embedder | None = None) -> None:
+        self.name = name
+        self.embedder = embedder
+        self._built: Ranker | None = None
+        self._lock = threading.Lock()
+
+    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
+        """As the ranker of that name.
+
+        Raises:
+            ConfigurationError: The name is unknown.
+            ModelNotFoundError: An embedder is needed and none is installed.
+        """
+        with self._lock:
+            if self._built is None:
+                self._built = make_ranker(self.name, self.embedder)
+        return self._built.rank(query, passages)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> LazyRanker:
+        return self
+
+    def __reduce__(self) -> tuple[type[LazyRanker], tuple[str, Embedder | None]]:
+        return (LazyRanker, (self.name, self.embedder))

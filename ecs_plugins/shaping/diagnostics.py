@@ -1,0 +1,492 @@
+"""Is this model fit for context shaping? Answered by measurement, on a user's own examples.
+
+The paper found the same signal to be worth .265 F1 with one model and .020 with another (section
+4.4.2), which is why this is measured before anything is deployed.
+
+A signal is *fit* where it puts evidence before distractors clearly more often than chance and its
+threshold lies above both its numeric noise and what unrelated passages do to it. It is *weak* where
+it ranks and one of these fails, and *unfit* where it may as well be chance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from ecs_plugins.common.files import read_text, write_atomically
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.observations import (
+    NOISE_QUESTIONS,
+    UNRELATED,
+    Noise,
+    Progress,
+    SignalObservations,
+    data_hash,
+    observe,
+)
+from ecs_plugins.shaping.observations import LabelledExample as LabelledExample
+from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.statistics import (
+    Distribution,
+    Estimate,
+    Threshold,
+    auc,
+    held_out_threshold,
+    question_auc,
+)
+
+VERSION = 1
+"""Of the format in which diagnostics are written."""
+_FORMAT = "ecs_plugins.ModelDiagnostics"
+ANSWER_SIGNALS = ("answer_shift", "joint_shift")
+"""Measured by default where every example has an answer."""
+LABEL_FREE_SIGNALS = ("query_likelihood", "query_likelihood+bm25")
+"""Measured by default."""
+FIT_AUC = 0.75
+"""AUC from which on a signal ranks well."""
+UNRELATED_SHARE = 0.05
+"""Share of unrelated passages that a threshold may let pass."""
+POOR_F1 = 0.5
+"""Held-out F1 below which a threshold is better not used to decide."""
+ENOUGH_QUESTIONS = 20
+"""Questions with evidence and distractors below which nothing is called fit."""
+
+
+class Fitness(StrEnum):
+    """What is said of a signal with a model."""
+
+    FIT = "fit"
+    WEAK = "weak"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True, slots=True)
+class SignalDiagnostics:
+    """One signal with one model.
+
+    Attributes:
+        signal: Its name.
+        unit: Of its utility.
+        verdict: What is said of it.
+        reasons: Why, in words.
+        auc: Mean over questions of the AUC of evidence against distractors, by what passages are
+            ordered by; None without a question that has both.
+        pooled_auc: AUC over the passages of all questions, by the utility, which is what one
+            threshold for all of them can use.
+        evidence: Utilities of the evidence; None if there is none.
+        distractors: Utilities of the other passages of the same questions; None if there are none.
+        unrelated: Utilities of passages of other questions; None if there are none.
+        noise: Largest difference between computations that should agree.
+        threshold: The fitted one; None where none can be fitted or trusted.
+        questions: Questions with evidence and distractors.
+        unscored: Passages that could not be scored.
+        tokens: Tokens computed per token of a passage.
+    """
+
+    signal: str
+    unit: str
+    verdict: Fitness
+    reasons: tuple[str, ...]
+    auc: Estimate | None
+    pooled_auc: float | None
+    evidence: Distribution | None
+    distractors: Distribution | None
+    unrelated: Distribution | None
+    noise: Noise
+    threshold: Threshold | None
+    questions: int
+    unscored: int
+    tokens: float
+
+    def unrelated_above(self, threshold: float) -> float | None:
+        """Share of unrelated passages that reach a threshold."""
+        return None if self.unrelated is None else self.unrelated.share_above(threshold)
+
+    def objections(self, threshold: float) -> tuple[str, ...]:
+        """What speaks against a threshold; nothing if it lies above noise and red herrings."""
+        return _objections(threshold, self.unit, self.noise, self.unrelated)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDiagnostics:
+    """What labelled examples say of a model; `measure` makes one.
+
+    Attributes:
+        model: Name of the model; the numbers hold for no other.
+        created: ISO 8601 date and time with time zone.
+        package_version: Of this package.
+        data_hash: SHA-256 of the examples.
+        examples: How many.
+        passages: Of all examples.
+        evidence: How many of them are evidence.
+        seed: Of everything random.
+        signals: The best first.
+    """
+
+    model: str
+    created: str
+    package_version: str
+    data_hash: str
+    examples: int
+    passages: int
+    evidence: int
+    seed: int
+    signals: tuple[SignalDiagnostics, ...]
+
+    @classmethod
+    def measure(
+        cls,
+        model: LanguageModel,
+        examples: Sequence[LabelledExample],
+        *,
+        signals: Sequence[str | Signal] | None = None,
+        unrelated: int = UNRELATED,
+        noise_questions: int = NOISE_QUESTIONS,
+        seed: int = 42,
+        progress: Progress | None = None,
+    ) -> ModelDiagnostics:
+        """Measure how well a model tells evidence from distractors.
+
+        Args:
+            model: The model.
+            examples: Labelled questions of the kind that will be asked; 20 to 50 do.
+            signals: Names or own signals; by default `LABEL_FREE_SIGNALS`, and `ANSWER_SIGNALS`
+                where every example has an answer.
+            unrelated: Passages of other questions that each question gets.
+            noise_questions: Questions that are computed in other ways as well.
+            seed: Draws unrelated passages, folds and resamples.
+            progress: Told after every question of every signal.
+
+        Raises:
+            InvalidInputError: Too few examples, or a signal needs answers that they lack.
+            ConfigurationError: A signal is unknown, or asks for what the model does not give.
+            ModelError: The model cannot score.
+        """
+        from ecs_plugins import __version__
+
+        observed = observe(
+            model,
+            examples,
+            default_signals(examples) if signals is None else signals,
+            unrelated=unrelated,
+            noise_questions=noise_questions,
+            seed=seed,
+            progress=progress,
+        )
+        return cls(
+            model=model.name,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            package_version=__version__,
+            data_hash=data_hash(examples),
+            examples=len(examples),
+            passages=sum(len(example.passages) for example in examples),
+            evidence=sum(len(example.evidence) for example in examples),
+            seed=seed,
+            signals=tuple(sorted((_concluded(each, seed) for each in observed), key=_standing)),
+        )
+
+    @property
+    def verdict(self) -> Fitness:
+        """That of the best signal: a model is as fit as what it is best at."""
+        return self.signals[0].verdict
+
+    def signal(self, name: str) -> SignalDiagnostics:
+        """One of the signals.
+
+        Raises:
+            ConfigurationError: It was not measured.
+        """
+        for found in self.signals:
+            if found.signal == name:
+                return found
+        raise ConfigurationError(
+            f"the signal {name!r} was not measured with {self.model}; measured are "
+            f"{', '.join(s.signal for s in self.signals)}"
+        )
+
+    def config(
+        self, signal: str | None = None, *, threshold: float | None = None, **settings: Any
+    ) -> ShapingConfig:
+        """A configuration whose threshold was measured.
+
+        Args:
+            signal: A measured signal; the best by default.
+            threshold: Yours instead of the fitted one.
+            **settings: Other fields of `ShapingConfig`.
+
+        Returns:
+            With the threshold, or without one where none can be trusted: the signal only ranks
+            then.
+
+        Raises:
+            ConfigurationError: The signal was not measured or is not known by its name, your
+                threshold lies within the numeric noise, or a setting is unknown.
+
+        Warns:
+            RuntimeWarning: The signal is unfit, or the threshold lets unrelated passages pass.
+        """
+        found = self.signals[0] if signal is None else self.signal(signal)
+        if found.signal not in SIGNALS:
+            raise ConfigurationError(
+                f"{found.signal!r} is an own signal: pass the object to ShapingConfig(signal=...)"
+            )
+        if threshold is not None and threshold <= found.noise.largest:
+            raise ConfigurationError(
+                f"a threshold of {threshold:g} {found.unit} lies within the numeric noise of "
+                f"{found.signal} with {self.model} ({found.noise.largest:.2g}): use a higher one, "
+                "or a more exact dtype"
+            )
+        if threshold is None and found.threshold is not None:
+            threshold = found.threshold.value
+        doubts = () if threshold is None else found.objections(threshold)
+        if found.verdict is Fitness.UNFIT:
+            doubts = found.reasons
+        if doubts:
+            warnings.warn(
+                f"{found.signal} with {self.model}: {'; '.join(doubts)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return ShapingConfig(signal=found.signal, threshold=threshold, **settings)
+
+    def require_model(self, model: LanguageModel) -> None:
+        """Refuse another model than the one measured.
+
+        Raises:
+            ConfigurationError: Its name differs.
+        """
+        if model.name != self.model:
+            raise ConfigurationError(
+                f"this was measured with {self.model!r}, not {model.name!r}; thresholds do not "
+                "carry over, so measure again: ecs-plugins diagnose"
+            )
+
+    def report(self) -> str:
+        """A paragraph per signal, the best first."""
+        best = self.signals[0]
+        lines = [
+            f"{self.model} is {self.verdict} for context shaping, at best with {best.signal}.",
+            f"Measured {self.created} on {self.examples} questions with {self.passages} passages, "
+            f"{self.evidence} of them evidence (ecs-plugins {self.package_version}, seed "
+            f"{self.seed}, data {self.data_hash[:12]}).",
+        ]
+        for signal in self.signals:
+            lines += ["", *_paragraph(signal)]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """Versioned JSON."""
+        head = {"format": _FORMAT, "version": VERSION}
+        return json.dumps({**head, **asdict(self)}, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the text") -> ModelDiagnostics:
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvalidInputError: It is something else, damaged, or of a newer version.
+        """
+        try:
+            data = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"{source} is not JSON ({error}); was it cut short?") from error
+        if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
+            raise InvalidInputError(f"{source} does not hold diagnostics; write them with save")
+        version = data.get("version")
+        if type(version) is not int or not 1 <= version <= VERSION:
+            raise InvalidInputError(
+                f"{source} has version {version!r}, and this package reads up to {VERSION}; "
+                "upgrade ecs-plugins, or measure again"
+            )
+        try:
+            return TypeAdapter(cls).validate_json(text, strict=True)
+        except ValidationError as error:
+            (first, *_) = error.errors(include_url=False)
+            place = ".".join(map(str, first["loc"]))
+            raise InvalidInputError(f"{source}: {place}: {first['msg']}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write `to_json` into a file, whole or not at all.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        return write_atomically(Path(path), self.to_json())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ModelDiagnostics:
+        """Read a file that `save` wrote.
+
+        Raises:
+            StorageError: It cannot be read.
+            InvalidInputError: As by `from_json`.
+        """
+        return cls.from_json(read_text(path), source=str(path))
+
+
+def default_signals(examples: Sequence[LabelledExample]) -> tuple[str, ...]:
+    """What is measured if nothing else is asked for."""
+    answered = all(example.answers for example in examples)
+    return (*LABEL_FREE_SIGNALS, *(ANSWER_SIGNALS if answered else ()))
+
+
+def _concluded(observed: SignalObservations, seed: int) -> SignalDiagnostics:
+    """What follows for one signal."""
+    signal, noise = observed.signal, observed.noise
+    scored = np.isfinite(observed.utilities) & np.isfinite(observed.orders)
+    utilities, labels = observed.utilities[scored], observed.labels[scored]
+    questions = observed.questions[scored]
+    estimate, number = question_auc(observed.orders[scored], labels, questions, seed=seed)
+    unrelated = Distribution.of(observed.unrelated)
+    threshold = held_out_threshold(utilities, labels, questions, seed=seed)
+    drowned = threshold is not None and threshold.value <= noise.largest
+    verdict, reasons = _judged(estimate, number, noise, Distribution.of(utilities))
+    by_utility, _ = question_auc(utilities, labels, questions, seed=seed)
+    if verdict is Fitness.UNFIT:
+        threshold = None
+    elif by_utility is not None and by_utility.low <= 0.5:
+        # Some signals order by more than the utility, which a threshold is compared with.
+        verdict, threshold = Fitness.WEAK, None
+        reasons += (
+            f"its utility alone puts evidence first with probability {by_utility}, which may be "
+            "chance, so it has no threshold: rank only",
+        )
+    if threshold is not None and drowned:
+        reasons += (
+            f"the fitted threshold of {threshold.value:.3g} lies within the numeric noise of "
+            f"{noise.largest:.2g} and is refused: rank only",
+        )
+        threshold = None
+    elif threshold is not None:
+        doubts = _objections(threshold.value, signal.unit, noise, unrelated)
+        drowned = bool(doubts)
+        reasons += doubts
+        if threshold.f1 < POOR_F1:
+            reasons += (
+                f"its threshold decides poorly (precision {threshold.precision:.2f}, recall "
+                f"{threshold.recall:.2f} on questions held out): rank with top_k",
+            )
+    if verdict is Fitness.FIT and drowned:
+        verdict = Fitness.WEAK
+    if signal.threshold is not None:
+        reasons += tuple(
+            f"its own threshold: {doubt}"
+            for doubt in _objections(signal.threshold, signal.unit, noise, unrelated)
+        )
+    pooled = auc(utilities, labels) if utilities.size else float("nan")
+    return SignalDiagnostics(
+        signal=signal.name,
+        unit=signal.unit,
+        verdict=verdict,
+        reasons=reasons,
+        auc=estimate,
+        pooled_auc=None if np.isnan(pooled) else pooled,
+        evidence=Distribution.of(utilities[labels]),
+        distractors=Distribution.of(utilities[~labels]),
+        unrelated=unrelated,
+        noise=noise,
+        threshold=threshold,
+        questions=number,
+        unscored=int((~scored).sum()),
+        tokens=observed.tokens,
+    )
+
+
+def _judged(
+    estimate: Estimate | None, questions: int, noise: Noise, utilities: Distribution | None
+) -> tuple[Fitness, tuple[str, ...]]:
+    """The verdict on the ranking alone."""
+    if estimate is None or utilities is None:
+        return Fitness.UNFIT, (
+            "no question has both evidence and distractors that could be scored: nothing can be "
+            "said of it",
+        )
+    found = f"evidence goes before a distractor with probability {estimate}"
+    if estimate.low <= 0.5:
+        return Fitness.UNFIT, (f"{found}, which may be chance",)
+    if noise.largest > utilities.sd:
+        return Fitness.UNFIT, (
+            found,
+            f"its numeric noise ({noise.largest:.2g}) exceeds the differences between passages "
+            f"(standard deviation {utilities.sd:.2g}): load the model in float32",
+        )
+    if questions < ENOUGH_QUESTIONS:
+        return Fitness.WEAK, (
+            found,
+            f"only {questions} questions have evidence and distractors; {ENOUGH_QUESTIONS} are "
+            "needed to call a signal fit",
+        )
+    if estimate.value < FIT_AUC:
+        return Fitness.WEAK, (f"{found}, below {FIT_AUC:g}",)
+    return Fitness.FIT, (found,)
+
+
+def _objections(
+    threshold: float, unit: str, noise: Noise, unrelated: Distribution | None
+) -> tuple[str, ...]:
+    found: list[str] = []
+    if threshold <= noise.largest:
+        found.append(f"{threshold:.3g} {unit} lie within the numeric noise of {noise.largest:.2g}")
+    if unrelated is not None and (share := unrelated.share_above(threshold)) > UNRELATED_SHARE:
+        found.append(
+            f"{threshold:.3g} {unit} let {share:.0%} of unrelated passages pass, whose 95 % "
+            f"quantile is {unrelated.quantile(0.95):.3g}"
+        )
+    return tuple(found)
+
+
+def _standing(found: SignalDiagnostics) -> tuple[int, float]:
+    """The best first: by verdict, then by what its ranking is worth at least."""
+    place = list(Fitness).index(found.verdict)
+    return place, -(found.auc.low if found.auc is not None else 0.0)
+
+
+def _paragraph(found: SignalDiagnostics) -> list[str]:
+    lines = [f"{found.signal}: {found.verdict}"]
+    lines += [f"  - {reason}" for reason in found.reasons]
+    if (threshold := found.threshold) is not None:
+        share = found.unrelated_above(threshold.value)
+        passing = "" if share is None else f"; {share:.0%} of unrelated passages pass"
+        lines.append(
+            f"  threshold {threshold.value:.3g} {found.unit} "
+            f"({threshold.low:.3g} to {threshold.high:.3g} over folds): on held-out questions "
+            f"precision {threshold.precision:.2f}, recall {threshold.recall:.2f}{passing}"
+        )
+    else:
+        lines.append("  no threshold: the signal only ranks; set top_k or max_tokens")
+    for name in ("evidence", "distractors", "unrelated"):
+        part: Distribution | None = getattr(found, name)
+        if part is not None:
+            lines.append(f"  {name:<12}{_described(part)}")
+    noise = found.noise
+    plain = "" if noise.reference is None else f", against the reference {noise.reference:.2g}"
+    lines.append(f"  noise       one by one {noise.alone:.2g}{plain} {found.unit}")
+    lines.append(f"  cost        {found.tokens:.1f} tokens computed per passage token")
+    if found.unscored:
+        lines.append(f"  unscored    {found.unscored} passages")
+    return lines
+
+
+def _described(found: Distribution) -> str:
+    low, middle, high = (found.quantile(share) for share in (0.05, 0.5, 0.95))
+    return (
+        f"{found.mean:+.3f} ± {found.sd:.3f}, 5 / 50 / 95 %: "
+        f"{low:+.3f} / {middle:+.3f} / {high:+.3f} ({found.count})"
+    )
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")

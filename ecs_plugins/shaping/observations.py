@@ -1,0 +1,376 @@
+"""Every signal on every passage of labelled examples, the way `ContextShaper` computes it.
+
+Besides the passages of a question, each signal sees unrelated ones, which belong to other
+questions: the red herrings of Theorem 3.2, by which it should not be moved. And a few questions are
+computed in other ways that should make no difference: every passage alone, and by the model's
+slow reference. The largest difference is the numeric noise, below which a utility says nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from ecs_plugins.common.files import read_text
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.lm.around import ModelAround
+from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
+from ecs_plugins.shaping.result import ShapedContext
+from ecs_plugins.shaping.shaper import ContextShaper
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.statistics import Floats, Groups, Labels
+
+Progress = Callable[[int, int], None]
+"""Told how many steps of how many are done."""
+
+UNRELATED = 4
+"""Unrelated passages per question."""
+NOISE_QUESTIONS = 3
+"""Questions that are computed in other ways as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledExample:
+    """One question about some passages, of which it is known which ones answer it.
+
+    Attributes:
+        question: As a user asks it.
+        passages: What a retriever would return, evidence and distractors; none blank.
+        evidence: Indices of the passages that help to answer; may be empty.
+        answers: The answers that count, if they are known.
+
+    Raises:
+        InvalidInputError: A text is blank, an index is out of range or repeated, or there is no
+            passage.
+    """
+
+    question: str
+    passages: tuple[str, ...]
+    evidence: tuple[int, ...]
+    answers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("passages", "evidence", "answers"):
+            if isinstance(getattr(self, name), str):
+                raise InvalidInputError(f"{name} must be a list, got one text")
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not isinstance(self.question, str) or not self.question.strip():
+            raise InvalidInputError("an example needs a question")
+        texts = (*self.passages, *self.answers)
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InvalidInputError(
+                f"a passage or an answer to {self.question!r} is not text, or blank; leave it out"
+            )
+        if not self.passages:
+            raise InvalidInputError(f"the question {self.question!r} has no passages")
+        known = range(len(self.passages))
+        if any(isinstance(i, bool) or i not in known for i in self.evidence):
+            raise InvalidInputError(
+                f"evidence {list(self.evidence)} of {self.question!r} must be indices of its "
+                f"{len(self.passages)} passages, the first of which is 0"
+            )
+        if len(set(self.evidence)) < len(self.evidence):
+            raise InvalidInputError(
+                f"evidence {list(self.evidence)} of {self.question!r} repeats an index"
+            )
+
+    @property
+    def labels(self) -> tuple[bool, ...]:
+        """Which passages are evidence."""
+        return tuple(index in self.evidence for index in range(len(self.passages)))
+
+    @classmethod
+    def read(
+        cls, path: str | os.PathLike[str], *, limit: int | None = None, seed: int = 42
+    ) -> list[LabelledExample]:
+        """Read JSON lines ``{question, passages, evidence, answer?}``.
+
+        Args:
+            path: The file. ``answer`` is a text or a list of texts that all count.
+            limit: Take a sample of this many, kept in the order of the file.
+            seed: Of the sample.
+
+        Raises:
+            StorageError: The file cannot be read.
+            InvalidInputError: A line cannot be used (it is named), or there is none.
+        """
+        # Not splitlines: a JSON string may hold U+2028 as it is.
+        lines = enumerate(read_text(path).split("\n"), start=1)
+        examples = [_example(line, f"{path}, line {n}") for n, line in lines if line.strip()]
+        if not examples:
+            raise InvalidInputError(
+                f'{path} holds no examples; write one {{"question": "...", "passages": ["..."], '
+                '"evidence": [0]} per line'
+            )
+        if limit is not None and limit < 1:
+            raise InvalidInputError(f"limit must be at least 1, got {limit}")
+        if limit is not None and limit < len(examples):
+            chosen = sorted(random.Random(seed).sample(range(len(examples)), limit))
+            examples = [examples[index] for index in chosen]
+        return examples
+
+
+@dataclass(frozen=True)
+class _Record:
+    question: str
+    passages: list[str]
+    evidence: list[int]
+    answer: str | list[str] | None = None
+
+
+def _example(line: str, where: str) -> LabelledExample:
+    try:
+        found = TypeAdapter(_Record).validate_json(line, strict=True)
+        answers = [found.answer] if isinstance(found.answer, str) else found.answer
+        answers = [answer for answer in answers or () if answer]
+        return LabelledExample(
+            found.question, tuple(found.passages), tuple(found.evidence), tuple(answers)
+        )
+    except ValidationError as error:
+        (first, *_) = error.errors(include_url=False)
+        place = ".".join(map(str, first["loc"][:1]))
+        raise InvalidInputError(f"{where}: {place} {first['msg']}".replace(":  ", ": ")) from None
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{where}: {error}") from error
+
+
+def data_hash(examples: Sequence[LabelledExample]) -> str:
+    """SHA-256 over questions, passages, evidence and answers, in order."""
+    rows = [[e.question, e.passages, e.evidence, e.answers] for e in examples]
+    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@runtime_checkable
+class HasReference(Protocol):
+    """A model that can also compute slowly and plainly."""
+
+    def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """Like `LanguageModel.score`."""
+        ...
+
+
+class OneByOne(ModelAround):
+    """The same model with every candidate in a request of its own, beside the base if any."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """As the model, one candidate at a time."""
+        return [self._one_by_one(request) for request in requests]
+
+    def _one_by_one(self, request: ScoreRequest) -> ScoreResult:
+        base = request.candidates[:1] if not request.candidates[0] else ()
+        parts: list[ScoreResult] = []
+        for candidate in request.candidates:
+            pair = (*base, candidate) if candidate else (candidate,)
+            parts += self._model.score([replace(request, candidates=pair)])
+        last = [len(part.scores) - 1 for part in parts]
+        return ScoreResult(
+            scores=tuple(part.scores[-1] for part in parts),
+            candidate_tokens=tuple(part.candidate_tokens[-1] for part in parts),
+            computed_tokens=sum(part.computed_tokens for part in parts),
+            unscored={
+                k: part.unscored[last[k]]
+                for k, part in enumerate(parts)
+                if last[k] in part.unscored
+            },
+        )
+
+
+class ByReference(ModelAround):
+    """The same model by its reference path."""
+
+    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
+        """As the model's reference path."""
+        assert isinstance(self._model, HasReference)
+        return self._model.score_by_reference(requests)
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """The largest difference between ways to compute a utility that should agree.
+
+    Attributes:
+        alone: Every passage in a request of its own, against all together.
+        reference: The slow reference path against the fast one; None where a model has none.
+    """
+
+    alone: float
+    reference: float | None = None
+
+    @property
+    def largest(self) -> float:
+        """The larger of the two."""
+        return max(self.alone, self.reference or 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SignalObservations:
+    """What was measured of one signal, before anything is concluded.
+
+    Attributes:
+        signal: The signal.
+        utilities: ``[passages]``; NaN where a passage could not be scored.
+        orders: What the passages are ordered by, likewise.
+        labels: ``[passages]``, which are evidence.
+        questions: ``[passages]``, the number of the question.
+        unrelated: Utilities of unrelated passages, ``[unrelated passages]``.
+        noise: Numeric noise.
+        tokens: Tokens computed per token of a passage.
+    """
+
+    signal: Signal
+    utilities: Floats
+    orders: Floats
+    labels: Labels
+    questions: Groups
+    unrelated: Floats
+    noise: Noise
+    tokens: float
+
+
+def observe(
+    model: LanguageModel,
+    examples: Sequence[LabelledExample],
+    signals: Sequence[str | Signal],
+    *,
+    unrelated: int = UNRELATED,
+    noise_questions: int = NOISE_QUESTIONS,
+    seed: int = 42,
+    progress: Progress | None = None,
+) -> list[SignalObservations]:
+    """Measure signals on labelled examples.
+
+    Signals that need an answer are told it; those that do not are not, because they are made for
+    questions whose answer is not known.
+
+    Args:
+        model: Whose log-probabilities are used.
+        examples: At least two, so that each can lend the others unrelated passages.
+        signals: Names or own signals.
+        unrelated: Unrelated passages per question; 0 leaves them out.
+        noise_questions: Questions that are computed in other ways as well.
+        seed: Draws the unrelated passages.
+        progress: Told after every question of every signal.
+
+    Raises:
+        InvalidInputError: Fewer than two examples, no signal or one twice, a signal needs an
+            answer that an example lacks, or a number is negative.
+        ConfigurationError: A signal is unknown, or asks for what the model does not give.
+        ModelError: The model cannot score.
+    """
+    if len(examples) < 2:
+        raise InvalidInputError(
+            f"{len(examples)} examples are too few: questions lend each other their unrelated "
+            "passages, so give at least two"
+        )
+    if unrelated < 0 or noise_questions < 0:
+        raise InvalidInputError("unrelated and noise_questions must not be negative")
+    found = _resolved(signals)
+    _require_answers(examples, found)
+    shown = [
+        (*example.passages, *_unrelated(examples, n, unrelated, random.Random(f"{seed}:{n}")))
+        for n, example in enumerate(examples)
+    ]
+    ways = [OneByOne(model), *([ByReference(model)] if isinstance(model, HasReference) else [])]
+    checked = min(noise_questions, len(examples))
+    steps = len(found) * (len(examples) + len(ways) * checked)
+    done = count(1)
+
+    def shape(by: LanguageModel, signal: Signal, n: int) -> ShapedContext:
+        config = ShapingConfig(
+            signal=signal,
+            ranker=None,
+            redundancy_similarity=None,
+            on_error="raise",
+            seed=seed,
+            conversation=False,
+        )
+        answers = examples[n].answers if signal.needs_answer else ()
+        shaped = ContextShaper(by, config).shape(examples[n].question, shown[n], answer=answers)
+        if progress is not None:
+            progress(next(done), steps)
+        return shaped
+
+    observations: list[SignalObservations] = []
+    for signal in found:
+        shaped = [shape(model, signal, n) for n in range(len(examples))]
+        noise = [
+            max([0.0, *(_difference(shaped[n], shape(way, signal, n)) for n in range(checked))])
+            for way in ways
+        ]
+        observations.append(_observations(signal, examples, shaped, Noise(*noise)))
+    return observations
+
+
+def _observations(
+    signal: Signal,
+    examples: Sequence[LabelledExample],
+    shaped: Sequence[ShapedContext],
+    noise: Noise,
+) -> SignalObservations:
+    pairs = list(zip(examples, shaped, strict=True))
+    own = [v for example, found in pairs for v in found.verdicts[: len(example.passages)]]
+    foreign = [v for example, found in pairs for v in found.verdicts[len(example.passages) :]]
+    scored = sum(v.tokens for v in (*own, *foreign) if v.utility is not None)
+    return SignalObservations(
+        signal=signal,
+        # None, of what was not scored, becomes NaN.
+        utilities=np.array([v.utility for v in own], dtype=np.float64),
+        orders=np.array([v.score for v in own], dtype=np.float64),
+        labels=np.array([label for e in examples for label in e.labels], dtype=np.bool_),
+        questions=np.repeat(np.arange(len(examples)), [len(e.passages) for e in examples]),
+        unrelated=np.array([v.utility for v in foreign], dtype=np.float64),
+        noise=noise,
+        tokens=sum(found.ledger.total() for found in shaped) / max(1, scored),
+    )
+
+
+def _difference(one: ShapedContext, other: ShapedContext) -> float:
+    """The largest one between utilities of the same passage."""
+    pairs = zip(one.verdicts, other.verdicts, strict=True)
+    values = [(a.utility, b.utility) for a, b in pairs]
+    return max((abs(a - b) for a, b in values if a is not None and b is not None), default=0.0)
+
+
+def _resolved(signals: Sequence[str | Signal]) -> list[Signal]:
+    if isinstance(signals, str):
+        raise InvalidInputError(f"signals is a list; write [{signals!r}]")
+    found = [resolve_signal(signal, has_answer=True) for signal in signals]
+    names = [signal.name for signal in found]
+    if not names or len(set(names)) < len(names):
+        raise InvalidInputError(f"name at least one signal, and none twice; got {names}")
+    return found
+
+
+def _require_answers(examples: Sequence[LabelledExample], signals: Sequence[Signal]) -> None:
+    needing = [signal.name for signal in signals if signal.needs_answer]
+    lacking = next((example for example in examples if not example.answers), None)
+    if needing and lacking is not None:
+        raise InvalidInputError(
+            f"{', '.join(needing)} needs answers, and {lacking.question!r} has none: add them, or "
+            "leave out these signals"
+        )
+
+
+def _unrelated(
+    examples: Sequence[LabelledExample], of: int, number: int, draw: random.Random
+) -> list[str]:
+    own = {passage.strip() for passage in examples[of].passages}
+    others = dict.fromkeys(
+        passage
+        for n, example in enumerate(examples)
+        if n != of
+        for passage in example.passages
+        if passage.strip() not in own
+    )
+    return draw.sample(list(others), min(number, len(others)))

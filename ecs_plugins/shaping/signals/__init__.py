@@ -1,0 +1,34 @@
+"""Signals by name: one line of `SIGNALS` each, also for those of other packages.
+
+A file per definition of Entropic Context Shaping: `answer_shift` (Definition 3.1), `likelihood`
+(its label-free stand-in), `drafted` (answers that the model drafts), `fused` (together with a
+ranker), `divergence` (Eq. 3 and Definition 3.3), `judge` (section 3.5). `base` says what a signal
+is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ecs_plugins.ranking.lexical import BM25Ranker
+from ecs_plugins.shaping.signals.answer_shift import AnswerShift
+from ecs_plugins.shaping.signals.base import Signal
+from ecs_plugins.shaping.signals.divergence import DistributionShift, TrajectoryShift
+from ecs_plugins.shaping.signals.drafted import Drafted
+from ecs_plugins.shaping.signals.fused import RankFused
+from ecs_plugins.shaping.signals.judge import Judge
+from ecs_plugins.shaping.signals.likelihood import JointShift, QueryLikelihood
+
+SIGNALS: dict[str, Callable[[], Signal]] = {
+    "answer_shift": AnswerShift,
+    "query_likelihood": QueryLikelihood,
+    "joint_shift": JointShift,
+    "query_likelihood+bm25": partial(RankFused, QueryLikelihood(), BM25Ranker()),
+    "joint_shift+bm25": partial(RankFused, JointShift(), BM25Ranker()),
+    "drafted_joint_shift": partial(Drafted, JointShift()),
+    "distribution_shift": DistributionShift,
+    "trajectory_shift": TrajectoryShift,
+    "judge": Judge,
+}
+"""What makes the signal of each name; a name that is added is known everywhere."""

@@ -1,0 +1,284 @@
+"""What a signal is, and the definitions that signals share.
+
+A signal is a pair of pure functions around the model: `Signal.requests` says what to score, and
+`Signal.utilities` turns the scores into nats. `Signal.prepare` is the place for signals that
+must ask the model something first, such as drafting answers. Whoever has an attribute of each name
+is a signal; `PromptSignal` is the short way to one that reads a prompt.
+
+Natural logarithm everywhere; utilities are in nats. Definition 3.1 of Entropic Context Shaping, as
+its worked example (section 3.6) fixes it:
+
+    U(u; C, a) = ln P(a | C, u, q) - ln P(a | C, q) - beta * |u|
+
+with ``|u|`` in tokens. Algorithm 1 accepts u where U >= delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal, Protocol, runtime_checkable
+
+from ecs_plugins.errors import InvalidInputError, ScoringError
+from ecs_plugins.lm.base import (
+    ChatLayout,
+    Divergence,
+    LanguageModel,
+    ScoreRequest,
+    ScoreResult,
+    Segments,
+    SegmentScore,
+)
+from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
+from ecs_plugins.tokens import TokenLedger
+
+PAPER_THRESHOLD = 0.05
+"""delta of Table 2, in nats."""
+
+LayoutChoice = Literal["plain", "chat"]
+"""Plain text for every model, or the chat layout of those that have one."""
+
+Rows = Sequence[Sequence[SegmentScore]]
+"""The scored segments of every continuation behind one candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringTask:
+    """One question about some passages.
+
+    Attributes:
+        query: The question, not blank.
+        passages: What is to be scored, none blank.
+        context: What is known already (C); may be empty.
+        answers: The known or drafted answers, none blank; empty if there are none.
+        answer_log_weights: ``ln w`` of each answer; empty means equal.
+        seed: For signals that sample.
+        trajectory: How the model goes on without a passage, for signals that compare along the
+            way; empty where nothing asked for it, or the model had nothing to say.
+    """
+
+    query: str
+    passages: tuple[str, ...]
+    context: str = ""
+    answers: tuple[str, ...] = ()
+    answer_log_weights: tuple[float, ...] = ()
+    seed: int = 42
+    trajectory: str = ""
+
+    def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:
+        """The same question about other passages, with another context."""
+        return replace(self, passages=tuple(passages), context=context)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitUtility:
+    """What a signal says of one passage.
+
+    Attributes:
+        utility: Nats, without length penalty; what the threshold is compared with. NaN if the
+            passage could not be scored.
+        parts: What the utility was made from, by name.
+        order_by: What passages are ordered by, where that is not the utility.
+        reason: Why the utility is NaN.
+        by_token: Log-probability of every token of the question behind this passage, in nats,
+            where the signal scores the question; empty where it does not.
+    """
+
+    utility: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    order_by: float | None = None
+    reason: str = ""
+    by_token: tuple[float, ...] = ()
+
+
+@runtime_checkable
+class Signal(Protocol):
+    """How useful a passage is, by the log-probabilities of a language model.
+
+    Implementations hold settings only, so that one object serves any number of threads.
+    """
+
+    @property
+    def name(self) -> str:
+        """A stable identifier, recorded in results."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """The unit of the utility: ``"nats"`` or ``"nats per token"``."""
+        ...
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether it cannot work without an answer."""
+        ...
+
+    @property
+    def cost(self) -> str:
+        """In words: what is computed for each passage."""
+        ...
+
+    @property
+    def threshold(self) -> float | None:
+        """Utility from which on a passage helps; None if the signal only ranks."""
+        ...
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """Complete the task once, before anything is scored, and book what that cost.
+
+        The task holds all passages that may be scored, in the order of the ranker, best first;
+        where no ranker ran they stand as they were given. A signal with an attribute
+        ``reads_best_first`` that is true gets them ranked also where all of them are scored.
+        """
+        ...
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """What to score. ``layout`` is that of the model."""
+        ...
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """One utility per passage of the task, from one result per request."""
+        ...
+
+
+class PromptSignal:
+    """A signal that asks one request made from a prompt: the layout that all of ours share.
+
+    A subclass has a ``name``, ``unit``, ``needs_answer``, ``cost`` and ``threshold``, and says in
+    `requests` what is scored and in `utility` what follows from it.
+
+    Attributes:
+        template: The prompt.
+        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        has_base: Whether passages are compared with none, the first candidate of the request.
+    """
+
+    template: PromptTemplate
+    layout: LayoutChoice = "plain"
+    has_base: ClassVar[bool] = True
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """Nothing to prepare."""
+        del model, ledger
+        return task
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """One `request`."""
+        raise NotImplementedError
+
+    def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
+        """What is said of one passage.
+
+        Args:
+            task: What was asked.
+            rows: ``rows[m][s]``, the s-th scored part of the m-th continuation behind the passage.
+            base: The same without a passage; empty unless `has_base`.
+        """
+        raise NotImplementedError
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """The `utility` of every passage."""
+        (result,) = results
+        if self.has_base and 0 in result.unscored:
+            raise ScoringError(
+                f"the question cannot be scored without a passage: {result.unscored[0]}. "
+                "Shorten the question, the answer or the context."
+            )
+        first = int(self.has_base)
+        base: Rows = result.scores[0] if self.has_base else ()
+        return [
+            UnitUtility(math.nan, reason=result.unscored[index])
+            if index in result.unscored
+            else self.utility(task, row, base)
+            for index, row in enumerate(result.scores[first:], start=first)
+        ]
+
+    def request(
+        self,
+        task: ScoringTask,
+        layout: ChatLayout,
+        responses: Sequence[Mapping[str, str]],
+        scored: tuple[str, ...],
+        divergence: Divergence | None = None,
+    ) -> ScoreRequest:
+        """The prompt around every passage, behind the base if there is one.
+
+        Args:
+            task: Fills ``{context}``, ``{question}`` and ``{passage}``.
+            layout: That of the model.
+            responses: For every continuation, what fills the other fields.
+            scored: The fields that are scored.
+            divergence: What else is wanted of them.
+        """
+        chosen, values = self.laid_out(task, layout)
+        base = ((),) if self.has_base else ()
+        return ScoreRequest(
+            prefix=self.template.prefix(chosen, values),
+            candidates=(
+                *base,
+                *(self.template.candidate(passage.strip(), values) for passage in task.passages),
+            ),
+            continuations=tuple(
+                self.template.continuation(chosen, {**values, **fields}, scored)
+                for fields in responses
+            ),
+            divergence=divergence,
+        )
+
+    def cue(self, task: ScoringTask, layout: ChatLayout, passage: str) -> Segments:
+        """Everything up to the response, to generate one from."""
+        chosen, values = self.laid_out(task, layout)
+        return self.template.prompt(chosen, passage, values)
+
+    def laid_out(self, task: ScoringTask, layout: ChatLayout) -> tuple[ChatLayout, dict[str, str]]:
+        """The layout that is used, and what fills the prompt."""
+        context = f"{task.context.strip()}\n" if task.context.strip() else ""
+        values = {"context": context, "question": task.query.strip(), "answer": ""}
+        return layout if self.layout == "chat" else PLAIN, values
+
+
+def pragmatic_utility(
+    with_passage: float, without: float, *, tokens: int = 0, length_penalty: float = 0.0
+) -> float:
+    """Definition 3.1: the shift of the answer's log-probability, less the price of length.
+
+    Args:
+        with_passage: ``ln P(a | C, u, q)``.
+        without: ``ln P(a | C, q)``.
+        tokens: ``|u|``.
+        length_penalty: ``beta``, in nats per token.
+
+    Returns:
+        Nats; negative where the passage makes the answer less likely. Two impossible answers
+        (both minus infinity) differ by nothing: 0 less the penalty.
+    """
+    shift = 0.0 if with_passage == without else with_passage - without
+    return shift - length_penalty * tokens
+
+
+def marginal_logprob(
+    logprobs: Sequence[float], log_weights: Sequence[float] | None = None
+) -> float:
+    """``ln sum_i w_i P(a_i)``: the log-probability of any of several answers.
+
+    Args:
+        logprobs: ``ln P(a_i)``, at least one.
+        log_weights: ``ln w_i``; all 0 by default, so that the answers are alternatives.
+
+    Raises:
+        InvalidInputError: No log-probability, or as many weights as there are not answers.
+    """
+    if not logprobs:
+        raise InvalidInputError("marginal_logprob needs at least one log-probability")
+    if log_weights is not None and len(log_weights) != len(logprobs):
+        raise InvalidInputError(
+            f"{len(log_weights)} weights for {len(logprobs)} log-probabilities: give one for each"
+        )
+    terms = [lp + (log_weights[i] if log_weights else 0.0) for i, lp in enumerate(logprobs)]
+    if any(math.isnan(term) for term in terms):
+        return math.nan
+    highest = max(terms)
+    if math.isinf(highest):
+        return highest
+    return highest + math.log(math.fsum(math.exp(term - highest) for term in terms))

@@ -1,0 +1,147 @@
+"""How far a passage moves what the model is about to say, whatever the true answer is.
+
+`DistributionShift` is the divergence of Eq. 3 of Entropic Context Shaping, at the first token of
+the answer; `TrajectoryShift` is Definition 3.3, its sum over the first T tokens:
+
+    sum over t = 1..T of D_KL(P_t(. | C, u, q) || P_t(. | C, q))
+
+The divergence is exact, over the whole vocabulary. Both need no answer, and both are magnitudes. By
+the paper's red-herring theorem (3.2) an unrelated passage leaves the distribution where it was; the
+reverse does not hold. A passage that misleads moves it as far as one that helps ("the direction
+problem", section 3.1), so these signals never say `hurts`, and without a threshold of your own they
+only rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.lm.base import ChatLayout, Divergence, LanguageModel, ScoreRequest
+from ecs_plugins.lm.prompts import PromptTemplate
+from ecs_plugins.shaping.signals.answer_shift import ANSWER_TEMPLATE
+from ecs_plugins.shaping.signals.base import (
+    LayoutChoice,
+    PromptSignal,
+    Rows,
+    ScoringTask,
+    UnitUtility,
+)
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+PAPER_HORIZON = 8
+"""T of Table 2: tokens along which two trajectories are compared."""
+
+_ANYTHING = "the"
+"""Scored in place of an answer: what predicts the first token does not depend on that token."""
+
+
+@dataclass(frozen=True)
+class DistributionShift(PromptSignal):
+    """How far a passage moves the distribution of the answer's first token (Eq. 3).
+
+    Attributes:
+        template: The prompt; its response is where the answer would begin.
+        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        threshold: Nats, from a calibration of your own.
+    """
+
+    template: PromptTemplate = ANSWER_TEMPLATE
+    layout: LayoutChoice = "plain"
+    threshold: float | None = None
+
+    name = "distribution_shift"
+    unit = "nats"
+    needs_answer = False
+    cost = "passage + question, one pass per passage"
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """One request that asks for the divergence behind the question."""
+        return [self.request(task, layout, [{"answer": _ANYTHING}], ("answer",), Divergence())]
+
+    def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
+        """The divergence at the first token."""
+        del task, base
+        return UnitUtility(float(_divergences(rows)[0]))
+
+
+@dataclass(frozen=True)
+class TrajectoryShift(PromptSignal):
+    """How far a passage moves the first T tokens of the reply (Definition 3.3).
+
+    The model goes on greedily without a passage, once per question; behind every passage it is led
+    along the same text. What the tokens were is read from their text, so that a tokenizer may
+    count one more or less; never more than ``horizon`` are compared.
+
+    Attributes:
+        horizon: T.
+        template: The prompt; what the model says takes the place of its response.
+        layout: ``"chat"``, because an instructed model that sees a bare question often ends its
+            reply at once and leaves nothing to follow, or ``"plain"``.
+        threshold: In nats, from a calibration of your own.
+
+    Raises:
+        ConfigurationError: ``horizon`` is below 1.
+    """
+
+    horizon: int = PAPER_HORIZON
+    template: PromptTemplate = ANSWER_TEMPLATE
+    layout: LayoutChoice = "chat"
+    threshold: float | None = None
+
+    name = "trajectory_shift"
+    unit = "nats"
+    needs_answer = False
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ConfigurationError(f"horizon must be at least 1 token, got {self.horizon}")
+
+    @property
+    def cost(self) -> str:
+        """In words."""
+        return (
+            f"passage + question + {self.horizon} tokens, one pass per passage; "
+            f"{self.horizon} tokens generated per question"
+        )
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """Let the model go on without a passage."""
+        if task.trajectory:
+            return task
+        asked = self.cue(task, model.layout, "")
+        (found,) = model.generate([asked], max_new_tokens=self.horizon)
+        ledger.book(Stage.QUERY, Role.SCORER, found.prompt_tokens + found.completion_tokens)
+        # A last character may be cut in half, and some tokenizers drop the first space.
+        text = found.text.rstrip("\ufffd")
+        if text and not text[0].isspace():
+            text = f" {text}"
+        if not text or not model.count_tokens([text])[0]:
+            return task
+        return replace(task, trajectory=text)
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """One request along the trajectory; of an empty one, its first token."""
+        led = replace(self, template=replace(self.template, response="{answer}"))
+        along = {"answer": task.trajectory or f" {_ANYTHING}"}
+        return [led.request(task, layout, [along], ("answer",), Divergence())]
+
+    def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
+        """The sum of the divergences along the trajectory."""
+        del base
+        along = _divergences(rows)[: self.horizon if task.trajectory else 1]
+        parts = {"first_token": float(along[0]), "tokens_compared": float(len(along))}
+        return UnitUtility(float(along.sum(dtype=np.float64)), parts)
+
+
+def _divergences(rows: Rows) -> npt.NDArray[np.float32]:
+    found = rows[0][0].divergence
+    if found is None:
+        raise ConfigurationError(
+            "the model returns no divergences, which this signal is made from: use a LocalLM, or "
+            "another signal"
+        )
+    return found

@@ -1,0 +1,143 @@
+"""Where an answer comes from when none is given: the model drafts some, and they are weighted.
+
+Definition 3.1 needs an answer. The model answers the question from each of the first passages of
+the pool, and each draft is weighted by its own probability there,
+
+    w_i = P(a_i | q) / sum_j P(a_j | q),   P(a | q) = mean over the drafting passages of P(a | u, q)
+
+all drafts being continuations of one request that share their head. A signal that needs an answer
+then works without one: the utility of a passage is the shift of ``ln sum_i w_i P(a_i)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ecs_plugins.errors import ConfigurationError, ScoringError
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.shaping.signals.answer_shift import AnswerShift
+from ecs_plugins.shaping.signals.base import (
+    LayoutChoice,
+    ScoringTask,
+    Signal,
+    UnitUtility,
+    marginal_logprob,
+)
+from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A signal that needs an answer, made label-free: what is not given is drafted.
+
+    Drafts are greedy, one per passage, so that they differ where the passages do. The signal
+    has no threshold of its own: a draft is likely behind the passage it was drawn from,
+    whether it is true or not, so the number only ranks until it has been calibrated.
+
+    Attributes:
+        signal: `AnswerShift`, `JointShift` or another one that needs an answer.
+        drafts: From how many passages one is drafted; equal drafts become one.
+        max_new_tokens: Of one draft, which also ends with its line.
+        layout: Of the prompt that drafts, that of `AnswerShift`.
+        threshold: In the signal's unit, from a calibration of your own.
+
+    Raises:
+        ConfigurationError: ``drafts`` or ``max_new_tokens`` is below 1.
+    """
+
+    signal: Signal
+    drafts: int = 4
+    max_new_tokens: int = 16
+    layout: LayoutChoice = "plain"
+    threshold: float | None = None
+
+    needs_answer = False
+    reads_best_first = True
+
+    def __post_init__(self) -> None:
+        for name in ("drafts", "max_new_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigurationError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def name(self) -> str:
+        """``drafted_`` and the signal's name."""
+        return f"drafted_{self.signal.name}"
+
+    @property
+    def unit(self) -> str:
+        """The signal's."""
+        return self.signal.unit
+
+    @property
+    def cost(self) -> str:
+        """The signal's, and the drafts."""
+        return f"{self.signal.cost}; {self.drafts} drafts of a few tokens per question"
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """Draft answers from the first passages if none are given, and weight them.
+
+        Without any passage the model drafts from what it knows.
+
+        Raises:
+            ScoringError: The model drafted nothing that has tokens.
+        """
+        task = self.signal.prepare(task, model, ledger)
+        if task.answers:
+            return task
+        passages = [passage.strip() for passage in task.passages if passage.strip()]
+        sources = passages[: self.drafts] or [""]
+        asked = AnswerShift(layout=self.layout)
+        found = model.generate(
+            [asked.cue(task, model.layout, source) for source in sources],
+            max_new_tokens=self.max_new_tokens,
+            temperature=0.0,
+            seed=task.seed,
+            stop=("\n",),
+        )
+        for draft in found:
+            tokens = draft.prompt_tokens + draft.completion_tokens
+            ledger.book(Stage.QUERY, Role.SCORER, tokens)
+        texts = list(dict.fromkeys(text for draft in found if (text := draft.text.strip())))
+        counts = model.count_tokens(texts) if texts else []
+        drafts = tuple(text for text, count in zip(texts, counts, strict=True) if count)
+        if not drafts:
+            raise ScoringError(
+                "the model drafted no answer; use the signal 'query_likelihood', which needs none, "
+                "or another model"
+            )
+        weights = _log_weights(asked, replace(task, answers=drafts), sources, model, ledger)
+        return replace(task, answers=drafts, answer_log_weights=weights)
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """The signal's."""
+        return self.signal.requests(task, layout)
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """The signal's."""
+        return self.signal.utilities(task, results)
+
+
+def _log_weights(
+    asked: AnswerShift,
+    task: ScoringTask,
+    sources: Sequence[str],
+    model: LanguageModel,
+    ledger: TokenLedger,
+) -> tuple[float, ...]:
+    """``ln w_i`` of the task's answers, normalised; equal where nothing can be said of any."""
+    drafts = len(task.answers)
+    if drafts == 1:
+        return (0.0,)
+    (request,) = asked.requests(task.narrowed(sources, task.context), model.layout)
+    (result,) = model.score([replace(request, candidates=request.candidates[1:])])  # no base
+    ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+    rows = [row for k, row in enumerate(result.scores) if k not in result.unscored]
+    if not rows:
+        return tuple([-math.log(drafts)] * drafts)
+    share = [-math.log(len(rows))] * len(rows)
+    logprobs = [marginal_logprob([row[m][0].sum for row in rows], share) for m in range(drafts)]
+    total = marginal_logprob(logprobs)
+    return tuple(logprob - total for logprob in logprobs)

@@ -1,0 +1,188 @@
+"""Fusion of a signal with a ranker: two kinds of evidence, each on its own scale.
+
+Relevance is ``z(signal) + weight * z(ranker)`` with z-scores over the passages that are scored
+together, which makes nats and word overlap comparable without calibration. Where an answer was
+given, the ranker is asked a second time, with the answer alone, and both z-scores count.
+
+What is relevant is then ordered so that passages complement each other. A question with two hops
+names two things, and the passages that make one of them likely crowd out the one passage about the
+other. The question's tokens show it: each has a log-probability behind every passage, and a passage
+adds to those already chosen what it raises a token above the best of them. This is greedy
+maximisation of relevance and a facility-location function over the question's tokens (Lin and
+Bilmes 2011), and needs no further pass through the model.
+
+All of it depends on the company of a passage, so it only orders: the utility, and with it the
+threshold, stay the signal's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, pstdev
+
+import numpy as np
+
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
+from ecs_plugins.tokens import TokenLedger
+
+DEPTH = 10
+"""Passages chosen with an eye to each other; the others follow by relevance."""
+
+
+def z_scores(values: Sequence[float]) -> list[float]:
+    """Mean 0 and standard deviation 1 over the finite values; all 0 where they do not differ.
+
+    A value that is not finite stays as it is.
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    spread = pstdev(finite) if len(finite) > 1 else 0.0
+    if not spread:
+        return [0.0 if math.isfinite(value) else value for value in values]
+    mean = fmean(finite)
+    return [(value - mean) / spread if math.isfinite(value) else value for value in values]
+
+
+@dataclass(frozen=True)
+class RankFused:
+    """A signal whose order also heeds a ranker.
+
+    With ``acceptance="stream"``, where passages are scored one at a time, the ranker has no say.
+
+    Attributes:
+        signal: What is measured.
+        ranker: Ranks the scored passages among themselves.
+        weight: Of each of the ranker's z-scores against the signal's.
+        coverage: Weight of what a passage adds to better ones, for signals that score the
+            question; 0 orders by relevance alone.
+    """
+
+    signal: Signal
+    ranker: Ranker
+    weight: float = 0.5
+    coverage: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The signal's name, ``+`` and the ranker's."""
+        return f"{self.signal.name}+{self.ranker.name}"
+
+    @property
+    def unit(self) -> str:
+        """The signal's."""
+        return self.signal.unit
+
+    @property
+    def needs_answer(self) -> bool:
+        """As the signal."""
+        return self.signal.needs_answer
+
+    @property
+    def cost(self) -> str:
+        """The signal's."""
+        return f"{self.signal.cost}; a ranking"
+
+    @property
+    def threshold(self) -> float | None:
+        """The signal's."""
+        return self.signal.threshold
+
+    @property
+    def reads_best_first(self) -> bool:
+        """As the signal."""
+        return bool(getattr(self.signal, "reads_best_first", False))
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """As the signal."""
+        return self.signal.prepare(task, model, ledger)
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """As the signal."""
+        return self.signal.requests(task, layout)
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """The signal's utilities, ordered together with the ranker."""
+        found = self.signal.utilities(task, results)
+        by_signal = z_scores(
+            [unit.utility if unit.order_by is None else unit.order_by for unit in found]
+        )
+        by_rank = {
+            part: z_scores(self.ranker.rank(asked, task.passages).scores)
+            for part, asked in self._asked(task).items()
+        }
+        ranked = [sum(column) for column in zip(*by_rank.values(), strict=True)]
+        relevance = [a + self.weight * b for a, b in zip(by_signal, ranked, strict=True)]
+        placed = self._placed(found, relevance)
+        return [
+            replace(
+                unit,
+                parts={
+                    **unit.parts,
+                    "signal_z": by_signal[index],
+                    **{part: scores[index] for part, scores in by_rank.items()},
+                },
+                order_by=placed[index],
+            )
+            for index, unit in enumerate(found)
+        ]
+
+    def _asked(self, task: ScoringTask) -> dict[str, str]:
+        """What the ranker is asked, by the name of the part; answers only if they were given."""
+        asked = {"ranker_z": task.query}
+        if self.needs_answer and task.answers:
+            asked["answer_ranker_z"] = " ".join(task.answers)
+        return asked
+
+    def _placed(self, found: Sequence[UnitUtility], relevance: list[float]) -> list[float]:
+        """The same values, handed out again in the order of passages that complement each other."""
+        ranked = [index for index, value in enumerate(relevance) if math.isfinite(value)]
+        if not self.coverage or not all(found[index].by_token for index in ranked):
+            return relevance
+        values = [relevance[index] for index in ranked]
+        order = complementary_order(values, [found[i].by_token for i in ranked], self.coverage)
+        placed = list(relevance)
+        for place, value in zip(order, sorted(values, reverse=True), strict=True):
+            placed[ranked[place]] = value
+        return placed
+
+
+def complementary_order(
+    relevance: Sequence[float],
+    by_token: Sequence[Sequence[float]],
+    weight: float,
+    *,
+    depth: int = DEPTH,
+) -> list[int]:
+    """The most relevant passage, then whichever is best in relevance and in what it adds.
+
+    ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
+    many nats a passage raises each above the best of those chosen before it, in standard
+    deviations of the passages' own means.
+
+    Args:
+        relevance: Of every passage, finite, on a scale of standard deviations.
+        by_token: ``[passages, tokens]`` log-probabilities of the question.
+        weight: Of the gain.
+        depth: How many are chosen in this way.
+
+    Returns:
+        Indices, best first; ties by index.
+    """
+    left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
+    logprobs = np.asarray(by_token, dtype=np.float64)
+    spread = float(logprobs.mean(axis=1).std()) if len(left) > 1 else 0.0
+    if not weight or not spread:
+        return left
+    chosen = left[:1]
+    left = left[1:]
+    explained = logprobs[chosen[0]]
+    while left and len(chosen) < depth:
+        gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread
+        scores = np.asarray([relevance[index] for index in left]) + weight * gains
+        best = left.pop(int(np.argmax(scores)))
+        chosen.append(best)
+        explained = np.maximum(explained, logprobs[best])
+    return chosen + left

@@ -1,0 +1,126 @@
+"""The question's likelihood behind a passage, alone and together with the answer's.
+
+`QueryLikelihood` is the label-free stand-in for Definition 3.1: a passage that makes the question
+likely usually answers it (Sachan et al. 2022, UPR). `JointShift` reads question and answer from one
+pass over ``passage -> question -> answer``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ecs_plugins.lm.base import ChatLayout, ScoreRequest
+from ecs_plugins.lm.prompts import PromptTemplate
+from ecs_plugins.shaping.signals.base import (
+    PAPER_THRESHOLD,
+    LayoutChoice,
+    PromptSignal,
+    Rows,
+    ScoringTask,
+    UnitUtility,
+    marginal_logprob,
+    pragmatic_utility,
+)
+
+QUERY_TEMPLATE = PromptTemplate(
+    before="{context}",
+    passage="Passage: {passage}\n",
+    after="Write a question answered by this passage.",
+    cue="Question:",
+    response=" {question}",
+)
+"""Passage, then the question that it answers (Sachan et al. 2022)."""
+JOINT_TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {answer}")
+"""As `QUERY_TEMPLATE`, going on to the answer."""
+
+
+@dataclass(frozen=True)
+class QueryLikelihood(PromptSignal):
+    """How much a passage raises the question's mean log-probability per token.
+
+    The base (no passage) is the same for all, so the order is that of ``P(question | passage)``;
+    subtracting it gives the number a zero. It has no threshold of its own: a red herring about
+    the same people raises the question's likelihood too, so the number only ranks until it
+    has been calibrated.
+
+    Attributes:
+        template: The prompt, which asks for a question.
+        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        threshold: Nats per token, from a calibration of your own.
+    """
+
+    template: PromptTemplate = QUERY_TEMPLATE
+    layout: LayoutChoice = "plain"
+    threshold: float | None = None
+
+    name = "query_likelihood"
+    unit = "nats per token"
+    needs_answer = False
+    cost = "passage + question, one pass per passage"
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """One request with the question as its only continuation."""
+        return [self.request(task, layout, [{}], ("question",))]
+
+    def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
+        """The shift of the question's mean log-probability."""
+        del task
+        known, unknown = rows[0][0].mean, base[0][0].mean
+        return UnitUtility(
+            pragmatic_utility(known, unknown),
+            {"query_logprob": known, "base_query_logprob": unknown},
+            by_token=tuple(map(float, rows[0][0].logprobs)),
+        )
+
+
+@dataclass(frozen=True)
+class JointShift(PromptSignal):
+    """Question and answer in one pass: ``passage -> question -> answer``, both scored.
+
+    The utility is the answer's shift, so the threshold keeps its meaning. Passages are ordered by
+
+        shift of ln P(question) per token + shift of ln P(answer) per token
+
+    because neither a long question nor a long answer should decide alone.
+
+    Attributes:
+        template: The prompt, which asks for a question and goes on to its answer.
+        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        threshold: Nats of answer shift.
+    """
+
+    template: PromptTemplate = JOINT_TEMPLATE
+    layout: LayoutChoice = "plain"
+    threshold: float | None = PAPER_THRESHOLD
+
+    name = "joint_shift"
+    unit = "nats"
+    needs_answer = True
+    cost = "passage + question + answers, one pass per passage"
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """One request; every continuation is the question and one answer."""
+        answers = [{"answer": answer.strip()} for answer in task.answers]
+        return [self.request(task, layout, answers, ("question", "answer"))]
+
+    def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
+        """The answer's shift, ordered together with the question's."""
+        weights = task.answer_log_weights or None
+        known, unknown = (
+            marginal_logprob([row[1].sum for row in side], weights) for side in (rows, base)
+        )
+        by_answer = pragmatic_utility(
+            *(marginal_logprob([row[1].mean for row in side], weights) for side in (rows, base))
+        )
+        by_query = pragmatic_utility(rows[0][0].mean, base[0][0].mean)
+        return UnitUtility(
+            pragmatic_utility(known, unknown),
+            {
+                "answer_logprob": known,
+                "base_answer_logprob": unknown,
+                "query_shift_per_token": by_query,
+                "answer_shift_per_token": by_answer,
+            },
+            order_by=by_query + by_answer,
+            by_token=tuple(map(float, rows[0][0].logprobs)),
+        )

@@ -1,0 +1,181 @@
+"""What can be said of utilities whose labels are known: pure functions of arrays.
+
+Passages of one question are alike, so whatever is held out or resampled is whole questions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Labels = npt.NDArray[np.bool_]
+Groups = npt.NDArray[np.int64]
+
+FOLDS = 5
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How a number is distributed.
+
+    Attributes:
+        count: How many values.
+        mean: Their mean.
+        sd: Their standard deviation.
+        percentiles: 101 of them, from the smallest value to the largest.
+    """
+
+    count: int
+    mean: float
+    sd: float
+    percentiles: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Floats) -> Distribution | None:
+        """Of the finite values; None if there is none."""
+        found = values[np.isfinite(values)]
+        if not found.size:
+            return None
+        percentiles = np.percentile(found, np.arange(101)).tolist()
+        return cls(found.size, float(found.mean()), float(found.std()), tuple(percentiles))
+
+    def quantile(self, share: float) -> float:
+        """The value below which this share lies."""
+        return float(np.interp(100.0 * share, np.arange(101), self.percentiles))
+
+    def share_above(self, threshold: float) -> float:
+        """Which share reaches a threshold, to the nearest percent."""
+        return float(np.mean(np.asarray(self.percentiles) >= threshold))
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with its 95 % interval, from resampled questions."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A threshold and what to expect of it.
+
+    Attributes:
+        value: Fitted on all questions, for the best F1; never negative.
+        precision: Of what reaches it, on questions that were held out while it was fitted.
+        recall: Of the evidence, likewise.
+        f1: Their harmonic mean.
+        low: The smallest threshold that was fitted without some of the questions.
+        high: The largest.
+    """
+
+    value: float
+    precision: float
+    recall: float
+    f1: float
+    low: float
+    high: float
+
+
+def auc(scores: Floats, labels: Labels) -> float:
+    """Probability that evidence scores above a distractor, ties counting half; NaN if undefined."""
+    if labels.all() or not labels.any():
+        return math.nan
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(labels, scores))
+
+
+def question_auc(
+    scores: Floats, labels: Labels, questions: Groups, *, seed: int = 42
+) -> tuple[Estimate | None, int]:
+    """The mean over questions of the AUC within each, and how many questions have one.
+
+    This is what ranking needs: passages compete with others for the same question only.
+    """
+    found = np.array(
+        [auc(scores[at], labels[at]) for at in _by_question(questions)], dtype=np.float64
+    )
+    found = found[np.isfinite(found)]
+    if not found.size:
+        return None, 0
+    draws = np.random.default_rng(seed).integers(found.size, size=(RESAMPLES, found.size))
+    low, high = np.percentile(found[draws].mean(axis=1), [2.5, 97.5])
+    return Estimate(float(found.mean()), float(low), float(high)), int(found.size)
+
+
+def best_threshold(scores: Floats, labels: Labels) -> float:
+    """The threshold, 0 or more, of the best F1; the larger one of two that are as good.
+
+    It lies midway between two utilities, or at 0 where everything above that is kept.
+    """
+    values = np.unique(scores[scores >= 0.0])
+    candidates = np.concatenate([[0.0], (values[1:] + values[:-1]) / 2])
+    if values.size and values[0] > 0.0:
+        candidates = np.append(candidates, values[0] / 2)
+    candidates = np.sort(candidates)
+    ranked = np.sort(scores)
+    evidence = np.sort(scores[labels])
+    kept = scores.size - np.searchsorted(ranked, candidates, side="left")
+    right = evidence.size - np.searchsorted(evidence, candidates, side="left")
+    f1 = 2 * right / np.maximum(kept + evidence.size, 1)
+    return float(candidates[np.flatnonzero(f1 >= f1.max() - 1e-12)[-1]])
+
+
+def held_out_threshold(
+    scores: Floats, labels: Labels, questions: Groups, *, seed: int = 42
+) -> Threshold | None:
+    """The best threshold, with the precision and recall of those fitted without each fold.
+
+    None with fewer than two questions, or without both evidence and distractors.
+    """
+    if labels.all() or not labels.any():
+        return None
+    kept = right = 0
+    fitted: list[float] = []
+    for inside, outside in folds(questions, seed=seed):
+        if not labels[inside].any():
+            continue
+        threshold = best_threshold(scores[inside], labels[inside])
+        fitted.append(threshold)
+        reached = scores[outside] >= threshold
+        kept += int(reached.sum())
+        right += int((reached & labels[outside]).sum())
+    if not fitted:
+        return None
+    total = int(labels.sum())
+    return Threshold(
+        value=best_threshold(scores, labels),
+        precision=right / kept if kept else 0.0,
+        recall=right / total,
+        f1=2 * right / (kept + total),
+        low=min(fitted),
+        high=max(fitted),
+    )
+
+
+def folds(questions: Groups, *, seed: int = 42) -> Iterator[tuple[Labels, Labels]]:
+    """Masks of what is fitted on and of what is held out: whole questions, each held out once."""
+    unique = np.unique(questions)
+    if unique.size < 2:
+        return
+    order = np.random.default_rng(seed).permutation(unique)
+    number = min(FOLDS, unique.size)
+    for fold in range(number):
+        outside = np.isin(questions, order[fold::number])
+        yield ~outside, outside
+
+
+def _by_question(questions: Groups) -> Iterator[npt.NDArray[np.intp]]:
+    for question in np.unique(questions):
+        yield np.flatnonzero(questions == question)

@@ -1,0 +1,150 @@
+"""What every adapter refuses when it is made: unknown fields, bad values, no namespaces."""
+
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError
+from ecs_plugins.langchain import (
+    ECSContextMiddleware,
+    EntropicChatMessageHistory,
+    EntropicMemoryMiddleware,
+    EntropicMemoryRetriever,
+    FrontierContext,
+    RecallOptions,
+)
+from ecs_plugins.langgraph import EntropicStore
+from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock, FrontierSelector
+from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.ranking.embedder import FakeEmbedder
+
+USER = ("memories", "u1")
+
+
+@pytest.fixture
+def memory(tmp_path):
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
+        yield opened
+
+
+def history(memory, namespace=USER, session_id="s1", **fields):
+    return EntropicChatMessageHistory(memory, namespace, session_id, **fields)
+
+
+def middleware(memory, namespace=USER, **fields):
+    return EntropicMemoryMiddleware(memory, namespace=namespace, **fields)
+
+
+def retriever(memory, namespace=USER, **fields):
+    return EntropicMemoryRetriever(memory=memory, namespace=namespace, **fields)
+
+
+def block(memory, namespace=USER, **fields):
+    return EntropicMemoryBlock(memory=memory, namespace=namespace, **fields)
+
+
+def chat_memory(memory, namespace=USER, **fields):
+    made = EntropicChatMemory.from_defaults(memory, namespace=namespace, **fields)
+    made.get_all()
+    return made
+
+
+def store(memory, namespace=USER, **fields):
+    return EntropicStore(memory, messages_under=namespace, **fields)
+
+
+def options(memory, namespace=USER, **fields):
+    return RecallOptions(also=(namespace,), **fields)
+
+
+def shaping(memory, **fields):
+    return ECSContextMiddleware(**fields)
+
+
+def context(memory, **fields):
+    return FrontierContext(strategy="full_context", **fields)
+
+
+def selector(memory, **fields):
+    return FrontierSelector("frontier.json", **fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "meant"),
+    [
+        (history, "recal", "recall"),
+        (middleware, "remembr", "remember"),
+        (retriever, "treshold", "threshold"),
+        (block, "treshold", "threshold"),
+        (chat_memory, "sesion_id", "session_id"),
+        (store, "messages_unter", "messages_under"),
+        (options, "treshold", "threshold"),
+        (shaping, "tool", "tools"),
+        (context, "cachedir", "cache_dir"),
+        (selector, "target_f2", "target_f1"),
+    ],
+)
+def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(
+    make, field, meant, memory
+):
+    with pytest.raises(ConfigurationError, match=rf"'{field}'; did you mean {meant}\?"):
+        make(memory, **{field: 1})
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (middleware, {"on_error": "ignore"}),
+        (middleware, {"remember": ("tool",)}),
+        (retriever, {"k": 0}),
+        (retriever, {"threshold": 2}),
+        (block, {"max_tokens": 0}),
+        (chat_memory, {"token_limit": 0}),
+        (chat_memory, {"session_id": ""}),
+        (options, {"k": 0}),
+        (options, {"threshold": 1.5}),
+        (options, {"max_tokens": 0}),
+        (options, {"filter": {"n": {"$near": 1}}}),
+        (shaping, {"history_tokens": 0}),
+        (shaping, {"recent_turns": 0}),
+        (shaping, {"tools": "search"}),
+        (history, {"session_id": ""}),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(make, field, memory):
+    with pytest.raises(EcsPluginsError):
+        make(memory, **field)
+
+
+@pytest.mark.parametrize("namespace", ["u1", (), ("",), (1,)])
+@pytest.mark.parametrize(
+    "make", [history, middleware, retriever, block, chat_memory, store, options]
+)
+def test_what_is_no_tuple_of_labels_is_no_namespace(make, namespace, memory):
+    with pytest.raises(EcsPluginsError, match=r"namespace|labels"):
+        make(memory, namespace)
+
+
+@pytest.mark.parametrize("make", [middleware, block])
+def test_a_label_mixes_no_field_with_text(make, memory):
+    with pytest.raises(EcsPluginsError, match="label of its own"):
+        make(memory, ("user-{user_id}",))
+
+
+def test_a_namespace_is_mandatory(memory):
+    with pytest.raises(ConfigurationError, match="namespace"):
+        EntropicChatMemory.from_defaults(memory)
+
+
+def test_the_store_takes_no_string_for_a_namespace(memory):
+    opened = EntropicStore(memory)
+    opened.put(("u", "1"), "k", {"text": "mine"})
+    calls = (
+        lambda: opened.get("u1", "k"),
+        lambda: opened.search("u1"),
+        lambda: opened.put("u1", "k", {"text": "x"}),
+        lambda: opened.list_namespaces(prefix="u1"),
+        lambda: opened.forget("u1"),
+    )
+    for call in calls:
+        with pytest.raises(EcsPluginsError, match="namespace"):
+            call()
+    assert opened.get(("u", "1"), "k").value == {"text": "mine"}

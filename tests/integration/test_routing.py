@@ -1,0 +1,421 @@
+"""What the routers of both frameworks do alike: choose, build, count, fall back, refuse."""
+
+import asyncio
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document as LangChainDocument
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import RunnableLambda
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.llms.types import CompletionResponse, LLMMetadata
+from llama_index.core.base.response.schema import Response
+from llama_index.core.llms import CustomLLM
+from llama_index.core.llms.callbacks import llm_completion_callback
+from llama_index.core.schema import Document, NodeWithScore, TextNode
+from pydantic import Field
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, as_answer_model
+from ecs_plugins.frontier.decision import UnreachableTargetError
+from ecs_plugins.frontier.points import Provenance
+from ecs_plugins.langchain import FrontierRouter
+from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
+from tests.integration.router_setup import QUESTION, TEXTS, point, points, words
+
+NAMES = ("full_context", "memory_compression", "bm25")
+USAGE = {"answer_input": 70, "answer_output": 3}
+
+
+def reply_to(model, prompt: str) -> str:
+    model.prompts.append(prompt)
+    if model.fails:
+        raise RuntimeError("the provider is down")
+    return "notes of the mill" if "Notes:" in prompt else "Hester Vane did"
+
+
+@dataclass
+class Asked:
+    text: str
+    report: dict[str, Any]
+
+    @property
+    def settlement(self) -> dict[str, Any]:
+        return self.report["settlement"]
+
+
+class Chat(BaseChatModel):
+    fails: bool = False
+    reports: bool = True
+    prompts: list[str] = Field(default_factory=list)
+
+    @property
+    def _llm_type(self):
+        return "chat"
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        text = reply_to(self, messages[-1].text)
+        usage = {"input_tokens": 70, "output_tokens": 3, "total_tokens": 73}
+        message = AIMessage(text, usage_metadata=usage if self.reports else None)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+class LangChain:
+    model = Chat
+
+    def named(self, frontier, names=NAMES, fallback=None, **settings):
+        """A router whose chains answer with the name of their strategy."""
+        chains = {name: self.runner(name) for name in names}
+        chosen = None if fallback is None else self.runner(fallback)
+        return FrontierRouter(frontier=frontier, chains=chains, fallback=chosen, **settings)
+
+    def runner(self, name):
+        return RunnableLambda(lambda _: AIMessage(name))
+
+    def routed(self, frontier, **settings):
+        found = settings.pop("found", None)
+        if found is not None:
+            settings["retriever"] = RunnableLambda(lambda _: [LangChainDocument(found)])
+        else:
+            settings["documents"] = [
+                LangChainDocument(text, metadata={"title": title}) for title, text in TEXTS
+            ]
+        settings = {"llm": Chat(), "count_tokens": words, "target_f1": 0.7, **settings}
+        return FrontierRouter.from_frontier(frontier, **settings)
+
+    def ask(self, router, question=QUESTION, **request):
+        return self.asked(router.invoke({"question": question, **request}))
+
+    async def aask(self, router, question=QUESTION, **request):
+        return self.asked(await router.ainvoke({"question": question, **request}))
+
+    def asked(self, message):
+        return Asked(message.text, message.response_metadata["frontier"])
+
+    def decide(self, router, **request):
+        return router.decide({"question": QUESTION, **request})
+
+
+class Completing(CustomLLM):
+    fails: bool = False
+    reports: bool = True
+    prompts: list[str] = Field(default_factory=list)
+
+    @property
+    def metadata(self):
+        return LLMMetadata(model_name="reporting")
+
+    @llm_completion_callback()
+    def complete(self, prompt, formatted=False, **kwargs):
+        text = reply_to(self, prompt)
+        usage = {"prompt_tokens": 70, "completion_tokens": 3} if self.reports else {}
+        return CompletionResponse(text=text, additional_kwargs=usage)
+
+    @llm_completion_callback()
+    def stream_complete(self, prompt, formatted=False, **kwargs):
+        raise NotImplementedError
+
+
+class Named(BaseQueryEngine):
+    """Answers with its name."""
+
+    def __init__(self, name):
+        super().__init__(None)
+        self.name = name
+
+    def _get_prompt_modules(self):
+        return {}
+
+    def _query(self, query_bundle):
+        return Response(self.name)
+
+    async def _aquery(self, query_bundle):
+        return self._query(query_bundle)
+
+
+class Found(BaseRetriever):
+    def __init__(self, *texts):
+        super().__init__()
+        self.texts = texts
+
+    def _retrieve(self, query_bundle):
+        return [NodeWithScore(node=TextNode(id_=text, text=text)) for text in self.texts]
+
+
+class LlamaIndex:
+    model = Completing
+
+    def named(self, frontier, names=NAMES, fallback=None, **settings):
+        return FrontierQueryEngine(
+            FrontierSelector(frontier, **settings),
+            {name: Named(name) for name in names},
+            fallback=None if fallback is None else Named(fallback),
+        )
+
+    def routed(self, frontier, **settings):
+        found = settings.pop("found", None)
+        if found is not None:
+            settings["retriever"] = Found(found)
+        elif "nodes" not in settings:
+            settings["nodes"] = [
+                Document(text=text, metadata={"title": title}) for title, text in TEXTS
+            ]
+        settings = {"llm": Completing(), "count_tokens": words, "target_f1": 0.7, **settings}
+        return FrontierQueryEngine.from_frontier(frontier, **settings)
+
+    def ask(self, router, question=QUESTION, **request):
+        return self.asked(router.query(FrontierQuery(question, **request)))
+
+    async def aask(self, router, question=QUESTION, **request):
+        return self.asked(await router.aquery(FrontierQuery(question, **request)))
+
+    def asked(self, response):
+        return Asked(str(response), response.metadata["frontier"])
+
+    def decide(self, router, **request):
+        return router.selector.decide(FrontierQuery(QUESTION, **request))
+
+
+@pytest.fixture(params=[LangChain, LlamaIndex], ids=lambda kind: kind.__name__)
+def kind(request):
+    return request.param()
+
+
+@pytest.fixture
+def frontier():
+    return EfficiencyFrontier(points())
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    return ReuseLedger(tmp_path / "reuse.db")
+
+
+class TestChoice:
+    @pytest.mark.parametrize(
+        ("reuse", "expected"), [(1, NAMES[0]), (2.9, NAMES[0]), (40, NAMES[1])]
+    )
+    async def test_reuse_decides_wherever_it_is_given(self, kind, frontier, reuse, expected):
+        assert kind.ask(kind.named(frontier, target_f1=0.7, reuse=reuse)).text == expected
+        router = kind.named(frontier, target_f1=0.7, reuse=3)
+        assert kind.ask(router, reuse=reuse).text == expected
+        assert (await kind.aask(router, reuse=reuse)).text == expected
+
+    @pytest.mark.parametrize("request_", [{"budget": 60}, {"weight": 0.0}])
+    def test_an_objective_of_the_call_replaces_that_of_the_router(self, kind, frontier, request_):
+        assert kind.ask(kind.named(frontier, target_f1=0.7), **request_).text == "bm25"
+
+    def test_the_ledger_gives_n_and_counts_each_query_once(self, kind, frontier, ledger):
+        ledger.record("handbook", 500)
+        router = kind.named(frontier, target_f1=0.7, ledger=ledger)
+        assert kind.ask(router, context_id="handbook").text == "memory_compression"
+        decision = kind.decide(router, context_id="handbook")
+        assert decision.strategy == "memory_compression"
+        assert decision.why_not()
+        assert ledger.count("handbook") == 501
+
+    def test_a_label_is_preferred_to_its_strategy(self, kind, frontier):
+        names = (*NAMES, "memory_compression(ratio=0.5)")
+        assert kind.ask(kind.named(frontier, names, target_f1=0.7, reuse=40)).text == names[-1]
+
+    def test_a_policy_rents_before_it_buys_when_n_is_unknown(self, kind, frontier, tmp_path):
+        router = kind.named(
+            frontier, target_f1=0.7, policy="deterministic", ledger=str(tmp_path / "reuse.db")
+        )
+        chosen = [kind.ask(router, context_id="c").text for _ in range(4)]
+        assert (chosen[0], chosen[-1]) == ("full_context", "memory_compression")
+
+    def test_an_artefact_that_was_measured_again_is_read_again(self, kind, frontier, tmp_path):
+        path = str(frontier.save(tmp_path / "f.json"))
+        router = kind.named(path, target_f1=0.7)
+        assert kind.ask(router).text == "full_context"
+        EfficiencyFrontier([*points()[:2], point("bm25", 0.9, 0, 70, depth=9)]).save(path)
+        assert kind.ask(router).text == "bm25"
+
+
+class TestCounting:
+    def test_the_prompt_of_the_calibration_is_filled(self, kind, frontier):
+        llm = kind.model()
+        answer = kind.ask(kind.routed(frontier, llm=llm, target_f1=None, budget=60))
+        assert answer.text == "Hester Vane did"
+        assert "Context:\nThe mill: Hester Vane built the mill in 1764." in llm.prompts[0]
+        assert "32 blades" not in llm.prompts[0]
+        assert llm.prompts[0].endswith(f"Question: {QUESTION}\nAnswer:")
+
+    async def test_reported_usage_stands_beside_the_forecast(self, kind, frontier):
+        router = kind.routed(frontier)
+        for answer in (kind.ask(router), await kind.aask(router)):
+            assert answer.report["label"] == "full_context"
+            assert answer.settlement["expected"] == {"stage1": 0.0, "stage2": 600}
+            assert answer.settlement["actual"] == {"stage1": 0.0, "stage2": 73.0}
+            assert answer.settlement["ratio"] == pytest.approx(73 / 600)
+            assert answer.settlement["tokens"] == {"query": USAGE}
+
+    def test_stage_one_is_paid_by_the_first_query_alone(self, kind, frontier):
+        router = kind.routed(frontier, reuse=40)
+        first, second = (kind.ask(router).settlement["tokens"] for _ in range(2))
+        assert first == {"prepare": {"compress_input": 70, "compress_output": 3}, "query": USAGE}
+        assert second == {"query": USAGE}
+
+    async def test_concurrent_queries_about_a_new_context_compress_it_once(self, kind, frontier):
+        router = kind.routed(frontier, reuse=40)
+        answers = await asyncio.gather(*(kind.aask(router) for _ in range(4)))
+        assert sum("prepare" in answer.settlement["tokens"] for answer in answers) == 1
+
+    def test_what_is_prepared_is_noted_and_sunk_for_the_next_query(self, kind, frontier, ledger):
+        router = kind.routed(frontier, ledger=ledger)
+        kind.ask(router, reuse=40)
+        # At N = 1 compression would not pay, if it were not there already.
+        report = kind.ask(router, reuse=1).report
+        assert (report["strategy"], report["sunk"]) == ("memory_compression", True)
+
+    def test_a_silent_model_is_counted_by_the_given_counter(self, kind, frontier):
+        answer = kind.ask(kind.routed(frontier, llm=kind.model(reports=False)))
+        assert answer.settlement["tokens"]["query"]["answer_output"] == 3
+        assert answer.settlement["tokens"]["query"]["answer_input"] > 30
+
+    def test_without_a_counter_a_silent_model_leaves_the_ratio_open(self, kind, frontier):
+        plain = frontier.only(["full_context", "bm25"])
+        answer = kind.ask(kind.routed(plain, llm=kind.model(reports=False), count_tokens=None))
+        assert answer.settlement["uncounted"] == 1
+        assert answer.settlement["ratio"] is None
+
+    def test_a_ledger_that_cannot_be_written_does_not_cost_the_answer(
+        self, kind, frontier, ledger, monkeypatch
+    ):
+        def full(*_, **__):
+            raise StorageError("the disk is full")
+
+        monkeypatch.setattr(ReuseLedger, "mark_prepared", full)
+        answer = kind.ask(kind.routed(frontier, reuse=40, ledger=ledger))
+        assert answer.text == "Hester Vane did"
+        assert answer.settlement["ledger_error"] == "the disk is full"
+
+    def test_a_retriever_gives_what_is_asked_about(self, kind, frontier):
+        llm = kind.model()
+        kind.ask(kind.routed(frontier, llm=llm, found="Somebody built it."))
+        assert "Somebody built it." in llm.prompts[0]
+
+
+class TestFallback:
+    async def test_it_answers_when_the_choice_fails_and_says_why(self, kind, frontier):
+        llm = kind.model(fails=True)
+        router = kind.routed(frontier, llm=llm)
+        router.fallback = kind.named(frontier, target_f1=0.7)
+        for answer in (kind.ask(router), await kind.aask(router)):
+            assert answer.text == "full_context"
+            assert answer.settlement["fallback_after"] == "RuntimeError: the provider is down"
+
+    def test_without_one_the_error_is_raised_and_what_was_prepared_is_noted(
+        self, kind, frontier, ledger, monkeypatch
+    ):
+        def broken(model, prompt):
+            if "Notes:" not in prompt:
+                raise RuntimeError("the provider is down")
+            return "notes of the mill"
+
+        router = kind.routed(frontier, ledger=ledger)
+        monkeypatch.setitem(globals(), "reply_to", broken)
+        with pytest.raises(RuntimeError, match="provider"):
+            kind.ask(router, context_id="c", reuse=40)
+        assert ledger.prepared("c")
+
+    def test_a_refused_request_is_not_answered_by_it(self, kind, frontier):
+        with pytest.raises(UnreachableTargetError):
+            kind.ask(kind.routed(frontier, fallback="full_context", target_f1=0.99))
+
+
+class TestBadInput:
+    def test_a_target_above_what_was_measured_names_the_nearest(self, kind, frontier):
+        with pytest.raises(UnreachableTargetError, match=r"nearest is 0\.8000") as caught:
+            kind.ask(kind.named(frontier, target_f1=0.9))
+        assert caught.value.nearest == 0.8
+
+    @pytest.mark.parametrize("reuse", [0, -1, 0.5, float("nan"), "ten", True])
+    def test_an_impossible_n_is_refused(self, kind, frontier, reuse):
+        with pytest.raises(InvalidInputError):
+            kind.ask(kind.named(frontier, target_f1=0.7), reuse=reuse)
+
+    def test_no_objective_and_two_objectives_are_refused(self, kind, frontier):
+        with pytest.raises(ConfigurationError, match="exactly one objective"):
+            kind.ask(kind.named(frontier))
+        with pytest.raises(InvalidInputError, match="at most one"):
+            kind.ask(kind.named(frontier), target_f1=0.7, weight=0.9)
+        with pytest.raises(ValueError, match="at most one"):
+            kind.named(frontier, target_f1=0.7, budget=100)
+
+    @pytest.mark.parametrize("as_path", [True, False])
+    def test_a_strategy_that_was_not_measured_is_refused(self, kind, frontier, tmp_path, as_path):
+        source = str(frontier.save(tmp_path / "f.json")) if as_path else frontier
+        with pytest.raises(ValueError, match="never chooses bm26"):
+            kind.ask(kind.named(source, (*NAMES, "bm26"), target_f1=0.7))
+        with pytest.raises(ValueError, match="is empty"):
+            kind.named(source, (), target_f1=0.7)
+
+    def test_a_choice_that_nothing_runs_is_refused_by_name(self, kind, frontier):
+        with pytest.raises(ConfigurationError, match=r"chose memory_compression\(ratio=0.5\)"):
+            kind.ask(kind.named(frontier, ("full_context",), target_f1=0.7, reuse=40))
+
+    def test_a_measured_strategy_that_is_unknown_here_is_refused_at_once(self, kind):
+        frontier = EfficiencyFrontier([*points(), point("graph", 0.9, 0, 900, hops=2)])
+        with pytest.raises(ConfigurationError, match="no strategy graph"):
+            kind.routed(frontier)
+
+    def test_a_missing_or_damaged_artefact_is_refused(self, kind, tmp_path):
+        path = tmp_path / "frontier.json"
+        with pytest.raises(StorageError, match="ecs-plugins calibrate"):
+            kind.routed(str(path))
+        path.write_text("{}")
+        with pytest.raises(InvalidInputError):
+            kind.routed(str(path))
+        with pytest.raises(ValueError, match="EfficiencyFrontier"):
+            kind.named(3, target_f1=0.7)
+
+    def test_a_frontier_of_another_model_is_refused(self, kind):
+        frontier = EfficiencyFrontier(points(), provenance=Provenance(models={"answer": "big"}))
+        with pytest.raises(ConfigurationError, match="measured with 'big'"):
+            kind.routed(frontier)
+        assert kind.routed(frontier, same_model=False)
+
+    @pytest.mark.parametrize(
+        ("settings", "said"),
+        [
+            ({"ledger": "reuse.db"}, "cache_dir"),
+            ({"count_tokens": None}, "count_tokens"),
+            ({"prompt": "no places"}, "context"),
+            ({"fallback": "nothing"}, "nothing"),
+            ({"policy": "hope"}, "policy"),
+            ({"target_f2": 0.7}, "did you mean target_f1"),
+        ],
+    )
+    def test_settings_that_do_not_fit_are_refused_by_name(self, kind, frontier, settings, said):
+        with pytest.raises(ConfigurationError, match=said):
+            kind.routed(frontier, **settings)
+
+
+class TestCopies:
+    def test_a_pickle_routes_and_settles_alike(self, kind, frontier, tmp_path):
+        router = kind.routed(frontier, cache_dir=str(tmp_path / "notes"), fallback="full_context")
+        copy = pickle.loads(pickle.dumps(router))
+        for reuse in (1, 40):
+            ours, theirs = kind.ask(router, reuse=reuse), kind.ask(copy, reuse=reuse)
+            assert theirs.text == ours.text
+            assert theirs.report["label"] == ours.report["label"]
+
+    def test_a_pickle_shares_the_ledger_behind_the_path(self, kind, frontier, tmp_path):
+        path = str(tmp_path / "reuse.db")
+        router = kind.routed(frontier, cache_dir=str(tmp_path / "notes"), ledger=path)
+        kind.ask(router, context_id="c")
+        kind.ask(pickle.loads(pickle.dumps(router)), context_id="c")
+        with ReuseLedger(path) as ledger:
+            assert ledger.count("c") == 2
+
+
+def test_a_model_of_the_framework_answers_for_calibration(kind):
+    (reply,) = as_answer_model(kind.model()).complete(["Who?"], max_new_tokens=8)
+    assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Hester Vane did", 70, 3)

@@ -1,0 +1,379 @@
+"""What the compressor and the postprocessor do alike: keep, tell, refuse, copy, run async."""
+
+import asyncio
+import copy
+import json
+import pickle
+import threading
+from contextvars import ContextVar
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.langchain import ECSDocumentCompressor
+from ecs_plugins.llama_index import ECSPostprocessor
+from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.shaping import ShapingConfig
+from tests.integration.shaping_setup import (
+    GIVEN_ORDER,
+    QUERY,
+    RANKED,
+    TEXTS,
+    BrokenModel,
+    CountingEmbedder,
+    WatchedModel,
+)
+
+
+class Compressor:
+    """LangChain: documents, whose score is metadata."""
+
+    component = ECSDocumentCompressor
+
+    def given(self):
+        return [
+            Document(page_content=text, id=f"id-{n}", metadata={"score": 0.9 - n / 10, "tag": "x"})
+            for n, text in enumerate(TEXTS)
+        ]
+
+    def shape(self, component, given, query=QUERY):
+        return component.compress_documents(given, query)
+
+    async def ashape(self, component, given, query=QUERY):
+        return await component.acompress_documents(given, query)
+
+    def ids(self, items):
+        return [item.id for item in items]
+
+    def text(self, item):
+        return item.page_content
+
+    def score(self, item):
+        return item.metadata.get("relevance_score")
+
+
+class Postprocessor:
+    """LlamaIndex: nodes with a score."""
+
+    component = ECSPostprocessor
+
+    def given(self):
+        source = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")}
+        return [
+            NodeWithScore(
+                node=TextNode(
+                    text=text, id_=f"id-{n}", metadata={"tag": "x"}, relationships=source
+                ),
+                score=0.9 - n / 10,
+            )
+            for n, text in enumerate(TEXTS)
+        ]
+
+    def shape(self, component, given, query=QUERY):
+        return component.postprocess_nodes(given, query_str=query)
+
+    async def ashape(self, component, given, query=QUERY):
+        return await component.apostprocess_nodes(given, query_str=query)
+
+    def ids(self, items):
+        return [item.node_id for item in items]
+
+    def text(self, item):
+        return item.get_content(MetadataMode.NONE)
+
+    def score(self, item):
+        return item.score
+
+
+@pytest.fixture(params=[Compressor, Postprocessor], ids=lambda kind: kind.__name__)
+def kind(request):
+    return request.param()
+
+
+@pytest.fixture
+def given(kind):
+    return kind.given()
+
+
+@pytest.fixture
+def make(kind):
+    def made(**fields):
+        fields = {"model": FakeLanguageModel(), "config": GIVEN_ORDER, "top_k": 2, **fields}
+        return kind.component(**fields)
+
+    return made
+
+
+def read_by(model) -> str:
+    return "".join(s.text for r in model.requests for c in r.continuations for s in c)
+
+
+# -- what comes out ------------------------------------------------------------------------
+
+
+def test_what_helps_is_kept_in_its_original_order(kind, make, given):
+    assert kind.ids(kind.shape(make(), given)) == ["id-1", "id-3"]
+    assert kind.ids(kind.shape(make(), given[::-1])) == ["id-3", "id-1"]
+
+
+def test_what_was_given_is_not_mutated_and_survives(kind, make, given):
+    before = copy.deepcopy(given)
+    kept = kind.shape(make(), given)
+    assert given == before
+    assert not {id(item) for item in kept} & {id(item) for item in given}
+    assert kind.text(kept[0]) == TEXTS[1]
+    assert kept[0].metadata["tag"] == "x"
+
+
+def test_scores_are_python_floats_and_metadata_is_json(kind, make, given):
+    kept = kind.shape(make(), given)
+    assert kind.ids([max(kept, key=kind.score)]) == ["id-3"]
+    for item in kept:
+        assert type(kind.score(item)) is float
+        assert type(item.metadata["ecs"]["utility"]) is float
+        assert json.loads(json.dumps(item.metadata)) == item.metadata
+
+
+def test_ecs_metadata_tells_where_an_item_came_from(kind, make, given):
+    ecs = kind.shape(make(), given)[1].metadata["ecs"]
+    assert ecs["original_rank"] == 4
+    assert ecs["retriever_score"] == pytest.approx(0.6)
+    assert ecs["model"] == "fake"
+    assert ecs["verdict"] == "selected"
+    assert ecs["tokens"] > 0
+    assert ecs["parts"]
+
+
+def test_a_verdict_says_helps_only_where_a_threshold_was_reached(kind, make, given):
+    kept = kind.shape(make(threshold=0.0), given)
+    assert {item.metadata["ecs"]["verdict"] for item in kept} == {"helps"}
+
+
+def test_shaping_twice_keeps_one_verdict_and_the_score_between(kind, make, given):
+    once = kind.shape(make(top_k=3), given)
+    (twice,) = kind.shape(make(top_k=1), once)
+    assert kind.ids([twice]) == ["id-3"]
+    assert twice.metadata["ecs"]["retriever_score"] == kind.score(once[-1])
+
+
+async def test_nothing_gives_nothing_without_a_model(kind):
+    component = kind.component(model="no/such-model")
+    assert kind.shape(component, []) == await kind.ashape(component, []) == []
+
+
+# -- configuration -------------------------------------------------------------------------
+
+
+def test_plain_fields_override_the_config(kind, make, given):
+    config = ShapingConfig(ranker=None, top_k=1)
+    assert len(kind.shape(make(config=config, top_k=None), given)) == 1
+    assert len(kind.shape(make(config=config, top_k=3), given)) == 3
+
+
+def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
+    scored = kind.shape(make(top_k=4), given)
+    best = max(item.metadata["ecs"]["utility"] for item in scored)
+    tokens = scored[-1].metadata["ecs"]["tokens"]
+    assert kind.ids(kind.shape(make(top_k=4, threshold=best), given)) == ["id-3"]
+    assert kind.ids(kind.shape(make(top_k=None, max_tokens=tokens), given)) == ["id-3"]
+
+
+def test_a_config_is_accepted_as_it_is_or_as_a_dict(make):
+    assert make(config=GIVEN_ORDER).config is GIVEN_ORDER
+    assert make(config={"ranker": None, "redundancy_similarity": None}).config == GIVEN_ORDER
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model_name": "x"}, "did you mean model"),
+        ({"treshold": 0.1}, "did you mean threshold"),
+        ({"config": {"pool_sise": 1}}, "did you mean pool_size"),
+        ({"top_k": 0}, "top_k"),
+        ({"max_tokens": -1}, "max_tokens"),
+        ({"config": 3}, "config"),
+        ({"config": {"top_k": "three"}}, "top_k"),
+        ({"templates": {"no_such_signal": {"after": "text"}}}, "no_such_signal"),
+        ({"templates": {"query_likelihood": {"no_such_part": "text"}}}, "no_such_part"),
+        ({"templates": {"query_likelihood": {"passage": "no place"}}}, "passage"),
+        ({"model": 3}, "model"),
+        ({"model": FakeLanguageModel}, "model"),
+        ({"answer": "Lisbon"}, "answer"),
+        ({"embedder": 3}, "embedder"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name_at_construction(make, fields, said):
+    with pytest.raises(ConfigurationError, match=said):
+        make(**fields)
+
+
+def test_known_answers_are_asked_per_query_and_decide_what_helps(kind, make, given):
+    asked = []
+
+    def answer(query):
+        asked.append(query)
+        return ["sardines taste best in June", "Grilled sardines"]
+
+    (kept,) = kind.shape(make(top_k=1, answer=answer), given)
+    assert asked == [QUERY]
+    assert kind.ids([kept]) == ["id-2"]
+    assert kept.metadata["ecs"]["signal"] == "joint_shift+bm25"
+
+
+def test_a_query_without_known_answer_falls_back_to_the_label_free_signal(kind, make, given):
+    templates = {"joint_shift": {"cue": "The answer:"}}
+    kept = kind.shape(make(answer=lambda query: None, templates=templates), given)
+    assert kept[0].metadata["ecs"]["signal"] == "query_likelihood+bm25"
+
+
+def test_a_replaced_template_is_what_the_model_reads(kind, make, given):
+    model = FakeLanguageModel()
+    templates = {"query_likelihood": {"after": "Ask about it, briefly."}}
+    kind.shape(make(model=model, templates=templates), given)
+    assert "Ask about it, briefly." in read_by(model)
+
+
+# -- failures ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", ["", "  \n"])
+def test_an_empty_query_is_refused(kind, make, given, query):
+    with pytest.raises(InvalidInputError):
+        kind.shape(make(), given, query)
+
+
+def test_a_model_that_cannot_score_gives_back_everything_and_says_so(kind, make, given):
+    kept = kind.shape(make(model=BrokenModel()), given)
+    assert kind.ids(kept) == kind.ids(given)
+    assert [kind.score(item) for item in kept] == [kind.score(item) for item in given]
+    for item in kept:
+        assert item.metadata["ecs"]["verdict"] == "unscored"
+        assert "not finite" in item.metadata["ecs"]["error"]
+
+
+def test_a_model_that_cannot_score_raises_if_asked_to(kind, make, given):
+    config = ShapingConfig(ranker=None, on_error="raise")
+    with pytest.raises(ModelError, match="not finite"):
+        kind.shape(make(model=BrokenModel(), config=config), given)
+
+
+# -- async ---------------------------------------------------------------------------------
+
+
+async def test_the_model_runs_off_the_loop_while_other_coroutines_progress(kind, make, given):
+    model = WatchedModel()
+
+    async def other_work():
+        while not model.started.is_set():
+            await asyncio.sleep(0)
+        model.progress.set()
+
+    kept, _ = await asyncio.gather(kind.ashape(make(model=model), given), other_work())
+    assert model.progressed_during_scoring
+    assert model.thread is not threading.current_thread()
+    assert kept == kind.shape(make(), given)
+
+
+async def test_context_variables_reach_the_answer_function(kind, make, given):
+    tenant: ContextVar[str] = ContextVar("tenant")
+    tenant.set("acme")
+    seen = []
+    await kind.ashape(make(answer=lambda query: seen.append(tenant.get())), given)
+    assert seen == ["acme"]
+
+
+# -- copies in memory and on disk ----------------------------------------------------------
+
+
+def test_it_pickles_as_its_configuration(kind, make, given):
+    back = pickle.loads(pickle.dumps(make(threshold=0.1)))
+    assert (back.config, back.threshold) == (GIVEN_ORDER, 0.1)
+    assert kind.ids(kind.shape(back, given)) == ["id-1", "id-3"]
+
+
+def test_a_model_that_cannot_be_pickled_is_an_error_and_stays_in_place(make):
+    model = WatchedModel()  # holds locks
+    component = make(model=model)
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(component)
+    assert component.model is model
+
+
+def test_a_deep_copy_shares_the_model_and_equals_the_original(make):
+    component = make(model=WatchedModel())
+    assert copy.deepcopy(component).model is component.model
+    assert copy.deepcopy(component) == component
+
+
+def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given):
+    embedder = CountingEmbedder()
+    component = make(config=RANKED, embedder=embedder)
+    first = kind.shape(component, given)
+    narrower = component.model_copy(update={"max_tokens": 60})
+    for other in (component, narrower, copy.deepcopy(component)):
+        assert kind.shape(other, given) == first
+    assert len(embedder.embedded) == len(TEXTS)
+    back = pickle.loads(pickle.dumps(component))
+    assert kind.shape(back, given) == first
+    assert len(back.embedder.embedded) == 2 * len(TEXTS)
+
+
+def test_a_copy_with_another_embedder_or_ranker_uses_its_own(kind, make, given):
+    mine, other = CountingEmbedder(), CountingEmbedder(dimension=8)
+    component = make(config=RANKED, embedder=mine)
+    kind.shape(component, given)
+    kind.shape(component.model_copy(update={"embedder": other}), given)
+    assert len(other.embedded) == len(TEXTS)
+    lexical = ShapingConfig(ranker="bm25", pool_size=2, redundancy_similarity=None)
+    renamed = kind.shape(component.model_copy(update={"config": lexical}), given)
+    assert renamed == kind.shape(make(config=lexical), given)
+    assert len(mine.embedded) == len(TEXTS)
+
+
+def test_what_its_ranker_remembers_is_no_part_of_a_component(kind, make, given):
+    services = {"model": FakeLanguageModel(), "embedder": CountingEmbedder()}
+    used, fresh = (make(config=RANKED, **services) for _ in range(2))
+    if hasattr(used, "callback_manager"):
+        fresh.callback_manager = used.callback_manager
+    kind.shape(used, given)
+    assert used == fresh
+    assert repr(used) == repr(fresh)
+
+
+def test_rebuilt_components_share_one_model_handle(make):
+    first, second = (make(model="some-organisation/some-model") for _ in range(2))
+    assert as_model(first.model) is as_model(second.model)
+
+
+def test_no_model_is_loaded_or_touched_at_construction(make):
+    class Lazy(FakeLanguageModel):
+        @property
+        def layout(self):
+            raise AssertionError("loaded")
+
+        @property
+        def max_tokens(self):
+            raise AssertionError("loaded")
+
+    for model in (Lazy(), "no/such-model", None):
+        make(model=model)
+
+
+def test_a_numpy_score_of_a_retriever_becomes_a_python_float(kind, make, given):
+    for item in given:
+        if isinstance(item, NodeWithScore):
+            item.score = np.float32(0.25)
+        else:
+            item.metadata["score"] = np.float32(0.25)
+    for item in kind.shape(make(), given):
+        assert type(item.metadata["ecs"]["retriever_score"]) is float

@@ -1,0 +1,101 @@
+"""Files that 0.1.0 wrote open, decide as they did, and go on; see made_with.py beside them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ecs_plugins.frontier import CalibrationConfig, EfficiencyFrontier, ReuseLedger, calibrate
+from ecs_plugins.frontier.answering import LocalAnswerModel
+from ecs_plugins.frontier.data import read_questions
+from ecs_plugins.frontier.strategies import StrategySet
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
+
+FILES = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "frontier"
+KEY = ("memory_compression", '{"ratio":0.3}')
+POINTS = [("full_context", {}), ("bm25", {"depth": 1}), ("dense", {"depth": 1})]
+POINTS += [("memory_compression", {"ratio": 0.3}), ("oracle", {})]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shutil.copytree(FILES, tmp_path / "files")
+
+
+def replies(prompt):
+    """As in made_with.py."""
+    context, _, question = prompt.partition("Question: ")
+    if "who built" in question.lower():
+        return "Hester Vane" if "Hester Vane" in context else "nobody"
+    if "wheel" in question:
+        return "oak" if "of oak" in context else "iron"
+    return "1850" if "1850" in context else "no idea"
+
+
+def resumed(folder, journal):
+    model = FakeLanguageModel(replies=replies)
+    questions = read_questions(folder / "questions.jsonl")
+    strategies = StrategySet(
+        LocalAnswerModel(model),
+        embedder=FakeEmbedder(),
+        cache_dir=folder / "compressions",
+        questions=questions,
+    )
+    frontier = calibrate(
+        questions,
+        [strategies.get(*point) for point in POINTS],
+        model,
+        config=CalibrationConfig(batch_size=2, max_new_tokens=8),
+        journal=folder / journal,
+        models={"embedder": "fake"},
+        settings={"dtype": "float32"},
+    )
+    return frontier, model
+
+
+def test_a_frontier_decides_as_it_did(folder):
+    frontier = EfficiencyFrontier.load(folder / "frontier.json")
+    computed = json.loads((folder / "computed.json").read_text())
+    for known in computed["decisions"]:
+        asked = {known["objective"]: known["value"]}
+        assert frontier.decide(reuse=known["reuse"], **asked).to_dict() == known
+    path = [[step.point.label, step.reuse_low] for step in frontier.reuse_path(weight=0.95)]
+    assert path == computed["reuse_path"]
+    assert len(frontier.transitions(10)) == len(computed["transitions"])
+
+
+def test_a_frontier_is_written_as_it_was(folder):
+    text = (folder / "frontier.json").read_text()
+    assert EfficiencyFrontier.from_json(text).to_json() == text
+
+
+def test_a_frontier_of_means_in_money_still_decides(folder):
+    frontier = EfficiencyFrontier.load(folder / "frontier_usd_means.json")
+    assert frontier.unit == "USD"
+    assert frontier.measurements is None
+    assert frontier.decide(reuse=1, target_f1=0.6).strategy == "bm25"
+
+
+@pytest.mark.parametrize(
+    ("journal", "asked"), [("finished.journal.jsonl", 0), ("half.journal.jsonl", 9)]
+)
+def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
+    frontier, model = resumed(folder, journal)
+    assert len(model.prompts) == asked
+    known = EfficiencyFrontier.load(folder / "frontier.json")
+    for point, other in zip(frontier.points, known.points, strict=True):
+        assert (point.key, point.f1, point.stage1, point.stage2) == (
+            other.key,
+            other.f1,
+            other.stage1,
+            other.stage2,
+        )
+
+
+def test_a_reuse_ledger_keeps_its_counts_and_what_is_prepared(folder):
+    with ReuseLedger(folder / "reuse.db", namespace=("team", "a")) as ledger:
+        assert (ledger.count("mill"), ledger.count("well"), len(ledger)) == (4, 1, 2)
+        assert ledger.prepared("mill") == {KEY}
+        assert ledger.record("mill") == 5

@@ -1,0 +1,163 @@
+import random
+
+import pytest
+
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking.conversation import MAX_ASKED, as_replies, is_conversation
+from ecs_plugins.ranking.lexical import BM25Ranker
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+
+DATES = ("(3 May 2021)", "(9 May 2021)", "(2 June 2021)")
+SAID = (
+    "Ana: We are back from the lake. What have you been up to?",
+    "Ben: I took the kids to the old fort. Have you been?",
+    "Ana: Not yet! What did they make of it?",
+    "Ben: They were awestruck.",
+)
+CHAT = [f"{date} {turn}" for date in DATES for turn in SAID]
+
+
+def test_a_question_at_the_end_of_a_turn_is_read_with_the_reply_to_it():
+    assert as_replies(SAID) == [
+        "Ana: We are back from the lake.",
+        "Ben: What have you been up to? I took the kids to the old fort.",
+        "Ana: Have you been? Not yet!",
+        "Ben: What did they make of it? They were awestruck.",
+    ]
+
+
+def test_the_stamp_and_the_speaker_stay_in_front():
+    read = as_replies(["[9:30] Ana: How was it?", "[9:30] Ben: Hot."])
+    assert read == ["[9:30] Ana:", "[9:30] Ben: How was it? Hot."]
+
+
+def test_only_questions_at_the_end_are_handed_on():
+    turns = ["Ana: How was it? I heard it rained.", "Ben: It did."]
+    assert as_replies(turns) == turns
+
+
+@pytest.mark.parametrize("mark", ["?", "?!", "？", "؟", "? 😊", "?)"])
+def test_question_marks_of_several_scripts_and_what_stands_behind_them(mark):
+    read = as_replies([f"Ana: It is late. Coffee{mark}", "Ben: Tea."])
+    assert read == ["Ana: It is late.", f"Ben: Coffee{mark} Tea."]
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        ["Ana: Anyone there?"],
+        ["Ana: Anyone there?", "A note without a speaker.", "Ben: Yes."],
+        ["(Monday) Ana: Shall we?", "(Monday) Ana: Never mind.", "(Friday) Ben: Hi.",
+         "(Friday) Ana: Hi."],
+    ],
+)  # fmt: skip
+def test_a_question_without_a_reply_stays_where_it_was_asked(turns):
+    assert as_replies(turns) == turns
+
+
+def test_a_question_waits_for_another_speaker():
+    read = as_replies(["Ana: Shall we?", "Ana: I would like to.", "Ben: Yes."])
+    assert read == ["Ana:", "Ana: I would like to.", "Ben: Shall we? Yes."]
+
+
+def test_dates_part_sessions_unless_every_turn_has_one_of_its_own():
+    stamped = [f"({n} May) {turn}" for n, turn in enumerate(SAID)]
+    assert as_replies(stamped)[3].endswith("What did they make of it? They were awestruck.")
+    parted = ["(1 May) Ana: Hi.", "(1 May) Ben: How are you?", "(2 May) Ana: So.", "(2 May) Ben: A"]
+    assert as_replies(parted) == parted
+
+
+def test_a_long_question_tells_something_itself_and_stays():
+    long = "Where can I " + "walk my two dogs " * 8 + "in Rome?"
+    assert len(long) > MAX_ASKED
+    turns = [f"Ana: {long}", "Ben: By the river."]
+    assert as_replies(turns) == turns
+
+
+def test_no_word_is_lost_or_added():
+    read = as_replies(CHAT)
+    assert sorted(" ".join(read).split()) == sorted(" ".join(CHAT).split())
+
+
+def test_a_chat_in_order_is_a_conversation_with_and_without_dates():
+    assert is_conversation(CHAT)
+    assert is_conversation(SAID * 3)
+    assert is_conversation([*CHAT, ""])
+
+
+def test_most_turns_are_enough():
+    assert is_conversation([*SAID * 4, "They laugh."])
+    assert not is_conversation([*SAID * 4, *["They laugh."] * 3])
+
+
+@pytest.mark.parametrize(
+    "passages",
+    [
+        [],
+        CHAT[:11],
+        [f"Title {n}: A sentence." for n in range(20)],
+        ["Rome: A sentence.", "Rome: Another."] * 3 + ["Oslo: One.", "Oslo: Two."] * 3,
+        ["Ana: I talk to myself."] * 12,
+        ["It rained all day. Then it stopped."] * 12,
+        ["user: Hi.\nassistant: Hello!", "assistant: Hello!\nuser: Bye."] * 6,
+        CHAT[::2] + CHAT[1::2],
+    ],
+    ids=["none", "few", "titles", "pages", "one", "prose", "exchanges", "speaker by speaker"],
+)
+def test_other_lists_are_no_conversation(passages):
+    assert not is_conversation(passages)
+
+
+def test_turns_out_of_order_are_no_conversation():
+    chat = [f"({day} May) {turn}" for day in range(10) for turn in SAID]
+    shuffled = random.Random(42).sample(chat, len(chat))
+    assert is_conversation(chat)
+    assert not is_conversation(shuffled)
+
+
+def asked_of(model):
+    return ["".join(s.text for s in c) for r in model.requests for c in r.candidates]
+
+
+def test_the_shaper_reads_replies_and_returns_turns():
+    model = FakeLanguageModel(lambda context, scored: -1.0 + context.count("make of it"))
+    shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape("What did the kids think?", CHAT)
+    assert shaped.conversation
+    assert [verdict.text for verdict in shaped.kept] == [CHAT[3]]
+    assert shaped.kept[0].tokens == model.count_tokens([CHAT[3]])[0]
+    assert any("What did they make of it? They were awestruck." in text for text in asked_of(model))
+    assert shaped.to_dict()["conversation"] is True
+    assert "conversation" in shaped.explain()
+
+
+def test_the_same_reply_to_another_question_is_no_repetition():
+    chat = [*CHAT, "Ana: Is it late?", "Ben: Yes.", "Ana: Will Mia come to Rome?", "Ben: Yes."]
+    model = FakeLanguageModel(lambda context, scored: -1.0 + context.count("Rome? Yes."))
+    shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape("Does Mia join them?", chat)
+    assert [verdict.index for verdict in shaped.kept] == [len(chat) - 1]
+    apart = ShapingConfig(top_k=1, conversation=False)
+    assert ContextShaper(model, apart).shape("?Mia", chat).verdicts[-1].verdict == "redundant"
+
+
+def test_the_ranker_reads_replies_too():
+    seen = []
+
+    class Watching:
+        name = "watching"
+
+        def rank(self, query, passages):
+            seen.append(list(passages))
+            return BM25Ranker().rank(query, passages)
+
+    config = ShapingConfig(ranker=Watching(), pool_size=3)
+    ContextShaper(FakeLanguageModel(), config).shape("Who was awestruck?", CHAT)
+    assert seen == [as_replies(CHAT)]
+
+
+@pytest.mark.parametrize(("setting", "read"), [(False, CHAT[3]), (True, as_replies(CHAT)[3])])
+def test_the_setting_decides_in_place_of_the_look(setting, read):
+    model = FakeLanguageModel()
+    few = CHAT[:4] if setting else CHAT
+    shaped = ContextShaper(model, ShapingConfig(conversation=setting)).shape("Who?", few)
+    assert shaped.conversation is setting
+    assert any(read in text for text in asked_of(model))

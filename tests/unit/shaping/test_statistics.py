@@ -1,0 +1,106 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecs_plugins.shaping.statistics import (
+    Distribution,
+    auc,
+    best_threshold,
+    folds,
+    held_out_threshold,
+    question_auc,
+)
+
+
+def labels(*values):
+    return np.array(values, dtype=bool)
+
+
+def test_a_distribution_has_mean_deviation_quantiles_and_shares():
+    found = Distribution.of(np.array([math.nan, *range(101)]))
+    assert (found.count, found.mean) == (101, 50.0)
+    assert found.sd == pytest.approx(np.std(range(101)))
+    assert found.quantile(0.95) == pytest.approx(95.0)
+    assert found.share_above(95.0) == pytest.approx(6 / 101)
+    assert found.share_above(1000.0) == 0.0
+    assert Distribution.of(np.array([math.nan])) is None
+
+
+def test_the_auc_counts_ties_half_and_is_undefined_without_both_kinds():
+    assert auc(np.array([2.0, 1.0, 1.0]), labels(True, True, False)) == pytest.approx(0.75)
+    assert math.isnan(auc(np.array([1.0, 2.0]), labels(True, True)))
+
+
+def test_passages_compete_within_their_question_only():
+    scores = np.array([1.0, 0.0, 11.0, 10.0, 5.0])
+    questions = np.array([0, 0, 1, 1, 2])
+    kinds = labels(True, False, True, False, True)
+    estimate, number = question_auc(scores, kinds, questions)
+    assert number == 2
+    assert (estimate.value, estimate.low, estimate.high) == (1.0, 1.0, 1.0)
+    assert auc(scores, kinds) < 1.0
+
+
+def test_without_a_question_of_both_kinds_there_is_no_estimate():
+    assert question_auc(np.array([1.0, 2.0]), labels(True, False), np.array([0, 1])) == (None, 0)
+
+
+def f1(scores, kinds, threshold):
+    kept = scores >= threshold
+    return 2 * (kept & kinds).sum() / max(1, kept.sum() + kinds.sum())
+
+
+@given(
+    st.lists(st.tuples(st.floats(-5, 5), st.booleans()), min_size=2, max_size=30).filter(
+        lambda rows: any(kind for _, kind in rows)
+    )
+)
+def test_no_other_threshold_from_zero_on_has_a_better_f1(rows):
+    scores = np.array([score for score, _ in rows])
+    kinds = np.array([kind for _, kind in rows])
+    found = best_threshold(scores, kinds)
+    assert found >= 0.0
+    others = [0.0, *(score for score in scores if score >= 0.0)]
+    best = max(f1(scores, kinds, threshold) for threshold in others)
+    assert f1(scores, kinds, found) == pytest.approx(best)
+
+
+def test_a_threshold_lies_between_what_it_separates():
+    scores = np.array([3.0, 2.0, 0.5, -4.0])
+    assert best_threshold(scores, labels(True, True, False, False)) == pytest.approx(1.25)
+
+
+def test_every_question_is_held_out_once_and_whole():
+    questions = np.repeat(np.arange(12), 3)
+    seen = np.zeros(36, dtype=int)
+    for inside, outside in folds(questions):
+        assert not set(questions[inside]) & set(questions[outside])
+        assert (inside ^ outside).all()
+        seen += outside
+    assert (seen == 1).all()
+
+
+def test_a_held_out_threshold_of_separable_questions_is_perfect():
+    questions = np.repeat(np.arange(10), 4)
+    kinds = np.tile([True, False, False, False], 10)
+    rng = np.random.default_rng(0)
+    found = held_out_threshold(kinds * 5.0 + rng.random(40), kinds, questions)
+    assert (found.precision, found.recall, found.f1) == (1.0, 1.0, 1.0)
+    assert found.low <= found.value <= found.high
+
+
+def test_the_precision_to_expect_of_noise_is_no_better_than_chance():
+    rng = np.random.default_rng(1)
+    questions = np.repeat(np.arange(60), 5)
+    kinds = np.tile([True, False, False, False, False], 60)
+    found = held_out_threshold(rng.random(300), kinds, questions)
+    assert found.precision < 0.3
+
+
+def test_a_single_question_holds_nothing_out():
+    kinds, scores = labels(True, False), np.array([1.0, 0.0])
+    assert held_out_threshold(scores, kinds, np.array([0, 0])) is None
+    assert held_out_threshold(scores, labels(True, True), np.array([0, 1])) is None

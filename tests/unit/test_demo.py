@@ -1,0 +1,195 @@
+"""The demo with a fake model and a fake embedder, and its router's part with the real ones."""
+
+import importlib
+import io
+import json
+import sys
+
+import pytest
+from rich.console import Console
+
+from ecs_plugins.errors import MissingExtraError, ModelNotFoundError, StorageError
+from ecs_plugins.frontier import Context, Document
+from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.ranking.embedder import FakeEmbedder
+from examples.demo import data, evidence, memory, router
+from examples.demo.__main__ import PARTS, main
+from examples.demo.context import Demo
+
+DATA = data.load_data()
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run the demo: (stdout and stderr, what was measured)."""
+    monkeypatch.setattr("ecs_plugins.cli._setup.load_model", lambda name: FakeLanguageModel())
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
+
+    def run(*arguments, status=0):
+        out = tmp_path / "out"
+        monkeypatch.setattr(sys, "argv", ["demo", "--out", str(out), *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        shown = capsys.readouterr()
+        assert int(caught.value.code or 0) == status, shown
+        written = out / "demo.json"
+        found = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {}
+        return shown.out + shown.err, found
+
+    return run
+
+
+@pytest.fixture
+def no_embedder(monkeypatch, run):
+    def missing():
+        raise ModelNotFoundError("no embedder")
+
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
+
+
+def test_evidence_compares_all_methods_at_equal_k_and_saves_the_figure(run, tmp_path):
+    out, found = run("--part", "evidence", "--limit", "5")
+    found = found["evidence"]
+    assert list(found["methods"]) == ["TF-IDF", "BM25", "dense", "hybrid", "ECS"]
+    assert len(found["questions"]) == 5
+    for kept in found["kept"].values():
+        assert {len(set(turns)) for turns in kept.values()} == {found["k"]}
+    assert found["tokens_after"] < found["tokens_before"]
+    assert "precision" in out
+    assert (tmp_path / "out" / "evidence.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_verdicts_cover_every_turn_of_every_case_and_find_the_repetitions(run):
+    found = run("--part", "verdicts", "--limit", "3")[1]["verdicts"]
+    cases = [q for q in DATA.questions if q.id in found["cases"]]
+    assert len(cases) == 3
+    for role in ("evidence", "misleading"):
+        assert sum(found["counts"][role].values()) == sum(len(getattr(q, role)) for q in cases)
+    (group,) = DATA.near_duplicates
+    verdicts = found["repetitions"][group.text]
+    assert [verdicts[turn] for turn in group.turns].count("redundant") == 2
+    assert all(verdicts[turn] != "redundant" for turn in set(verdicts) - set(group.turns))
+
+
+def test_both_frameworks_keep_what_the_engine_keeps(run):
+    pytest.importorskip("langchain_classic")
+    pytest.importorskip("llama_index.core")
+    kept = list(run("--part", "frameworks")[1]["frameworks"]["kept"].values())
+    assert len(kept) == 3
+    assert kept[0] == kept[1] == kept[2]
+
+
+def test_a_framework_that_is_missing_is_left_out_by_name(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "langchain_classic.retrievers", None)
+    out, found = run("--part", "frameworks")
+    assert "ecs-plugins[langchain]" in out
+    assert not any("LangChain" in way for way in found["frameworks"]["kept"])
+
+
+def test_memory_fits_into_its_room_survives_a_restart_and_follows_from_its_record(run):
+    out, found = run("--part", "memory", "--limit", "6")
+    found = found["memory"]
+    assert found["turns"] == len(DATA.turns)
+    assert 0 < len(found["memories"]) <= memory.COLD < found["room"] < found["turns"]
+    assert found["restart"]["same"] == found["restart"]["questions"] == 6
+    assert found["restart"]["sound"]
+    assert found["decisions recomputed alike"] == sum(found["decisions"].values()) > 0
+    assert "F of the weakest" in out
+    assert {fact.text for fact in DATA.repeated_facts} == set(found["facts"])
+    for counts in found["facts"].values():
+        assert 0 <= counts["most"] <= counts["held"] <= counts["told"]
+    (reminder,) = DATA.near_duplicates
+    groups = [set(each["turns"]) & set(reminder.turns) for each in found["memories"]]
+    assert sorted(map(len, filter(None, groups))) == [len(reminder.turns)]
+
+
+def test_the_tellings_of_a_fact_are_counted_per_item():
+    one, two, three = (data.Turn(name, "2025-01-01", "Ann", "text") for name in "abc")
+    fact = data.Repeated("It rains.", ("a", "c", "d"))
+    assert memory.held_of(fact, [[one, two, three], [two], [one]]) == [2, 1]
+
+
+def test_what_was_spent_stands_beside_the_forecast(run):
+    out, found = run("--part", "router", "--limit", "10")
+    chosen = found["router"]["chosen"]
+    assert list(chosen) == ["1", "10", "100"]
+    assert [len(item["answers"]) for item in chosen.values()] == [1, 2, 2]
+    for reuse, item in chosen.items():
+        stage1, stage2 = item["expected"]
+        assert stage2 + stage1 / int(reuse) <= router.BUDGET
+        assert item["spent"][0] == stage1
+        assert item["spent"][1] > 0
+    assert "stage 2: forecast" in out
+
+
+def frontier_of(tmp_path, model, embedder):
+    demo = Demo(Console(file=io.StringIO()), DATA, model, embedder, tmp_path, 2, 20)
+    return router.measure(demo, Context(tuple(Document(b, a) for a, b in DATA.documents)))
+
+
+def test_full_context_holds_every_answer(tmp_path):
+    frontier = frontier_of(tmp_path, FakeLanguageModel(), FakeEmbedder())
+    assert frontier.get("full_context").f1 == 1.0
+
+
+@pytest.mark.model
+def test_other_chains_are_chosen_for_1_10_and_100_queries(tmp_path, bundled_lm, embedder):
+    frontier = frontier_of(tmp_path, bundled_lm, embedder)
+    chosen = {n: frontier.decide(reuse=n, budget=router.BUDGET).strategy for n in router.REUSES}
+    assert chosen == {1: "bm25", 10: "sentence_index", 100: "document_index"}
+
+
+def test_without_an_embedder_every_part_says_what_is_left_out(run, no_embedder):
+    parts = [option for name in ("evidence", "memory", "router") for option in ("--part", name)]
+    out, found = run(*parts, "--limit", "2")
+    assert list(found["evidence"]["methods"]) == ["TF-IDF", "BM25", "ECS"]
+    assert "memory" not in found
+    assert "router" not in found
+    assert out.count("ecs-plugins[offline]") == 3
+
+
+def test_a_part_whose_extra_is_missing_does_not_stop_the_others(run, monkeypatch):
+    def missing(_):
+        raise MissingExtraError("this part", "some_module", "plots")
+
+    monkeypatch.setattr(evidence, "run", missing)
+    out, found = run("--part", "evidence", "--part", "verdicts", "--limit", "1")
+    assert "Left out" in out
+    assert "verdicts" in found
+
+
+def test_an_unknown_part_is_refused_before_anything_is_written(run, tmp_path):
+    assert "evidence" in run("--part", "nonsense", status=1)[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_clear_line(run, tmp_path):
+    (tmp_path / "file").write_text("x")
+    out, _ = run("--out", str(tmp_path / "file" / "below"), status=1)
+    assert "--out" in out
+    assert out.count("\n") == 1
+
+
+def test_every_part_is_a_module_with_a_run_function():
+    for name in PARTS:
+        assert callable(importlib.import_module(f"examples.demo.{name}").run)
+
+
+def test_the_choice_of_questions_takes_categories_and_overlap_in_turn():
+    chosen = data.choose(DATA.questions, 10)
+    assert [q.category for q in chosen[:5]] == [q.category for q in chosen[5:]]
+    assert len({q.category for q in chosen}) == 5
+    for first, second in zip(chosen[:5], chosen[5:], strict=True):
+        assert first.overlap != second.overlap
+    everything = data.choose(DATA.questions, None)
+    assert sorted(q.id for q in everything) == sorted(q.id for q in DATA.questions)
+
+
+def test_missing_data_are_an_error_that_says_what_to_do(tmp_path):
+    with pytest.raises(StorageError, match="run the demo in a checkout"):
+        data.load_data(tmp_path)
+
+
+def test_recall_on_a_worked_example():
+    assert evidence.recall(("a", "b", "c", "d"), {"a", "d", "x"}, 4) == pytest.approx(2 / 3)
+    assert evidence.recall(("a", "b", "c", "d"), {"a", "d", "x"}, 3) == pytest.approx(1 / 3)
