@@ -433,7 +433,7 @@ class SqliteStore:
         with self.database.read() as connection:
             for space in spaces.listed(connection):
                 self.indexes.current(connection, space)
-        for index in self.indexes.worn():
+        for index in self.indexes.take_worn():
             index.rebuild()
         self.indexes.save()
         self.scrub(vacuum=True)
