@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def diagnose(
     unrelated: Annotated[
         int, typer.Option(min=0, help="Passages of other questions per question.")
     ] = 4,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
     seed: Annotated[int, typer.Option(help="Draws samples, unrelated passages and folds.")] = 42,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write JSON and nothing else to standard output.")

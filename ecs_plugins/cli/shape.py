@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from ecs_plugins.cli._passages import PassageFormat, read_passages
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption
 from ecs_plugins.errors import InvalidInputError
 
 HELP = """Keep the passages that help to answer a question, and say why.
@@ -76,11 +77,8 @@ def shape(
             help="A model's name or directory; the bundled model without it.", show_default=False
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    dtype: Annotated[
-        str,
-        typer.Option(help="auto, float32, bfloat16 or float16: auto is float32 on a CPU."),
-    ] = "auto",
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
     form: Annotated[
         PassageFormat, typer.Option("--format", help="How passages are separated.")
     ] = PassageFormat.AUTO,
