@@ -25,15 +25,18 @@ class BackgroundThread:
 
     def reset(self) -> None:
         """Begin anew, without a thread: also in a forked child, where there is none."""
+        self._lock = threading.Lock()
         self._stop = threading.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="ecs-memory")
         self._jobs: dict[str, Future[None]] = {}
 
     def submit(self, name: str, job: Job) -> None:
         """Run a job soon, unless one of that name is waiting."""
-        self._jobs = {known: each for known, each in self._jobs.items() if not each.done()}
-        if not self._stop.is_set() and (name not in self._jobs or self._jobs[name].running()):
-            self._jobs[name] = self._executor.submit(self._run, name, job)
+        with self._lock:
+            self._jobs = {known: each for known, each in self._jobs.items() if not each.done()}
+            waiting = name in self._jobs and not self._jobs[name].running()
+            if not waiting and not self._stop.is_set():
+                self._jobs[name] = self._executor.submit(self._run, name, job)
 
     def _run(self, name: str, job: Job) -> None:
         try:
@@ -46,9 +49,12 @@ class BackgroundThread:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to do; returns whether that was so in time."""
-        return not wait(list(self._jobs.values()), timeout).not_done
+        with self._lock:
+            jobs = list(self._jobs.values())
+        return not wait(jobs, timeout).not_done
 
     def close(self) -> None:
         """Tell the running job to give up, and wait for it."""
-        self._stop.set()
+        with self._lock:
+            self._stop.set()
         self._executor.shutdown()
