@@ -51,13 +51,6 @@ def test_a_false_statement_hurts_the_true_answer() -> None:
     assert false["utility"] < true["utility"]
 
 
-def test_bad_input_ends_in_one_line_and_a_failure() -> None:
-    done = command("shape", "-q", "Why?", "-p", "-", stdin='{"text": "x"}\n{"text": \n')
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert "line 2" in done.stderr
-
-
 def test_the_demo_runs_and_writes_what_it_measured(tmp_path: Path) -> None:
     done = command("demo", "--limit", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr

@@ -219,10 +219,6 @@ class TestChoice:
         assert decision.why_not()
         assert ledger.count("handbook") == 501
 
-    def test_a_label_is_preferred_to_its_strategy(self, kind, frontier):
-        names = (*NAMES, "memory_compression(ratio=0.5)")
-        assert kind.ask(kind.named(frontier, names, target_f1=0.7, reuse=40)).text == names[-1]
-
     def test_a_policy_rents_before_it_buys_when_n_is_unknown(self, kind, frontier, tmp_path):
         router = kind.named(
             frontier, target_f1=0.7, policy="deterministic", ledger=str(tmp_path / "reuse.db")
@@ -279,12 +275,6 @@ class TestCounting:
         assert answer.settlement["tokens"]["query"]["answer_output"] == 3
         assert answer.settlement["tokens"]["query"]["answer_input"] > 30
 
-    def test_without_a_counter_a_silent_model_leaves_the_ratio_open(self, kind, frontier):
-        plain = frontier.only(["full_context", "bm25"])
-        answer = kind.ask(kind.routed(plain, llm=kind.model(reports=False), count_tokens=None))
-        assert answer.settlement["uncounted"] == 1
-        assert answer.settlement["ratio"] is None
-
     def test_a_ledger_that_cannot_be_written_does_not_cost_the_answer(
         self, kind, frontier, ledger, monkeypatch
     ):
@@ -324,10 +314,6 @@ class TestFallback:
         with pytest.raises(RuntimeError, match="provider"):
             kind.ask(router, context_id="c", reuse=40)
         assert ledger.prepared("c")
-
-    def test_a_refused_request_is_not_answered_by_it(self, kind, frontier):
-        with pytest.raises(UnreachableTargetError):
-            kind.ask(kind.routed(frontier, fallback="full_context", target_f1=0.99))
 
 
 class TestBadInput:
