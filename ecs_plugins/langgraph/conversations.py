@@ -45,11 +45,7 @@ class StoredConversations:
         return self._memory.namespaces(self._prefix)
 
     def check(self, ops: Sequence[PutOp]) -> None:
-        """Refuse what is no message before anything is written.
-
-        Raises:
-            InvalidInputError: A value has no text, or holds no JSON.
-        """
+        """Refuse what is no message before anything is written."""
         for op in ops:
             if op.value is not None:
                 entry = _entry(op)
@@ -123,14 +119,7 @@ class StoredConversations:
         """One message as it was put; what was merged of several, under its own id."""
         only = items.get(found.provenance[0]) if len(found.provenance) == 1 else None
         if only is not None:
-            return SearchItem(
-                namespace=only.namespace,
-                key=only.key,
-                value=only.value,
-                created_at=_time(only.created),
-                updated_at=_time(only.updated),
-                score=found.score,
-            )
+            return SearchItem(**item_fields(only), score=found.score)
         stored = self._memory.get(found.id)
         created = stored.created if stored is not None else 0.0
         changed = stored.changed if isinstance(stored, Memory) else created
@@ -142,6 +131,17 @@ class StoredConversations:
             updated_at=_time(changed),
             score=found.score,
         )
+
+
+def item_fields(item: StoredItem) -> dict[str, Any]:
+    """A stored item as the arguments of LangGraph's."""
+    return {
+        "value": item.value,
+        "key": item.key,
+        "namespace": item.namespace,
+        "created_at": _time(item.created),
+        "updated_at": _time(item.updated),
+    }
 
 
 def _entry(op: PutOp) -> Entry:

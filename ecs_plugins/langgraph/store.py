@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -34,7 +33,7 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.langgraph.conversations import StoredConversations
+from ecs_plugins.langgraph.conversations import StoredConversations, item_fields
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.namespaces import checked as checked_namespace
@@ -181,7 +180,7 @@ class EntropicStore(BaseStore):
                     pairs = self._search(view, op, vectors)
                     if op.refresh_ttl:
                         touched += [item.row for item, _ in pairs if item.ttl is not None]
-                    hits = [search_item(item, score) for item, score in pairs]
+                    hits = [SearchItem(**item_fields(item), score=score) for item, score in pairs]
                     if id(op) in recalled:
                         hits = _merged(hits, recalled[id(op)])
                     results.append(hits[op.offset : op.offset + op.limit])
@@ -193,7 +192,7 @@ class EntropicStore(BaseStore):
 
     def _got(self, op: GetOp, found: StoredItem | None) -> Item | None:
         if found is not None:
-            return Item(**_fields(found))
+            return Item(**item_fields(found))
         if self._messages is not None and self._messages.covers(op.namespace):
             return self._messages.get(op.namespace, op.key)
         return None
@@ -268,21 +267,6 @@ def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
     else:
         raise InvalidInputError(f"match_type is 'prefix' or 'suffix', got {condition.match_type!r}")
     return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
-
-
-def _fields(item: StoredItem) -> dict[str, Any]:
-    return {
-        "value": item.value,
-        "key": item.key,
-        "namespace": item.namespace,
-        "created_at": datetime.fromtimestamp(item.created, UTC),
-        "updated_at": datetime.fromtimestamp(item.updated, UTC),
-    }
-
-
-def search_item(item: StoredItem, score: float | None) -> SearchItem:
-    """An item as a search result."""
-    return SearchItem(**_fields(item), score=score)
 
 
 def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchItem]:

@@ -45,9 +45,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     recalled for the latest question before it, between marks and as data. `get_all` returns the
     full log. Turns are kept whole, so no tool call is parted from its result.
 
-    It is written down as the path of its file (``Context.to_dict``, ``to_dict``, pickle). Read
-    back, it uses the memory of that path which the process has open, else it opens the file with
-    the default embedder and settings.
+    It is written down as the path of its file. Read back, it uses the memory of that path which
+    the process has open, else it opens the file with the default embedder and settings.
 
     Attributes:
         path: The memory file.

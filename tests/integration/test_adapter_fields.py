@@ -8,9 +8,9 @@ from ecs_plugins.langchain import (
     EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
-    FrontierContext,
     RecallOptions,
 )
+from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock, FrontierSelector
 

@@ -347,11 +347,6 @@ class TestBadInput:
         with pytest.raises(ConfigurationError, match=r"chose memory_compression\(ratio=0.5\)"):
             kind.ask(kind.named(frontier, ("full_context",), target_f1=0.7, reuse=40))
 
-    def test_a_measured_strategy_that_is_unknown_here_is_refused_at_once(self, kind):
-        frontier = EfficiencyFrontier([*points(), point("graph", 0.9, 0, 900, hops=2)])
-        with pytest.raises(ConfigurationError, match="no strategy graph"):
-            kind.routed(frontier)
-
     def test_a_missing_or_damaged_artefact_is_refused(self, kind, tmp_path):
         path = tmp_path / "frontier.json"
         with pytest.raises(StorageError, match="ecs-plugins calibrate"):
@@ -392,14 +387,6 @@ class TestCopies:
             ours, theirs = kind.ask(router, reuse=reuse), kind.ask(copy, reuse=reuse)
             assert theirs.text == ours.text
             assert theirs.report["label"] == ours.report["label"]
-
-    def test_a_pickle_shares_the_ledger_behind_the_path(self, kind, frontier, tmp_path):
-        path = str(tmp_path / "reuse.db")
-        router = kind.routed(frontier, cache_dir=str(tmp_path / "notes"), ledger=path)
-        kind.ask(router, context_id="c")
-        kind.ask(pickle.loads(pickle.dumps(router)), context_id="c")
-        with ReuseLedger(path) as ledger:
-            assert ledger.count("c") == 2
 
 
 def test_a_model_of_the_framework_answers_for_calibration(kind):

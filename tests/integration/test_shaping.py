@@ -5,7 +5,6 @@ import copy
 import json
 import pickle
 import threading
-from contextvars import ContextVar
 
 import pytest
 from langchain_core.documents import Document
@@ -17,11 +16,10 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.shaping import ShapingConfig
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
@@ -149,13 +147,6 @@ def test_ecs_metadata_tells_where_an_item_came_from(kind, make, given):
     assert ecs["parts"]
 
 
-def test_shaping_twice_keeps_one_verdict_and_the_score_between(kind, make, given):
-    once = kind.shape(make(top_k=3), given)
-    (twice,) = kind.shape(make(top_k=1), once)
-    assert kind.ids([twice]) == ["id-3"]
-    assert twice.metadata["ecs"]["retriever_score"] == kind.score(once[-1])
-
-
 async def test_nothing_gives_nothing_without_a_model(kind):
     component = kind.component(model="no/such-model")
     assert kind.shape(component, []) == await kind.ashape(component, []) == []
@@ -228,12 +219,6 @@ def test_a_model_that_cannot_score_gives_back_everything_and_says_so(kind, make,
         assert "not finite" in item.metadata["ecs"]["error"]
 
 
-def test_a_model_that_cannot_score_raises_if_asked_to(kind, make, given):
-    config = ShapingConfig(ranker=None, on_error="raise")
-    with pytest.raises(ModelError, match="not finite"):
-        kind.shape(make(model=BrokenModel(), config=config), given)
-
-
 async def test_the_model_runs_off_the_loop_while_other_coroutines_progress(kind, make, given):
     model = WatchedModel()
 
@@ -246,14 +231,6 @@ async def test_the_model_runs_off_the_loop_while_other_coroutines_progress(kind,
     assert model.progressed_during_scoring
     assert model.thread is not threading.current_thread()
     assert kept == kind.shape(make(), given)
-
-
-async def test_context_variables_reach_the_answer_function(kind, make, given):
-    tenant: ContextVar[str] = ContextVar("tenant")
-    tenant.set("acme")
-    seen = []
-    await kind.ashape(make(answer=lambda query: seen.append(tenant.get())), given)
-    assert seen == ["acme"]
 
 
 def test_it_pickles_as_its_configuration(kind, make, given):
@@ -287,18 +264,6 @@ def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given):
     back = pickle.loads(pickle.dumps(component))
     assert kind.shape(back, given) == first
     assert len(back.embedder.embedded) == 2 * len(TEXTS)
-
-
-def test_a_copy_with_another_embedder_or_ranker_uses_its_own(kind, make, given):
-    mine, other = CountingEmbedder(), CountingEmbedder(dimension=8)
-    component = make(config=RANKED, embedder=mine)
-    kind.shape(component, given)
-    kind.shape(component.model_copy(update={"embedder": other}), given)
-    assert len(other.embedded) == len(TEXTS)
-    lexical = ShapingConfig(ranker="bm25", pool_size=2, redundancy_similarity=None)
-    renamed = kind.shape(component.model_copy(update={"config": lexical}), given)
-    assert renamed == kind.shape(make(config=lexical), given)
-    assert len(mine.embedded) == len(TEXTS)
 
 
 def test_no_model_is_loaded_or_touched_at_construction(make):

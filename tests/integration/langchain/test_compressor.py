@@ -127,15 +127,13 @@ async def test_behind_a_retriever_it_compresses_in_a_run_below_the_retrievers(do
     assert set(ids(await chain.ainvoke(QUERY))) == kept
 
 
-async def test_as_a_runnable_it_takes_documents_and_query_or_follows_a_retriever(documents):
+async def test_as_a_runnable_it_takes_documents_and_query(documents):
     shaper = compressor()
     inputs = [{"documents": documents, "query": q} for q in (QUERY, "When does the ferry leave?")]
     single = [shaper.invoke(one) for one in inputs]
     assert ids(single[0]) == ["doc-1", "doc-3"]
-    assert shaper.as_runnable().batch(inputs) == single
-    assert await shaper.as_runnable().abatch(inputs) == single
-    behind = shaper.as_runnable(RunnableLambda(lambda query: documents))
-    assert behind.invoke(QUERY) == single[0]
+    assert shaper.batch(inputs) == single
+    assert await shaper.abatch(inputs) == single
 
 
 async def test_it_streams_inside_a_chain_and_its_verdicts_are_among_the_events(documents):

@@ -39,18 +39,6 @@ def read_page(query: str) -> str:
     return "\n".join(f"{text} " + "Nothing else is known about it. " * 25 for text in TEXTS)
 
 
-@tool
-def add(a: int, b: int) -> int:
-    """A sum."""
-    return a + b
-
-
-@tool
-def fail(query: str) -> str:
-    """Always fails."""
-    return ToolMessage("it failed", tool_call_id="c1", status="error")
-
-
 def calls(name, **args) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": name, "args": args, "id": "c1", "type": "tool_call"}])
 
@@ -61,7 +49,7 @@ def compressor(**fields) -> ECSDocumentCompressor:
     )
 
 
-def run(middleware, call, *, tools=(search, read_page, add, fail), messages=(), model=None):
+def run(middleware, call, *, tools=(search, read_page), messages=(), model=None):
     model = model or ScriptedModel(replies=[call, "done"])
     built = create_agent(model, list(tools), system_prompt="Rules.", middleware=[middleware])
     result = built.invoke({"messages": [*messages, HumanMessage(QUESTION)]})
@@ -88,14 +76,6 @@ def test_results_without_documents_are_left_alone_unless_their_tool_is_named():
     assert "sardines" not in content
     _, result = run(named, calls("search", query=QUESTION))
     assert len(result["messages"][-2].artifact) == 4
-
-
-def test_a_short_text_a_number_and_an_error_are_left_alone():
-    named = ECSContextMiddleware(compressor(), tools=["add", "fail"])
-    _, result = run(named, calls("add", a=2, b=3))
-    assert result["messages"][-2].content == "5"
-    _, result = run(named, calls("fail", query=QUESTION))
-    assert result["messages"][-2].content == "it failed"
 
 
 def test_without_a_query_argument_the_users_question_counts():

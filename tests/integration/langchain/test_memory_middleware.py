@@ -3,7 +3,6 @@ from dataclasses import dataclass
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -201,14 +200,6 @@ def test_tool_calls_stay_with_their_results_and_results_are_not_remembered(memor
     assert asked_once == (1,)
 
 
-def test_roles_that_are_not_to_be_remembered_are_not(memory):
-    ask(agent(ScriptedModel(), memory, remember=("user",)), FACT)
-    ask(agent(ScriptedModel(), memory, remember=()), "nothing of this")
-    assert logged(memory) == [FACT]
-    with pytest.raises(ConfigurationError, match="tools return"):
-        EntropicMemoryMiddleware(memory, namespace=NAMESPACE, remember=("tool",))
-
-
 def test_a_thread_is_remembered_once_and_what_it_shows_is_not_recalled(memory):
     model = ScriptedModel()
     built = agent(model, memory, checkpointer=InMemorySaver())
@@ -286,23 +277,6 @@ def test_a_set_up_at_fault_is_raised_even_after_the_answer(memory, monkeypatch):
     monkeypatch.setattr(EntropicMemory, "add", missing)
     with pytest.raises(ModelNotFoundError):
         ask(agent(ScriptedModel(), memory), FACT)
-
-
-def test_it_works_beside_a_middleware_that_rewrites_the_state(memory):
-    model = ScriptedModel()
-    summarise = SummarizationMiddleware(
-        ScriptedModel(replies=["A summary."]), trigger=("messages", 4), keep=("messages", 2)
-    )
-    built = create_agent(
-        model, [], context_schema=Context, checkpointer=InMemorySaver(),
-        middleware=[EntropicMemoryMiddleware(memory, namespace=NAMESPACE), summarise],
-    )  # fmt: skip
-    for n in range(5):
-        ask(built, f"{FACT} and then turn{n} thing{n} word{n} matter{n} more{n}",
-            config={"configurable": {"thread_id": "t"}})  # fmt: skip
-    ask(built, QUESTION, config={"configurable": {"thread_id": "t"}})
-    assert len([text for text in logged(memory) if text.startswith(FACT)]) == 5
-    assert "turn0" in model.prompt
 
 
 async def test_async_runs_do_all_of_it_off_the_event_loop(tmp_path):

@@ -6,17 +6,18 @@ What it shares with LlamaIndex's is in tests/integration/test_routing.py.
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
-from langchain_core.language_models import BaseChatModel
 from langchain_core.load import dumps, loads
-from langchain_core.messages import AIMessage, AIMessageChunk
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.messages import AIMessageChunk
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnableSequence
 
 from ecs_plugins.frontier import EfficiencyFrontier
 from ecs_plugins.frontier.decision import UnreachableTargetError
-from ecs_plugins.langchain import FrontierContext, FrontierRouter
+from ecs_plugins.langchain import FrontierRouter
+from ecs_plugins.langchain.context import FrontierContext
 from tests.integration.router_setup import QUESTION, TEXTS, points, words
+from tests.integration.test_routing import Chat as Replying
 
 DOCUMENTS = [Document(text, metadata={"title": title}) for title, text in TEXTS]
 
@@ -26,31 +27,16 @@ def frontier():
     return EfficiencyFrontier(points())
 
 
-class Chat(BaseChatModel):
+class Chat(Replying):
     """Streams word by word; reports its usage."""
-
-    fails: bool = False
-
-    @property
-    def _llm_type(self):
-        return "chat"
 
     def count_tokens(self, texts):
         return words(texts)
 
-    def _reply(self, messages):
-        if self.fails:
-            raise RuntimeError("the provider is down")
-        return "notes of the mill" if "Notes:" in messages[-1].text else "Hester Vane did"
-
-    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
-        usage = {"input_tokens": 70, "output_tokens": 3, "total_tokens": 73}
-        message = AIMessage(self._reply(messages), usage_metadata=usage)
-        return ChatResult(generations=[ChatGeneration(message=message)])
-
     def _stream(self, messages, stop=None, run_manager=None, **kwargs):
-        first, *rest = self._reply(messages).split(" ")
-        usage = {"input_tokens": 70, "output_tokens": 3, "total_tokens": 73}
+        (reply,) = self._generate(messages).generations
+        first, *rest = reply.text.split(" ")
+        usage = reply.message.usage_metadata
         yield ChatGenerationChunk(message=AIMessageChunk(content=first, usage_metadata=usage))
         for word in rest:
             yield ChatGenerationChunk(message=AIMessageChunk(content=f" {word}"))

@@ -9,7 +9,6 @@ from langgraph.store.base import (
     PutOp,
     SearchOp,
 )
-from langgraph.store.memory import InMemoryStore
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.langgraph import EntropicStore
@@ -19,10 +18,6 @@ from tests.conformance.store import NS, StoreConformance, keys
 
 MESSAGES = ("chats",)
 CHAT = ("chats", "u1")
-
-
-def embed(texts) -> list[list[float]]:
-    return FakeEmbedder().embed_documents(list(texts)).tolist()
 
 
 class WatchedEmbedder:
@@ -54,14 +49,6 @@ class TestConformance(StoreConformance):
     @pytest.fixture
     def store(self, memory):
         return EntropicStore(memory, messages_under=MESSAGES)
-
-
-class TestTheSuiteAsksNoMoreThanTheReference(StoreConformance):
-    supports_ttl = keeps_created_at = returns_copies = False
-
-    @pytest.fixture
-    def store(self):
-        return InMemoryStore(index={"dims": 384, "embed": embed})
 
 
 @pytest.mark.parametrize(
@@ -208,12 +195,6 @@ class TestMessages:
         assert len(memory.messages(CHAT)) == 1
         store.put(CHAT, "m", {"content": "I keep wasps."})
         assert [m.text for m in memory.messages(CHAT)] == ["I keep wasps."]
-
-    def test_a_filter_is_applied_to_recollections(self, store):
-        store.put(CHAT, "m1", {"content": "I keep bees.", "lang": "en"})
-        store.put(CHAT, "m2", {"content": "Ich halte keep Bienen auf dem Dach.", "lang": "de"})
-        found = store.search(CHAT, query="keep bees", filter={"lang": "de"})
-        assert [item.value.get("lang") for item in found] == ["de"]
 
     def test_a_search_above_finds_items_and_recollections_by_score(self, store):
         store.put(("notes",), "n", {"text": "bees"})
