@@ -1,4 +1,4 @@
-"""The room in which a memory is kept: one SQLite file, the indexes over it, and what changes them.
+"""The room of a memory: one SQLite file, the indexes over it, and what changes them.
 
 `sqlite_store.SqliteStore` is an open file with the operations on it, a dozen verbs of one transaction
 each: add, recall, observe, view and apply (a sleep phase), update, delete, forget, purge, reembed,
