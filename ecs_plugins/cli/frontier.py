@@ -262,11 +262,11 @@ def report(
 
 
 def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
-    from ecs_plugins.frontier.artefact import read_prices
+    from ecs_plugins.frontier.cost import PriceVector
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
     measured = EfficiencyFrontier.load(path)
-    return measured if prices is None else measured.priced(read_prices(prices))
+    return measured if prices is None else measured.priced(PriceVector.read(prices))
 
 
 def _grid(**lists: str) -> Grid:

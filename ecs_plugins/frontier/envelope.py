@@ -301,7 +301,7 @@ class EfficiencyFrontier(MeasuredPoints):
                 the wrong type (named), a value out of range, or means that do not follow from
                 the measurements.
         """
-        return cls(**artefact.loads(text, source).parts())
+        return cls(**artefact.loads(text, source))
 
     def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
         """Write the artefact; a file of that name is replaced whole or not at all.

@@ -16,17 +16,21 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import PlainSerializer, PlainValidator
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import (
+    Account,
     PriceVector,
     Usage,
     check_reuse,
     check_weight,
+    flat,
+    nested,
     reuse_crossover,
     weight_crossover,
 )
@@ -38,11 +42,23 @@ from ecs_plugins.frontier.points import (
     StrategyPoint,
     config_json,
 )
-from ecs_plugins.tokens import Role, Stage
 
 Array = npt.NDArray[np.float64]
-Account = tuple[Stage, Role]
 
+
+def _array(rows: Any) -> Array:
+    try:
+        return np.array(rows, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError("measurements must be rows of numbers, all of one length") from error
+
+
+Table = Annotated[Array, PlainValidator(_array), PlainSerializer(np.ndarray.tolist)]
+Tables = Annotated[
+    Mapping[Account, Array],
+    PlainValidator(lambda stored: {name: _array(rows) for name, rows in flat(stored).items()}),
+    PlainSerializer(lambda tables: nested({name: v.tolist() for name, v in tables.items()})),
+]
 _ABSENT: Array = np.zeros(0)
 _Z95 = 1.959963984540054
 
@@ -83,12 +99,12 @@ class Measurements:
     arms: tuple[Arm, ...]
     questions: tuple[str, ...]
     contexts: tuple[str, ...]
-    f1: Array
-    em: Array
-    tokens: Mapping[Account, Array]
-    shared_input: Array = field(default_factory=lambda: _ABSENT)
-    prepare_seconds: Array = field(default_factory=lambda: _ABSENT)
-    query_seconds: Array = field(default_factory=lambda: _ABSENT)
+    f1: Table
+    em: Table
+    tokens: Tables
+    shared_input: Table = field(default_factory=lambda: _ABSENT)
+    prepare_seconds: Table = field(default_factory=lambda: _ABSENT)
+    query_seconds: Table = field(default_factory=lambda: _ABSENT)
 
     def __post_init__(self) -> None:
         if not all(self.shape):
@@ -126,21 +142,9 @@ class Measurements:
         """(P, Q)."""
         return (len(self.arms), len(self.questions))
 
-    def stages(self, prices: PriceVector) -> tuple[Array, Array]:
-        """Cost of stage 1 and 2 per configuration and question, each ``[P, Q]``."""
-        one, two = np.zeros(self.shape), np.zeros(self.shape)
-        for (stage, role), tokens in self.tokens.items():
-            if stage == Stage.PREPARE:
-                one += prices.prepare_factor * prices.of(role) * tokens
-            else:
-                two += prices.of(role) * tokens
-        one += prices.per_second * self.prepare_seconds + prices.cache_saving * self.shared_input
-        two += prices.per_second * self.query_seconds - prices.cache_saving * self.shared_input
-        return one, two
-
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
         """The mean of each configuration, with standard errors."""
-        one, two = self.stages(prices or PriceVector())
+        one, two = (prices or PriceVector()).stages(self)
         out = []
         for row, arm in enumerate(self.arms):
             usage = Usage(
@@ -255,7 +259,7 @@ class Bootstrap:
         # How much each question counts in each resample, [Q, B].
         weights = drawn[:, member].T.astype(np.float64)
         weights /= weights.sum(axis=0)
-        stages = measurements.stages(prices or PriceVector())
+        stages = (prices or PriceVector()).stages(measurements)
         self.f1, self.stage1, self.stage2 = (v @ weights for v in (measurements.f1, *stages))
 
     def interval(self, values: Array) -> Interval:

@@ -38,8 +38,8 @@ class StrategyPoint:
         stage2_se: Standard error of ``stage2``.
         em: Mean exact match, where measured.
         seconds: Mean wall time of a query.
-        usage: Tokens per stage and role, needed to price the point.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
+        usage: Tokens per stage and role, needed to price the point.
 
     Raises:
         InvalidInputError: F1 outside [0, 1] or NaN, a stage that is negative, not finite, or a
@@ -57,8 +57,8 @@ class StrategyPoint:
     stage2_se: float = 0.0
     em: float | None = None
     seconds: float = 0.0
-    usage: Usage | None = None
     routable: bool = True
+    usage: Usage | None = None
     key: PointKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from pydantic import model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey
@@ -273,14 +274,8 @@ class Router:
         if not 0 <= cached_input <= read:
             raise InvalidInputError(f"{cached_input} of {read} prompt tokens cannot be cached")
         prices = self.frontier.prices
-        one = two = 0.0
-        for (stage, role), tokens in actual:
-            cost = prices.of(role) * tokens
-            if stage == Stage.PREPARE:
-                one += prices.prepare_factor * cost
-            else:
-                two += cost
-        two += prices.per_second * seconds - cached_input * prices.cache_saving
+        one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
+        two -= cached_input * prices.cache_saving
         if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
             self.ledger.mark_prepared(context_id, decision.point.key, one)
         return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)

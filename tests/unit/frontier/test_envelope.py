@@ -294,16 +294,18 @@ def test_prices_change_the_choice():
         for name, used in usage.items()
     )
     assert frontier.decide(target_f1=0.7, reuse=100).strategy == "full"
-    money = PriceVector("USD", ModelPrice(1e-6, 4e-6), scorer=1e-8)
+    money = PriceVector(unit="USD", answer=ModelPrice(input=1e-6, output=4e-6), scorer=1e-8)
     assert frontier.priced(money).decide(target_f1=0.7, reuse=100).strategy == "ecs"
-    cached = PriceVector("USD", ModelPrice(1e-6, 4e-6, cached_input=1e-7), scorer=1e-8)
+    cached = PriceVector(
+        unit="USD", answer=ModelPrice(input=1e-6, output=4e-6, cached_input=1e-7), scorer=1e-8
+    )
     assert frontier.priced(cached).decide(target_f1=0.7, reuse=100).strategy == "full"
     assert frontier.priced(cached).decide(target_f1=0.7, reuse=1).strategy == "ecs"
 
 
 def test_points_without_usage_cannot_be_priced(frontier):
     with pytest.raises(InvalidInputError, match="no token usage"):
-        frontier.priced(PriceVector("USD", scorer=0.0))
+        frontier.priced(PriceVector(unit="USD", scorer=0.0))
 
 
 def test_unknown_points_are_named(frontier):
