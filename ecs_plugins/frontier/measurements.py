@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import PlainSerializer, PlainValidator
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
     Account,
     PriceVector,
@@ -149,9 +149,10 @@ class Measurements:
         for row, arm in enumerate(self.arms):
             usage = Usage(
                 {account: float(v[row].mean()) for account, v in self.tokens.items()},
-                float(self.shared_input[row].mean()),
-                float(self.prepare_seconds[row].mean()),
-                float(self.query_seconds[row].mean()),
+                *(
+                    float(v[row].mean())
+                    for v in (self.shared_input, self.prepare_seconds, self.query_seconds)
+                ),
             )
             out.append(
                 StrategyPoint(
@@ -229,9 +230,6 @@ class Bootstrap:
         f1: Mean F1 per configuration and resample, ``[P, B]``.
         stage1: Mean cost of stage 1, ``[P, B]``.
         stage2: Mean cost of stage 2, ``[P, B]``.
-
-    Raises:
-        ConfigurationError: ``replicates`` < 2, ``level`` outside (0, 1), or another ``by``.
     """
 
     def __init__(
@@ -244,11 +242,6 @@ class Bootstrap:
         level: float = 0.95,
         by: Literal["question", "context"] = "question",
     ) -> None:
-        if replicates < 2 or not 0 < level < 1 or by not in ("question", "context"):
-            raise ConfigurationError(
-                'need replicates >= 2, 0 < level < 1, and by "question" or "context", got '
-                f"{replicates}, {level} and {by!r}"
-            )
         self.level = level
         member = np.arange(len(measurements.questions))
         if by == "context":
@@ -314,6 +307,20 @@ class Bootstrap:
         return self.interval(np.array([math.nan if x is None else x for x in found]))
 
 
+def check_choice(routable: Iterable[str], why: str = "") -> None:
+    """Refuse a choice between fewer than two strategies.
+
+    Raises:
+        InvalidInputError: There are fewer; ends with ``why``.
+    """
+    names = sorted(set(routable))
+    if len(names) < 2:
+        raise InvalidInputError(
+            "a frontier chooses between strategies and needs at least two that can be "
+            f"routed, got {names or 'none'}; measure another one as well. {why}".strip()
+        )
+
+
 class MeasuredPoints:
     """Points, and what is behind them.
 
@@ -349,12 +356,7 @@ class MeasuredPoints:
             raise InvalidInputError(
                 f"{twice[0][0]} {twice[0][1]} is given twice; average repeated measurements first"
             )
-        strategies = {point.strategy for point in self.routable}
-        if len(strategies) < 2:
-            raise InvalidInputError(
-                "a frontier chooses between strategies and needs at least two that can be "
-                f"routed, got {sorted(strategies) or 'none'}; measure another one as well"
-            )
+        check_choice(point.strategy for point in self.routable)
 
     def parts(self) -> dict[str, Any]:
         """The arguments that make it."""

@@ -41,21 +41,10 @@ class RentOrBuy:
     Attributes:
         rent_extra: What renting costs more per query; > 0.
         price: What buying costs once; >= 0.
-
-    Raises:
-        InvalidInputError: There is nothing to decide: a value is negative, zero rent or NaN.
     """
 
     rent_extra: float
     price: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.rent_extra) and self.rent_extra > 0):
-            raise InvalidInputError(
-                f"renting must cost more per query than buying, got {self.rent_extra!r} more"
-            )
-        if not (math.isfinite(self.price) and self.price >= 0):
-            raise InvalidInputError(f"the price must be >= 0, got {self.price!r}")
 
     @property
     def break_even(self) -> float:
@@ -90,11 +79,8 @@ def decide_online(
         The one for this query, with the reason as its note.
 
     Raises:
-        InvalidInputError: ``seen`` < 1.
         UnreachableTargetError: Nothing reaches the target.
     """
-    if seen < 1:
-        raise InvalidInputError(f"seen counts this query and must be at least 1, got {seen}")
     ready = frozenset(prepared)
     rent, owned = (
         frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready) for reuse in (1, math.inf)
@@ -141,8 +127,11 @@ class RouterConfig(Config):
     @property
     def objective(self) -> dict[str, float]:
         """The objective by name."""
-        named = {"target_f1": self.target_f1, "budget": self.budget, "weight": self.weight}
-        return {name: value for name, value in named.items() if value is not None}
+        return _given(target_f1=self.target_f1, budget=self.budget, weight=self.weight)
+
+
+def _given(**objectives: float | None) -> dict[str, float]:
+    return {name: value for name, value in objectives.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +206,7 @@ class Router:
             UnreachableTargetError: Nothing measured can do it.
             StorageError: The ledger failed.
         """
-        override = {"target_f1": target_f1, "budget": budget, "weight": weight}
-        given = {name: value for name, value in override.items() if value is not None}
+        given = _given(target_f1=target_f1, budget=budget, weight=weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective
@@ -232,17 +220,14 @@ class Router:
         seen = self.ledger.record(context_id) if count else self.ledger.count(context_id) + 1
         if reuse is not None:
             return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
-        forecast = self.ledger.model().forecast(seen)
-        decision = self.frontier.decide(reuse=forecast.reuse, prepared=ready, **asked)
+        more = self.ledger.model().remaining(seen)
+        decision = self.frontier.decide(reuse=1 + more, prepared=ready, **asked)
         if self.config.policy is None or "target_f1" not in asked:
-            note = (
-                f"N = {forecast.reuse:.1f}: query {seen} of this context, "
-                f"{forecast.remaining:.1f} more expected"
-            )
+            note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
         online = decide_online(self.frontier, asked["target_f1"], seen, prepared=ready)
-        cost = online.stage2 + online.stage1 / forecast.reuse
-        return replace(online, reuse=forecast.reuse, effective=cost)
+        cost = online.stage2 + online.stage1 / (1 + more)
+        return replace(online, reuse=1 + more, effective=cost)
 
     def settle(
         self,

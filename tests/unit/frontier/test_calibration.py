@@ -1,5 +1,4 @@
 import errno
-import json
 from contextlib import closing
 
 import pytest
@@ -9,7 +8,7 @@ from ecs_plugins.frontier import journal as journal_module
 from ecs_plugins.frontier.answering import Completion, LocalAnswerModel
 from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
-from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
+from ecs_plugins.frontier.journal import CalibrationJournal
 from ecs_plugins.frontier.strategies import Grid, default_strategies
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.lm.fake import FakeLanguageModel
@@ -131,19 +130,6 @@ def test_a_line_cut_short_by_a_kill_is_measured_again(tmp_path, cut):
     calibrate(questions, arms(questions), model, config=QUICK, journal=path)
     assert len(model.prompts) == 2
     assert path.read_bytes().count(b"\n") == whole.count(b"\n")
-
-
-def test_a_long_torn_line_leaves_nothing_behind(tmp_path):
-    path = tmp_path / "j"
-    row = CalibrationRow("q", "an answer", 0.5, 0.0, {"query": {"answer_input": 3}}, 1.5, 0.0, 0.25)
-    opened(path).close()
-    with path.open("ab") as file:
-        file.write(b'{"key": ["' + b"x" * 5000)
-    with closing(opened(path)) as journal:
-        journal.keep(("bm25", "{}"), [row])
-    with closing(opened(path)) as journal:
-        assert journal.rows == {(("bm25", "{}"), "q"): row}
-    assert b"xxx" not in path.read_bytes()
 
 
 def test_a_strategy_can_be_added_to_a_finished_calibration(tmp_path):
@@ -301,11 +287,3 @@ def test_bad_settings_are_refused():
         CalibrationConfig(batch_size=0)
     with pytest.raises(ConfigurationError, match="context"):
         CalibrationConfig(prompt="{question} {context}")
-
-
-def test_the_journal_holds_the_predictions(tmp_path):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
-    line = json.loads(path.read_text().splitlines()[1])
-    assert line["rows"][0]["prediction"] == questions[0].answers[0]
