@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def route(
         ),
     ] = None,
     prices: PricesOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """See `ROUTE_HELP`, which the command line shows."""
     measured = _load(frontier, prices)

@@ -5,14 +5,12 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier import journal as journal_module
-from ecs_plugins.frontier.answering import Completion, LocalAnswerModel
+from ecs_plugins.frontier.answering import Completion
 from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
 from ecs_plugins.frontier.journal import CalibrationJournal
-from ecs_plugins.frontier.strategies import Grid, default_strategies
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import simple
@@ -226,39 +224,6 @@ def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_meas
     assert [d.strategy for d in frontier.dropped] == ["full_context"]
     assert "window of 150 tokens" in frontier.dropped[0].reason
     assert {p.strategy for p in frontier.points} == {"bm25", "tfidf"}
-
-
-def test_all_default_strategies_run_on_fakes(tmp_path):
-    questions = made_up()
-    model = FakeLanguageModel(replies=lambda p: "notes" if "Notes:" in p else read_door(p))
-    answerer = LocalAnswerModel(model)
-    grid = Grid(sentences=(2,), documents=(1,), ratios=(0.3,), shaped=(1,), shaped_notes=(1,))
-    strategies = default_strategies(
-        answerer,
-        questions=questions,
-        grid=grid,
-        embedder=FakeEmbedder(),
-        scorer=model,
-        cache_dir=tmp_path,
-    )
-    frontier = calibrate(questions, strategies, model, config=QUICK)
-    labels = {p.strategy for p in frontier.points}
-    assert labels == {
-        "full_context",
-        "tfidf",
-        "tfidf_query",
-        "bm25",
-        "dense",
-        "memory_compression",
-        "ecs",
-        "memory_compression+ecs",
-        "oracle",
-    }
-    compressed = frontier.get("memory_compression", ratio=0.3)
-    assert compressed.stage1 > 0
-    assert frontier.get("bm25", depth=2).stage1 == 0
-    ecs = next(p for p in frontier.points if p.strategy == "ecs")
-    assert ecs.usage.tokens[(Stage.QUERY, Role.SCORER)] > 0
 
 
 @pytest.mark.parametrize(
