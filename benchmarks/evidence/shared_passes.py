@@ -22,7 +22,6 @@ from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.around import ModelAround
 from ecs_plugins.lm.base import (
-    Divergence,
     Generation,
     LanguageModel,
     ScoreRequest,
@@ -136,7 +135,7 @@ class _Answered:
     seconds: float = 0.0
 
 
-_Pass: TypeAlias = tuple[Segments, tuple[Segments, ...], Divergence | None]
+_Pass: TypeAlias = tuple[Segments, tuple[Segments, ...], bool]
 
 
 def _ask(

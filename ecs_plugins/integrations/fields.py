@@ -138,7 +138,7 @@ class ShapingFields(StrictFields):
         default=None, description="Keep at most so many passages; overrides the config."
     )
     threshold: float | None = Field(
-        default=None, description="Least utility in nats; overrides the config."
+        default=None, description="Minimum utility in nats; overrides the config."
     )
     max_tokens: int | None = Field(
         default=None, description="Token budget of the kept passages; overrides the config."

@@ -75,7 +75,7 @@ class ECSDocumentCompressor(
         model: A `LanguageModel`, a model name or directory, or None for the bundled model.
         config: A `ShapingConfig`, or a dict of its fields.
         top_k: Keep at most so many documents; overrides the config.
-        threshold: Least utility in nats; overrides the config.
+        threshold: Minimum utility in nats; overrides the config.
         max_tokens: Token budget of the kept documents; overrides the config.
         answer: A function from a query to its known answer or answers, for evaluation and for
             applications that have drafted one.

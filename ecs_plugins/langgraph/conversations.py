@@ -27,7 +27,7 @@ class StoredConversations:
     Args:
         memory: The open memory.
         prefix: What lies in it or below it is a conversation.
-        threshold: Least cosine of what a search recalls.
+        threshold: Minimum cosine similarity of what a search recalls.
     """
 
     def __init__(self, memory: EntropicMemory, prefix: Namespace, threshold: float) -> None:

@@ -83,7 +83,7 @@ class EntropicStore(BaseStore):
             every write, and `sweep_ttl`, erases them.
         messages_under: What is put into namespaces below this one is a message, a mapping with
             ``content`` (or ``text``) and optionally ``role``. None: there are no messages.
-        threshold: Least cosine of a recollection found by a search below ``messages_under``.
+        threshold: Minimum cosine similarity of what a search below ``messages_under`` recalls.
     """
 
     supports_ttl = True

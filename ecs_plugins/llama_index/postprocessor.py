@@ -53,7 +53,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         model: A `LanguageModel`, a model name or directory, or None for the bundled model.
         config: A `ShapingConfig`, or a dict of its fields.
         top_k: Keep at most so many nodes; overrides the config.
-        threshold: Least utility in nats; overrides the config.
+        threshold: Minimum utility in nats; overrides the config.
         max_tokens: Token budget of the kept nodes; overrides the config.
         answer: A function from a query to its known answer or answers.
         embedder: An `Embedder`, or a LlamaIndex embedding model, for rankers that are dense.

@@ -19,41 +19,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-
-PAPER_TOP_K = 50
-"""Tokens that a truncated distribution keeps; Table 2 of Entropic Context Shaping."""
-PAPER_SMOOTHING = 1e-10
-"""What a token outside of them gets; Table 2 of Entropic Context Shaping."""
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """How far a candidate moves the next-token distribution away from that of the base.
-
-    The direction is that of Eq. 3 and Definition 3.3 of Entropic Context Shaping, from the base
-    to the candidate: ``D_KL(P(. | C, u, q) || P(. | C, q))``, in nats. It has no sign: a
-    passage that helps and one that misleads both move the distribution.
-
-    Attributes:
-        top_k: None takes the whole vocabulary, which is exact. A number keeps the most likely
-            tokens of each distribution and forgets the others, as a server does that returns
-            only those; the paper has 50.
-        smoothing: With ``top_k``: what each token of either list is given on top of its
-            probability, 0 where it is not in that list, before both are normalised.
-
-    Raises:
-        ConfigurationError: ``top_k`` is below 1, or ``smoothing`` is not positive.
-    """
-
-    top_k: int | None = None
-    smoothing: float = PAPER_SMOOTHING
-
-    def __post_init__(self) -> None:
-        if self.top_k is not None and self.top_k < 1:
-            raise ConfigurationError(f"top_k must be at least 1 or None, got {self.top_k}")
-        if not 0.0 < self.smoothing < 1.0:
-            raise ConfigurationError(f"smoothing must be between 0 and 1, got {self.smoothing}")
+from ecs_plugins.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +52,11 @@ class ScoreRequest:
         continuations: What follows each candidate; which segments are scored is marked. Equal
             leading segments of several continuations are computed once.
         name: A label for error messages and traces.
-        divergence: What else is wanted at every scored token, besides its log-probability: how
+        divergence: Whether, besides its log-probability, it is wanted at every scored token how
             far the distribution that predicts it lies from that behind the base, the first
-            candidate, which is then empty.
+            candidate, which is then empty: ``D_KL(P(. | C, u, q) || P(. | C, q))`` over the whole
+            vocabulary, in nats (Eq. 3 and Definition 3.3 of Entropic Context Shaping). It has no
+            sign: a passage that helps and one that misleads both move the distribution.
 
     Raises:
         InvalidInputError: No candidate, no continuation, a scored segment outside the
@@ -100,7 +68,7 @@ class ScoreRequest:
     candidates: tuple[Segments, ...]
     continuations: tuple[Segments, ...]
     name: str = ""
-    divergence: Divergence | None = None
+    divergence: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", tuple(self.prefix))
@@ -115,7 +83,7 @@ class ScoreRequest:
         for continuation in self.continuations:
             if not any(segment.scored for segment in continuation):
                 raise InvalidInputError("every continuation needs a scored segment")
-        if self.divergence is not None and any(segment.text for segment in self.candidates[0]):
+        if self.divergence and any(segment.text for segment in self.candidates[0]):
             raise InvalidInputError(
                 "a divergence is measured from the base: make the empty candidate () the first"
             )

@@ -15,7 +15,6 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
     ChatLayout,
-    Divergence,
     Generation,
     ScoreRequest,
     ScoreResult,
@@ -109,8 +108,8 @@ class FakeLanguageModel:
             longest = 0
             for continuation in request.continuations:
                 found = self._continue(head, continuation)
-                if request.divergence is not None:
-                    found = self._compare(found, prefix, head, continuation, request.divergence)
+                if request.divergence:
+                    found = self._compare(found, prefix, head, continuation)
                 row.append(found)
                 longest = max(longest, len(_tokens(head + _text(continuation))))
             if longest > self._max_tokens:
@@ -138,7 +137,6 @@ class FakeLanguageModel:
         base: str,
         head: str,
         continuation: Segments,
-        divergence: Divergence,
     ) -> tuple[SegmentScore, ...]:
         """Add how far the next word behind ``head`` is distributed from that behind ``base``."""
         out: list[SegmentScore] = []
@@ -151,7 +149,7 @@ class FakeLanguageModel:
                         {word: math.exp(self._logprob(text + written, word)) for word in words}
                         for text in (head, base)
                     )
-                    found.append(_divergence(ours, theirs, divergence))
+                    found.append(_divergence(ours, theirs))
                     written += f" {token}"
                 out.append(SegmentScore(score.logprobs, np.array(found, dtype=np.float32)))
             head, base = head + segment.text, base + segment.text
@@ -201,20 +199,8 @@ def _not_a_number(score: SegmentScore) -> SegmentScore:
     return SegmentScore(nothing, None if score.divergence is None else nothing)
 
 
-def _divergence(
-    ours: Mapping[str, float], theirs: Mapping[str, float], divergence: Divergence
-) -> float:
+def _divergence(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float:
     p, q = _normalised(ours), _normalised(theirs)
-    if divergence.top_k is not None:
-        p, q = (
-            dict(sorted(part.items(), key=lambda item: -item[1])[: divergence.top_k])
-            for part in (p, q)
-        )
-        words = {**p, **q}
-        p, q = (
-            _normalised({word: part.get(word, 0.0) + divergence.smoothing for word in words})
-            for part in (p, q)
-        )
     tiny = 1e-300
     return max(0.0, sum(p[w] * math.log(p[w] / max(q[w], tiny)) for w in p if p[w] > 0.0))
 

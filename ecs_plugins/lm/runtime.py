@@ -125,10 +125,8 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
                 "with; put some text before it"
             )
     comparisons: tuple[Comparison, ...] = ()
-    if request.divergence is not None:
-        comparisons = tuple(
-            Comparison(request.divergence, path_of((), c).ids) for c in continuations
-        )
+    if request.divergence:
+        comparisons = tuple(Comparison(path_of((), c).ids) for c in continuations)
     return TokenRequest(prefix, candidates, continuations, request.name, comparisons)
 
 

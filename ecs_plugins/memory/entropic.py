@@ -231,7 +231,7 @@ class EntropicMemory:
 
     def _tend(self) -> None:
         """Hand worn indexes to the background thread."""
-        for index in self._store.indexes.worn():
+        for index in self._store.indexes.take_worn():
             self._sleeper.background.submit(f"rebuilding index {id(index)}", index.rebuild)
 
     def recall(
@@ -288,7 +288,9 @@ class EntropicMemory:
             now=time.time(),
             exclude=frozenset(_listed(exclude, "exclude")),
         )
-        return self._store.recall(namespaces, request, record=record)
+        found = self._store.recall(namespaces, request, record=record)
+        self._tend()
+        return found
 
     def observe(
         self,

@@ -42,21 +42,6 @@ class Recollection:
     free_energy: FreeEnergy | None
     why: str
 
-    @property
-    def F(self) -> float | None:
-        """Free energy when last judged."""
-        return None if self.free_energy is None else self.free_energy.total
-
-    @property
-    def E(self) -> float | None:
-        """Energy (minus utility) when last judged."""
-        return None if self.free_energy is None else self.free_energy.energy
-
-    @property
-    def S(self) -> float | None:
-        """Entropy when last judged."""
-        return None if self.free_energy is None else self.free_energy.entropy
-
     def to_dict(self) -> dict[str, object]:
         """Plain JSON types."""
         return asdict(self) | {"namespace": list(self.namespace)}

@@ -43,7 +43,6 @@ from ecs_plugins.shaping.statistics import (
     Distribution,
     Estimate,
     Threshold,
-    auc,
     held_out_threshold,
     question_auc,
 )
@@ -84,8 +83,6 @@ class SignalDiagnostics:
         reasons: Why, in words.
         auc: Mean over questions of the AUC of evidence against distractors, by what passages are
             ordered by; None without a question that has both.
-        pooled_auc: AUC over the passages of all questions, by the utility, which is what one
-            threshold for all of them can use.
         evidence: Utilities of the evidence; None if there is none.
         distractors: Utilities of the other passages of the same questions; None if there are none.
         unrelated: Utilities of passages of other questions; None if there are none.
@@ -101,7 +98,6 @@ class SignalDiagnostics:
     verdict: Fitness
     reasons: tuple[str, ...]
     auc: Estimate | None
-    pooled_auc: float | None
     evidence: Distribution | None
     distractors: Distribution | None
     unrelated: Distribution | None
@@ -386,14 +382,12 @@ def _concluded(observed: SignalObservations, seed: int) -> SignalDiagnostics:
             f"its own threshold: {doubt}"
             for doubt in _objections(signal.threshold, signal.unit, noise, unrelated)
         )
-    pooled = auc(utilities, labels) if utilities.size else float("nan")
     return SignalDiagnostics(
         signal=signal.name,
         unit=signal.unit,
         verdict=verdict,
         reasons=reasons,
         auc=estimate,
-        pooled_auc=None if np.isnan(pooled) else pooled,
         evidence=Distribution.of(utilities[labels]),
         distractors=Distribution.of(utilities[~labels]),
         unrelated=unrelated,

@@ -61,6 +61,9 @@ TEMPLATE_ROOM = 160
 """Tokens of the window set aside for the template and the chat layout."""
 
 
+_NO_POOL = Pool({}, {}, {})
+
+
 class ContextShaper:
     """Chooses the passages that help to answer a question.
 
@@ -205,27 +208,12 @@ class ContextShaper:
         places = outcome.places()
         verdicts: list[PassageVerdict] = []
         for index, passage in enumerate(passages):
-            scored = outcome.scored.get(index)
             decision = settled.get(index) or outcome.decisions.get(index)
             if decision is None:
                 reason = _why_unscored(index, scoring.unscored, pool)
                 decision = Decision(Verdict.UNSCORED, False, reason)
-            verdicts.append(
-                PassageVerdict(
-                    index=index,
-                    text=passage,
-                    verdict=decision.verdict,
-                    kept=decision.kept,
-                    utility=scored.utility if scored else None,
-                    parts=MappingProxyType(dict(scored.parts) if scored else {}),
-                    tokens=tokens[index],
-                    rank=pool.ranks.get(index),
-                    rank_score=pool.scores.get(index),
-                    reason=decision.reason,
-                    score=scored.score if scored else None,
-                    place=places.get(index),
-                )
-            )
+            scored, place = outcome.scored.get(index), places.get(index)
+            verdicts.append(_verdict(index, passage, tokens, decision, pool, scored, place))
         return ShapedContext(
             query=query,
             verdicts=tuple(verdicts),
@@ -250,23 +238,11 @@ class ContextShaper:
         except Exception:
             _log.debug("tokens cannot be counted either", exc_info=True)
             tokens = [0] * len(passages)
+        decision = Decision(Verdict.UNSCORED, True, f"returned as given, scoring failed: {message}")
+        verdicts = (_verdict(i, text, tokens, decision) for i, text in enumerate(passages))
         return ShapedContext(
             query=query,
-            verdicts=tuple(
-                PassageVerdict(
-                    index=index,
-                    text=passage,
-                    verdict=Verdict.UNSCORED,
-                    kept=True,
-                    utility=None,
-                    parts=MappingProxyType({}),
-                    tokens=tokens[index],
-                    rank=None,
-                    rank_score=None,
-                    reason=f"returned as given, scoring failed: {message}",
-                )
-                for index, passage in enumerate(passages)
-            ),
+            verdicts=tuple(verdicts),
             signal=signal.name,
             model=self._model.name,
             seconds=time.perf_counter() - started,
@@ -421,6 +397,31 @@ def _settled(
         if not passage.strip() or not tokens[index]:
             settled[index] = Decision(Verdict.UNSCORED, False, "the passage is empty")
     return settled
+
+
+def _verdict(
+    index: int,
+    passage: str,
+    tokens: Sequence[int],
+    decision: Decision,
+    pool: Pool = _NO_POOL,
+    scored: Scored | None = None,
+    place: int | None = None,
+) -> PassageVerdict:
+    return PassageVerdict(
+        index=index,
+        text=passage,
+        verdict=decision.verdict,
+        kept=decision.kept,
+        utility=scored.utility if scored else None,
+        parts=MappingProxyType(dict(scored.parts) if scored else {}),
+        tokens=tokens[index],
+        rank=pool.ranks.get(index),
+        rank_score=pool.scores.get(index),
+        reason=decision.reason,
+        score=scored.score if scored else None,
+        place=place,
+    )
 
 
 def _why_unscored(index: int, unscored: Mapping[int, str], pool: Pool) -> str:

@@ -218,31 +218,12 @@ def test_a_changed_dimension_is_refused():
         wrapped.embed_documents(["y"])
 
 
-def test_a_declared_dimension_is_held_to():
-    inner = LangChainLike([1.0, 2.0])
-    inner.dimension = 5
-    with pytest.raises(ModelError, match="2 dimensions instead of 5"):
-        as_embedder(inner).embed_query("x")
-
-
-def test_too_few_vectors_are_refused():
-    inner = LangChainLike([1.0])
-    inner.embed_documents = lambda texts: [[1.0]]
-    with pytest.raises(ModelError, match="for 2 texts"):
-        as_embedder(inner).embed_documents(["x", "y"])
-
-
 def test_a_failing_embedder_is_a_model_error_with_its_cause():
     inner = LangChainLike([1.0])
     inner.embed_query = lambda text: 1 / 0
     with pytest.raises(ModelError, match="ZeroDivisionError") as caught:
         as_embedder(inner).embed_query("x")
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
-
-
-def test_a_wrapped_embedder_pickles_with_what_it_wraps():
-    wrapped = pickle.loads(pickle.dumps(as_embedder(LangChainLike([3.0, 4.0]))))
-    np.testing.assert_allclose(wrapped.embed_query("x"), [0.6, 0.8])
 
 
 def test_no_embedder_is_given_half_of_a_surrogate_pair():

@@ -87,6 +87,5 @@ def test_the_reader_answers_each_selection_once_and_each_method_gets_it(tmp_path
 def test_what_sees_the_answer_says_so():
     seeing = {name for name, entry in CATALOGUE.items() if entry.uses_answer}
     assert seeing == {
-        "oracle", "answer_shift", "joint_shift", "joint_shift+bm25",
-        "stage1_answered",
+        "oracle", "answer_shift", "joint_shift", "joint_shift+bm25", "stage1_answered",
     }  # fmt: skip

@@ -124,7 +124,7 @@ class RemoteLM:
                 divergence, which servers do not give.
             ModelError: No server answered.
         """
-        if any(request.divergence is not None for request in requests):
+        if any(request.divergence for request in requests):
             raise ConfigurationError(
                 f"{self._server} servers return log-probabilities of single tokens and no whole "
                 "distributions, so a divergence cannot be computed: use a LocalLM for this "

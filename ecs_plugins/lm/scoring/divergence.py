@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.base import Divergence
 from ecs_plugins.lm.scoring.request import Ids, Logprobs
 from ecs_plugins.lm.scoring.runner import on_device, rows_at_once
 
@@ -31,16 +30,14 @@ class Comparison:
     to come first; the same path may come again.
 
     Args:
-        divergence: What is computed.
         base: Ids of the continuation up to its last scored token: the path of the base.
 
     Attributes:
         found: Divergences at the scored tokens, float32 nats, by the ids of a path.
     """
 
-    def __init__(self, divergence: Divergence, base: Ids) -> None:
+    def __init__(self, base: Ids) -> None:
         self.found: dict[Ids, Logprobs] = {}
-        self._divergence = divergence
         self._base = base
         self._rows: Tensor | None = None
 
@@ -74,48 +71,22 @@ class Comparison:
         for at in range(0, len(rows), step):
             part = slice(at, at + step)
             logprobs = torch.log_softmax(logits[where[part]].float(), dim=-1)
-            out[part] = divergence_of(logprobs, self._rows[part], self._divergence)
+            out[part] = divergence_of(logprobs, self._rows[part])
         self.found[path] = out.cpu().numpy()
 
 
-def divergence_of(candidate: Tensor, base: Tensor, divergence: Divergence) -> Tensor:
+def divergence_of(candidate: Tensor, base: Tensor) -> Tensor:
     """``D_KL(candidate || base)`` in nats, per row.
 
     Args:
         candidate: Log-probabilities, float32, ``[n, vocabulary]``.
         base: Like ``candidate``.
-        divergence: Over the whole vocabulary, or over the most likely tokens of each.
 
     Returns:
         float32, ``[n]``, never negative.
     """
-    if divergence.top_k is None:
-        return _exact(candidate, base)
-    return _truncated(candidate, base, divergence.top_k, divergence.smoothing)
-
-
-def _exact(candidate: Tensor, base: Tensor) -> Tensor:
     # Summed as p ln(p / q) - p + q, which is the same because both sum to one: no term of it is
     # negative, so what rounding leaves of two equal distributions cannot be less than zero.
     p, q = candidate.exp(), base.exp()
     terms = torch.where(p > 0, p * (candidate - base) - p, p) + q
     return terms.clamp_min(0.0).sum(dim=-1)
-
-
-def _truncated(candidate: Tensor, base: Tensor, top_k: int, smoothing: float) -> Tensor:
-    k = min(top_k, candidate.shape[-1])
-    # On the processor: not every accelerator has float64, which the smoothing needs.
-    (p, in_p), (q, in_q) = (
-        (values.cpu().double().exp(), tokens.cpu())
-        for values, tokens in (candidate.topk(k), base.topk(k))
-    )
-    same = in_p[:, :, None] == in_q[:, None, :]
-    # The union of both lists: all of the candidate's, then what only the base's holds.
-    only_base = ~same.any(dim=1)
-    counted = torch.cat([torch.ones_like(only_base), only_base], dim=-1)
-    q_there = (same * q[:, None, :]).sum(dim=-1)
-    ours = (torch.cat([p, torch.zeros_like(q)], dim=-1) + smoothing) * counted
-    theirs = (torch.cat([q_there, q], dim=-1) + smoothing) * counted
-    ours = ours / ours.sum(dim=-1, keepdim=True)
-    theirs = theirs / theirs.sum(dim=-1, keepdim=True)
-    return (torch.xlogy(ours, ours) - torch.xlogy(ours, theirs)).sum(dim=-1).clamp_min(0.0).float()

@@ -1,7 +1,11 @@
-"""The room in which a memory is kept: one SQLite file, the indexes over it, and what changes them.
+"""A memory on disk: one SQLite file, the indexes over it, and what changes them.
 
-Every module here knows the file: its tables and rows, its transactions, the operations on an open
-memory (`core.Core`). What a memory is worth and what follows from it is decided next door, by
-pure functions on values. The arrows point one way: ``store`` -> the algorithm and its values,
-never back; `ecs_plugins.memory.entropic` and its `facade` -> both.
+`sqlite_store.SqliteStore` is an open file with the operations on it, a dozen verbs of one
+transaction each: add, recall, observe, view and apply (a sleep phase), update, delete, forget,
+purge, reembed, compact, close. A store on another database offers the same verbs; what lies
+below them is rows, SQL and FAISS.
+
+What a memory is worth, what is recalled and what follows from it is decided next door, by pure
+functions on values. The arrows point one way: ``store`` -> the algorithm and its values, never
+back; `ecs_plugins.memory.entropic`, its ``admin`` and ``sleep`` -> both.
 """

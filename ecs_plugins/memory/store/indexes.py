@@ -12,12 +12,12 @@ only if its SHA-256 is the one in the database, so whatever happens to it costs 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import os
 import secrets
-import shutil
 import sqlite3
 import threading
 from collections import OrderedDict
@@ -79,8 +79,9 @@ class Indexes:
         self._open: OrderedDict[int, OpenIndex] = OrderedDict()
         self._lock = threading.Lock()
         self.snapshot_failures = 0
-        if not database.in_memory:  # where version 0.1.0 kept its snapshots
-            shutil.rmtree(database.path + ".index", ignore_errors=True)
+        self._worn: list[VectorIndex] = []
+        if not database.in_memory:
+            _remove_old_snapshots(Path(database.path + ".index"))
 
     def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
         """The index of a namespace, as of the transaction of ``connection`` or later."""
@@ -147,8 +148,12 @@ class Indexes:
             opened.last_row = max(opened.last_row, rows[-1][0])
 
     def _tidy(self, opened: OpenIndex) -> None:
-        if opened.index.is_worn and len(opened.index) < KEPT_FROM:
+        if not opened.index.is_worn:
+            return
+        if len(opened.index) < KEPT_FROM:
             opened.index.rebuild()
+        else:
+            self._worn.append(opened.index)
 
     def committed(self, space: Space) -> None:
         """Follow a transaction of this process that is on disk and whose namespace was saved."""
@@ -185,10 +190,10 @@ class Indexes:
 
     # Upkeep
 
-    def worn(self) -> list[VectorIndex]:
-        """The large indexes that should be built anew."""
-        with self._lock:
-            return [each.index for each in self._open.values() if each.index.is_worn]
+    def take_worn(self) -> set[VectorIndex]:
+        """The large indexes that should be built anew, each handed out once."""
+        worn, self._worn = self._worn, []
+        return {index for index in worn if index.is_worn}
 
     def statistics(self) -> dict[str, int]:
         """Open indexes, their bytes, their linked vectors and tombstones; the snapshot."""
@@ -310,3 +315,12 @@ class Indexes:
                 f"the snapshot of erased memories could not be deleted: {error}; "
                 f"delete {self._file}"
             ) from error
+
+
+def _remove_old_snapshots(folder: Path) -> None:
+    """Delete the snapshots that version 0.1.0 kept in a folder: they hold vectors."""
+    if folder.is_dir():
+        for file in folder.glob("*.hnsw*"):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of somebody else's files
+            folder.rmdir()

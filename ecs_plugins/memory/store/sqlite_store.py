@@ -146,8 +146,7 @@ class SqliteStore:
         self.embedder, self.dimension = embedder, int(embedder.dimension)
         try:
             with reembedding.replaced_vectors(self.database, self.embed, progress) as connection:
-                recorded = _recorded(connection)
-                epoch = 1 + (recorded[1] if recorded else 0)
+                epoch = 1 + _epoch_of(connection)
                 _record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
                 self.indexes.forget_snapshot(connection)
@@ -173,8 +172,7 @@ class SqliteStore:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One write transaction on the file."""
         with self.database.write() as connection:
-            recorded = _recorded(connection)
-            self._check_epoch(recorded[1] if recorded else 0)
+            self._check_epoch(_epoch_of(connection))
             yield connection
 
     @contextmanager
@@ -185,8 +183,9 @@ class SqliteStore:
         accesses = self.pending.take(namespace) if flush else []
         space: Space | None = None
         try:
-            with self.writing() as connection:
+            with self.database.write() as connection:
                 space = spaces.find(connection, namespace)
+                self._check_epoch(_epoch_of(connection) if space is None else space.epoch)
                 if space is None and create:
                     space = spaces.create(connection, namespace, time.time(), self.epoch)
                 if space is not None and accesses:
@@ -263,7 +262,7 @@ class SqliteStore:
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
                     index = self.indexes.current(connection, space).index
-                    candidates = search.Candidates(connection, space, index, request)
+                    candidates = search.NamespaceSearch(connection, space, index, request)
                     found += recalled(request, each, candidates.nearest)
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
@@ -433,7 +432,7 @@ class SqliteStore:
         with self.database.read() as connection:
             for space in spaces.listed(connection):
                 self.indexes.current(connection, space)
-        for index in self.indexes.worn():
+        for index in self.indexes.take_worn():
             index.rebuild()
         self.indexes.save()
         self.scrub(vacuum=True)
@@ -459,6 +458,11 @@ def _recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] |
     if _EMBEDDER not in meta:
         return None
     return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
+
+
+def _epoch_of(connection: sqlite3.Connection) -> int:
+    recorded = _recorded(connection)
+    return recorded[1] if recorded else 0
 
 
 def _record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:

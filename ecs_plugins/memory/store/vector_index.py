@@ -220,6 +220,8 @@ class VectorIndex:
             fresh.remove(np.setdiff1d(rows, self.rows()))
             self._graph, self._rows, self._bits = fresh._graph, fresh._rows, fresh._bits
             self._places, self._blank = fresh._places, 0
+            if self.dead:  # since the vectors were copied, perhaps erased
+                self.blank()
 
     def to_bytes(self) -> tuple[Rows, Bytes]:
         """The row of each vector (-1 for a tombstone), and the graph as FAISS serialises it."""

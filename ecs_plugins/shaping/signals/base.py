@@ -23,7 +23,6 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 from ecs_plugins.errors import InvalidInputError, ScoringError
 from ecs_plugins.lm.base import (
     ChatLayout,
-    Divergence,
     LanguageModel,
     ScoreRequest,
     ScoreResult,
@@ -200,7 +199,7 @@ class PromptSignal:
         layout: ChatLayout,
         responses: Sequence[Mapping[str, str]],
         scored: tuple[str, ...],
-        divergence: Divergence | None = None,
+        divergence: bool = False,
     ) -> ScoreRequest:
         """The prompt around every passage, behind the base if there is one.
 
@@ -209,7 +208,7 @@ class PromptSignal:
             layout: That of the model.
             responses: For every continuation, what fills the other fields.
             scored: The fields that are scored.
-            divergence: What else is wanted of them.
+            divergence: Whether their divergence from the base is wanted too.
         """
         chosen, values = self.laid_out(task, layout)
         base = ((),) if self.has_base else ()

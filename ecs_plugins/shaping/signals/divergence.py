@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.lm.base import ChatLayout, Divergence, LanguageModel, ScoreRequest
+from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.answer_shift import ANSWER_TEMPLATE
 from ecs_plugins.shaping.signals.base import (
@@ -60,7 +60,7 @@ class DistributionShift(PromptSignal):
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request that asks for the divergence behind the question."""
-        return [self.request(task, layout, [{"answer": _ANYTHING}], ("answer",), Divergence())]
+        return [self.request(task, layout, [{"answer": _ANYTHING}], ("answer",), divergence=True)]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
         """The divergence at the first token."""
@@ -127,7 +127,7 @@ class TrajectoryShift(PromptSignal):
         """One request along the trajectory; of an empty one, its first token."""
         led = replace(self, template=replace(self.template, response="{answer}"))
         along = {"answer": task.trajectory or f" {_ANYTHING}"}
-        return [led.request(task, layout, [along], ("answer",), Divergence())]
+        return [led.request(task, layout, [along], ("answer",), divergence=True)]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
         """The sum of the divergences along the trajectory."""

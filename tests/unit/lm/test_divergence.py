@@ -9,7 +9,7 @@ from scipy.special import rel_entr
 from tiny_models import SHARING, model, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
-from ecs_plugins.lm.base import Divergence, ScoreRequest, Segment
+from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.model import RemoteLM
@@ -22,7 +22,6 @@ from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
 from ecs_plugins.lm.worker import Scoring, Worker
 
 TOLERANCE = 1e-4
-EXACT, TOP = Divergence(), Divergence(top_k=50)
 PREFIX = "The market was closed, and nobody knew why the old lighthouse was painted twice.\n"
 PASSAGES = (
     "Ann moved to Paris in the spring.",
@@ -34,7 +33,7 @@ SOFT_CAPPED = ("gemma2", ScoringPath.CASCADE)
 PATHS = [(f, path) for f in SHARING for path in ScoringPath if (f, path) != SOFT_CAPPED]
 
 
-def request(divergence=EXACT, prefix=PREFIX, passages=PASSAGES, answers=(" Paris", " in Rome")):
+def request(divergence=True, prefix=PREFIX, passages=PASSAGES, answers=(" Paris", " in Rome")):
     head = (Segment("\nQuestion:", trusted=True), Segment(" Where does Ann live?", scored=True))
     return ScoreRequest(
         (Segment(prefix),) if prefix else (),
@@ -55,7 +54,7 @@ def engine(family):
     return ScoringEngine(runner, profile_of(model(family), runner.takes, 10**30))
 
 
-def plain(family, asked, divergence):
+def plain(family, asked):
     """One forward per candidate, whole distributions, scipy: by (k, m), all scored tokens."""
     rows = {}
     for k, candidate in enumerate(asked.candidates):
@@ -67,21 +66,9 @@ def plain(family, asked, divergence):
                 logits = model(family)(torch.tensor([ids])).logits[0, at]
             rows[k, m] = torch.softmax(logits.double(), dim=-1).numpy()
     return {
-        (k, m): [plain_divergence(p, q, divergence) for p, q in zip(p, rows[0, m], strict=True)]
+        (k, m): [float(rel_entr(p, q).sum()) for p, q in zip(p, rows[0, m], strict=True)]
         for (k, m), p in rows.items()
     }
-
-
-def plain_divergence(p, q, divergence):
-    if divergence.top_k is not None:
-        lists = [set(np.argsort(-part)[: divergence.top_k]) for part in (p, q)]
-        words = sorted(lists[0] | lists[1])
-        p, q = (
-            np.array([part[w] * (w in own) + divergence.smoothing for w in words])
-            for part, own in zip((p, q), lists, strict=True)
-        )
-        p, q = p / p.sum(), q / q.sum()
-    return float(rel_entr(p, q).sum())
 
 
 def flat(result):
@@ -102,12 +89,11 @@ def assert_same(found, wanted, tolerance=TOLERANCE):
         np.testing.assert_allclose(found[key], values, atol=tolerance, rtol=1e-3)
 
 
-@pytest.mark.parametrize("divergence", [EXACT, TOP])
 @pytest.mark.parametrize("prefix", [PREFIX, ""])
 @pytest.mark.parametrize(("family", "path"), PATHS)
-def test_every_path_gives_the_divergence_of_plain_forwards(family, path, prefix, divergence):
-    asked = encoded(request(divergence, prefix))
-    wanted = plain(family, asked, divergence)
+def test_every_path_gives_the_divergence_of_plain_forwards(family, path, prefix):
+    asked = encoded(request(prefix=prefix))
+    wanted = plain(family, asked)
     scores, computed = engine(family).run(path, asked, range(5), TokenBudget(40))
     found = flat(to_result(asked, EngineResult(scores, {}, computed)))
     assert max(max(values) for values in wanted.values()) > 0.1
@@ -119,15 +105,15 @@ def test_a_request_that_is_computed_in_parts_keeps_its_base(budget):
     asked = request(passages=PASSAGES * 3)
     lm = LocalLM(model("llama"), tokenizer("byte_level"), token_budget=budget, cache_bytes=0)
     (result,) = lm.score([asked])
-    assert_same(flat(result), plain("llama", encoded(asked), EXACT))
+    assert_same(flat(result), plain("llama", encoded(asked)))
 
 
 def test_requests_that_are_merged_do_not_mix_their_bases():
     one, other = request(), request(prefix="Snow fell in Rome.\n", answers=(" honey",))
     lm = local()
-    first, plain_one, second = lm.score([one, request(divergence=None), other])
-    assert_same(flat(first), plain("llama", encoded(one), EXACT))
-    assert_same(flat(second), plain("llama", encoded(other), EXACT))
+    first, plain_one, second = lm.score([one, request(divergence=False), other])
+    assert_same(flat(first), plain("llama", encoded(one)))
+    assert_same(flat(second), plain("llama", encoded(other)))
     assert plain_one.scores[1][0][0].divergence is None
 
 
@@ -146,7 +132,7 @@ def test_callers_in_several_threads_get_their_own_divergences():
         jobs = [Scoring(under_test, [one], 256, 100, None) for one in asked]
         results = pool.map(worker.compute, jobs)
     for one, (result,) in zip(asked, results, strict=True):
-        assert_same(flat(to_result(one, result)), plain("llama", one, EXACT))
+        assert_same(flat(to_result(one, result)), plain("llama", one))
 
 
 def test_running_out_of_memory_does_not_lose_the_base(monkeypatch):
@@ -162,14 +148,14 @@ def test_running_out_of_memory_does_not_lose_the_base(monkeypatch):
     monkeypatch.setattr(under_test.runner, "logits", limited)
     scores, computed = under_test.run(ScoringPath.CASCADE, asked, range(5), TokenBudget(10_000))
     found = flat(to_result(asked, EngineResult(scores, {}, computed)))
-    assert_same(found, plain("llama", asked, EXACT))
+    assert_same(found, plain("llama", asked))
 
 
 def test_log_probabilities_are_the_same_whether_or_not_a_divergence_is_asked_for():
     lm = local()
     (with_it,) = lm.score([request()])
     lm.clear_cache()
-    (without,) = lm.score([request(divergence=None)])
+    (without,) = lm.score([request(divergence=False)])
     for row, other in zip(with_it.scores, without.scores, strict=True):
         for a, b in zip(row, other, strict=True):
             for s, t in zip(a, b, strict=True):
@@ -188,31 +174,23 @@ def test_the_direction_is_from_the_base_to_the_candidate():
     candidate = torch.tensor([[0.92, 0.03, 0.05]]).log()
     base = torch.tensor([[0.35, 0.20, 0.45]]).log()
     wanted = 0.92 * np.log(0.92 / 0.35) + 0.03 * np.log(0.03 / 0.2) + 0.05 * np.log(0.05 / 0.45)
-    assert float(divergence_of(candidate, base, EXACT)) == pytest.approx(wanted, abs=1e-6)
-    assert float(divergence_of(base, candidate, EXACT)) != pytest.approx(wanted, abs=1e-2)
+    assert float(divergence_of(candidate, base)) == pytest.approx(wanted, abs=1e-6)
+    assert float(divergence_of(base, candidate)) != pytest.approx(wanted, abs=1e-2)
 
 
 def test_a_divergence_far_below_rounding_of_a_large_vocabulary_is_nearly_zero():
     logits = torch.randn(2, 50_000, generator=torch.Generator().manual_seed(0)) * 5
     base = torch.log_softmax(logits, dim=-1)
     other = torch.log_softmax(logits + 3.0, dim=-1)
-    assert float(divergence_of(other, base, EXACT).max()) < 1e-5
+    assert float(divergence_of(other, base).max()) < 1e-5
 
 
 def test_impossible_tokens_do_not_make_it_not_a_number():
     candidate = torch.tensor([[0.5, 0.5, 0.0]]).log()
     base = torch.tensor([[0.25, 0.25, 0.5]]).log()
-    assert float(divergence_of(candidate, base, EXACT)) == pytest.approx(np.log(2), abs=1e-6)
-    assert float(divergence_of(candidate, candidate, EXACT)) == 0.0
-    assert np.isinf(float(divergence_of(base, candidate, EXACT)))
-
-
-def test_what_only_one_list_holds_counts_with_the_smoothing():
-    p, q = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[0.1, 0.3, 0.6]])
-    found = float(divergence_of(p.log(), q.log(), Divergence(top_k=1, smoothing=1e-3)))
-    ours, theirs = np.array([0.601, 0.001]), np.array([0.001, 0.601])
-    ours, theirs = ours / ours.sum(), theirs / theirs.sum()
-    assert found == pytest.approx(float(rel_entr(ours, theirs).sum()), rel=1e-5)
+    assert float(divergence_of(candidate, base)) == pytest.approx(np.log(2), abs=1e-6)
+    assert float(divergence_of(candidate, candidate)) == 0.0
+    assert np.isinf(float(divergence_of(base, candidate)))
 
 
 def test_a_candidate_beyond_the_window_has_no_divergence():
@@ -234,20 +212,12 @@ def test_a_half_precision_model_compares_in_float32():
 
 def test_a_divergence_from_a_base_that_was_not_computed_is_refused():
     with pytest.raises(ScoringError, match="empty candidate"):
-        Comparison(EXACT, (1, 2)).see((3, 1, 2), torch.zeros(1, 8), [0])
+        Comparison((1, 2)).see((3, 1, 2), torch.zeros(1, 8), [0])
 
 
 def test_a_base_that_is_not_empty_is_refused():
     with pytest.raises(InvalidInputError, match="empty candidate"):
-        ScoreRequest(
-            (), ((Segment("snow"),), ()), ((Segment("x", scored=True),),), divergence=EXACT
-        )
-
-
-@pytest.mark.parametrize("wrong", [{"top_k": 0}, {"smoothing": 0.0}, {"smoothing": 1.0}])
-def test_a_divergence_out_of_range_is_refused(wrong):
-    with pytest.raises(ConfigurationError):
-        Divergence(**wrong)
+        ScoreRequest((), ((Segment("snow"),), ()), ((Segment("x", scored=True),),), divergence=True)
 
 
 def test_a_server_is_not_asked_for_what_it_cannot_give():
@@ -256,9 +226,8 @@ def test_a_server_is_not_asked_for_what_it_cannot_give():
         remote.score([request()])
 
 
-@pytest.mark.parametrize("divergence", [EXACT, TOP])
-def test_the_fake_diverges_by_what_a_passage_brings(divergence):
-    asked = request(divergence, passages=("market closed", "Ann moved to Paris.", "Paris " * 3))
+def test_the_fake_diverges_by_what_a_passage_brings():
+    asked = request(passages=("market closed", "Ann moved to Paris.", "Paris " * 3))
     (result,) = FakeLanguageModel().score([asked])
     known, new, *_ = (row[0][1].divergence for row in result.scores[1:])
     assert result.scores[0][0][1].divergence == pytest.approx([0.0])

@@ -100,6 +100,15 @@ def test_an_old_folder_of_index_snapshots_is_removed(tmp_path):
     assert not folder.exists()
 
 
+def test_a_folder_of_somebody_else_stays(tmp_path):
+    file = unpacked("memory.db", tmp_path / "memory.db")
+    theirs = tmp_path / "memory.db.index" / "notes.txt"
+    theirs.parent.mkdir()
+    theirs.write_text("theirs")
+    EntropicMemory.open(file, embedder=FakeEmbedder(16)).close()
+    assert theirs.read_text() == "theirs"
+
+
 def test_a_file_of_the_first_schema_opens(tmp_path):
     file = unpacked("first-schema.db", tmp_path / "first.db")
     with EntropicMemory.open(file, embedder=FakeEmbedder(32)) as memory:

@@ -105,6 +105,7 @@ def test_changes_made_while_a_graph_is_built_are_kept():
     assert (index.linked, index.dead) == (2001, 2)
     assert index.search(latent(1, seed=9)[0], 1)[0].tolist() == [7]
     assert 1000 not in index.search(vectors[0], 50)[0]
+    assert vectors[0].tobytes() not in index.to_bytes()[1].tobytes()  # it may have been erased
 
 
 def test_searching_and_changing_together_is_safe():

@@ -154,11 +154,6 @@ def test_signals_are_a_list_of_different_ones(wrong):
         measure(signals=wrong)
 
 
-def test_one_example_has_nobody_to_borrow_from():
-    with pytest.raises(InvalidInputError, match="at least two"):
-        measure(examples=EXAMPLES[:1])
-
-
 def test_unrelated_passages_are_those_of_other_questions_and_drawn_by_the_seed():
     found = measure(examples=EXAMPLES[:5], signals=["query_likelihood", "distribution_shift"])
     again = measure(examples=EXAMPLES[:5], signals=["query_likelihood"]).signals[0].unrelated

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.lm.base import ChatLayout, Divergence
+from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.signals import DistributionShift, TrajectoryShift
@@ -38,7 +38,7 @@ def test_the_shift_does_not_depend_on_whether_an_answer_is_known():
 
 def test_the_distribution_is_that_behind_the_cue():
     (request,) = DistributionShift().requests(TASK, CHAT)
-    assert request.divergence == Divergence()
+    assert request.divergence
     assert written(request, 1) == "It is in Rome.\nQuestion: Where is it?\nAnswer: the"
     (chat,) = DistributionShift(layout="chat").requests(TASK, CHAT)
     assert written(chat) == "<user>Question: Where is it?<assistant>Answer: the"

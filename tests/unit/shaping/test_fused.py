@@ -76,12 +76,6 @@ def test_the_second_hop_comes_before_a_repetition_of_the_first():
     assert complementary_order(relevance, by_token, 1.0) == [0, 2, 1]
 
 
-def test_without_differences_relevance_decides():
-    assert complementary_order([0.0, 2.0, 1.0], [[-1.0]] * 3, 1.0) == [1, 2, 0]
-    assert complementary_order([0.5], [[-1.0]], 1.0) == [0]
-    assert complementary_order([], [], 1.0) == []
-
-
 class Known:
     """A signal that says what it is told of each passage."""
 

@@ -17,7 +17,6 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict
 from ecs_plugins.shaping.config import DEFAULT_TOP_K
-from ecs_plugins.tokens import Role, Stage
 
 QUESTION = "Where does Anna live?"
 GOOD = "Anna lives in Rome."
@@ -79,14 +78,6 @@ def test_kept_passages_stay_in_the_order_of_the_input_and_unchanged():
     assert passages == ["  Rome once. ", OTHER, "Rome twice, in Rome."]
 
 
-def test_the_base_is_scored_once_with_every_passage_in_one_request():
-    model = FakeLanguageModel(knows)
-    ContextShaper(model).shape(QUESTION, [GOOD, HERRING], answer="Rome")
-    (request,) = model.requests
-    assert len(request.candidates) == 3
-    assert request.candidates[0] == ()
-
-
 @pytest.mark.parametrize(("signal", "passed_on"), [("joint_shift", 2), ("query_likelihood", 1)])
 def test_the_ranker_looks_for_the_answer_too_if_the_signal_uses_it(signal, passed_on):
     passages = ["It snowed.", "Which city lies there?", "Rome does."]
@@ -144,12 +135,6 @@ def test_top_k_and_budget_and_threshold_combine():
     assert budget.verdicts[1].verdict is Verdict.HELPS
     assert kept(shape(passages, logprob=score, threshold=2.0)) == [1, 2]
     assert kept(shape(passages, logprob=score, threshold=2.0, top_k=1, max_tokens=4)) == [1]
-
-
-def test_a_passage_too_large_for_the_budget_makes_way_for_a_smaller_one():
-    passages = ["Rome Rome " + "x " * 50, "Rome"]
-    result = shape(passages, logprob=lambda c, t: float(c.count("Rome")) - 9, max_tokens=20)
-    assert kept(result) == [1]
 
 
 def test_the_length_penalty_can_turn_help_into_harm():
@@ -213,10 +198,6 @@ def test_a_context_longer_than_the_window_is_forgotten_from_its_oldest_end():
     assert verdicts(result) == ["helps"]
 
 
-def test_what_the_context_says_already_adds_nothing():
-    assert verdicts(shape([GOOD], context="It is known that she lives in Rome.")) == ["neutral"]
-
-
 def test_ten_thousand_passages_are_all_given_a_verdict():
     passages = [f"Turn {i} about nothing in particular." for i in range(10_000)]
     passages[7321] = GOOD
@@ -227,11 +208,6 @@ def test_ten_thousand_passages_are_all_given_a_verdict():
     assert len(result.verdicts) == 10_000
     assert kept(result) == [7321]
     assert len(model.requests[0].candidates) == 41
-
-
-def test_no_passages_give_an_empty_context():
-    result = shape([])
-    assert (result.verdicts, result.text, result.ledger.total()) == ((), "", 0)
 
 
 def test_only_blank_and_repeated_passages_never_reach_the_model():
@@ -298,13 +274,6 @@ def test_a_passage_that_the_model_refuses_is_unscored_with_the_models_reason():
     assert "window of 40" in result.verdicts[0].reason
 
 
-def test_scored_tokens_are_booked_to_the_scorer_of_the_query_stage():
-    result = shape([GOOD, HERRING])
-    assert result.ledger.total(Stage.QUERY, Role.SCORER) > 0
-    assert result.ledger.total() == result.ledger.total(Stage.QUERY, Role.SCORER)
-    assert result.seconds >= 0
-
-
 def test_results_survive_json_and_pickle():
     result = shape([GOOD, WRONG, HERRING, ""], signal="joint_shift")
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -316,13 +285,6 @@ def test_results_survive_json_and_pickle():
     assert copy.to_dict() == result.to_dict()
     with pytest.raises(TypeError):
         copy.verdicts[0].parts["answer_logprob"] = 0.0
-
-
-def test_a_question_too_long_for_the_window_is_not_called_a_context_that_is(caplog):
-    asked = FakeLanguageModel(knows, max_tokens=300)
-    with caplog.at_level(logging.WARNING):
-        ContextShaper(asked, ShapingConfig()).shape("why " * 290, [GOOD])
-    assert "the context does not fit" not in caplog.text
 
 
 @pytest.mark.parametrize("acceptance", ["independent", "stream", "greedy"])

@@ -2,8 +2,6 @@
 
 import pytest
 
-from ecs_plugins.lm.around import ModelAround
-from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 pytestmark = pytest.mark.model
@@ -70,21 +68,3 @@ def test_a_passage_far_longer_than_the_window_finds_its_needle(bundled_lm):
     (found,) = result.kept
     assert found.text == long
     assert found.tokens > bundled_lm.max_tokens
-
-
-def test_screening_in_bfloat16_keeps_what_float32_keeps():
-    made = ("hurdy-gurdies", "clay pots", "wooden boats", "small clocks", "stone walls", "baskets")
-    people = ("Lena Ahl", "Oskar Brenn", "Mika Sand", "Ines Fjord")
-    passages = [
-        f"{who}: In the shed behind the house I make {what}." for who in people for what in made
-    ]
-    model = LocalLM.bundled(exactness="screen")
-    try:
-        for chosen in ({"signal": "query_likelihood"}, {"answer": "hurdy-gurdies"}, {}):
-            found = shape(model, passages, ranker=None, top_k=3, **chosen)
-            exact = shape(ModelAround(model), passages, ranker=None, top_k=3, **chosen)
-            assert exact.screening is None
-            assert len(found.screening.exact) >= 8
-            assert [v.index for v in found.kept] == [v.index for v in exact.kept]
-    finally:
-        model.close()

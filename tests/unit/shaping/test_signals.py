@@ -116,15 +116,6 @@ def test_several_answers_are_alternatives():
     assert found.utility == pytest.approx(math.log(0.5 / 0.2))
 
 
-def test_drafted_answers_can_carry_weights():
-    logprob = lambda c, s: math.log(0.8 if ("Rome." in c) == ("Rome" in s) else 0.2)  # noqa: E731
-    task = ScoringTask(
-        "Q?", ("In Rome.",), answers=("Rome", "Oslo"), answer_log_weights=(0.0, -math.inf)
-    )
-    (found,) = measure(AnswerShift(), task, FakeLanguageModel(logprob))
-    assert found.utility == pytest.approx(math.log(0.8 / 0.2))
-
-
 def test_the_query_likelihood_is_per_token_and_against_no_passage():
     found = measure(QueryLikelihood(), TASK, FakeLanguageModel(says_rome))
     assert found[0].utility == pytest.approx(4.0 / 4)
@@ -158,17 +149,6 @@ def test_a_question_beyond_the_window_cannot_be_scored_at_all():
     model = FakeLanguageModel(says_rome, max_tokens=10)
     with pytest.raises(ScoringError, match="Shorten"):
         measure(AnswerShift(), ScoringTask("so " * 50, ("P.",), answers=("A",)), model)
-
-
-def test_an_own_template_replaces_the_default():
-    template = PromptTemplate(
-        before="{context}",
-        passage="<{passage}>",
-        after="{question}",
-        cue="=>",
-        response=" {answer}",
-    )
-    assert prompts(AnswerShift(template=template))[1] == "<It is in Rome.>Where is it?\n=> Rome"
 
 
 def test_unknown_and_unfit_signals_are_refused():
