@@ -89,12 +89,12 @@ def _detect(source: str, text: str) -> PassageFormat:
 
 
 def _from_json(source: str, text: str) -> list[str]:
+    records = None
     with contextlib.suppress(ValueError, RecursionError):
-        if text.lstrip().startswith("[") and isinstance(records := json.loads(text), list):
-            return [
-                _text_of(record, f"{_name(source)}, record {number}")
-                for number, record in enumerate(records, start=1)
-            ]
+        records = json.loads(text) if text.lstrip().startswith("[") else None
+    if isinstance(records, list):
+        places = enumerate(records, start=1)
+        return [_text_of(record, f"{_name(source)}, record {number}") for number, record in places]
     # Not splitlines: a JSON string may hold U+2028 as it is.
     lines = enumerate(text.split("\n"), start=1)
     return [_line(line, f"{_name(source)}, line {n}") for n, line in lines if line.strip()]
