@@ -223,7 +223,9 @@ class RoutingDecision:
             if point.f1 < self.value:
                 return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
             rise = cost / self.effective - 1
-            more = "no less" if rise == 0 else f"{rise:.0%} more" if rise >= 0.005 else "a bit more"
+            more = (
+                "the same" if rise == 0 else f"{rise:.0%} more" if rise >= 0.005 else "a bit more"
+            )
             return f"reaches the target, but costs {amount(cost, self.unit)}, {more}"
         if self.objective == Objective.BUDGET:
             if cost > self.value:
