@@ -21,7 +21,7 @@ from ecs_plugins.errors import (
     InvalidInputError,
     StorageError,
 )
-from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.recall import RecallRequest, recalled
@@ -34,7 +34,6 @@ from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Intake
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
