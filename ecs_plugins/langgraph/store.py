@@ -39,7 +39,7 @@ from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.namespaces import checked as checked_namespace
 from ecs_plugins.memory.records import ErasureReceipt
-from ecs_plugins.memory.store.items import Items, ItemView, NewItem, StoredItem
+from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 
 _MINUTE = 60.0
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
@@ -103,7 +103,7 @@ class EntropicStore(BaseStore):
         self.memory = memory
         self.ttl_config = ttl
         self._fields = tuple(fields)
-        self._items = Items(memory)
+        self._items = memory.items
         self._messages = (
             None
             if messages_under is None

@@ -34,6 +34,7 @@ from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import inspection, sleeps, spaces
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
 from ecs_plugins.memory.types import TIERS, Tier, UtilityFunction
@@ -54,6 +55,7 @@ class EntropicMemory:
 
     Attributes:
         admin: Operations on the whole file: export, import, checks, statistics.
+        items: Key-value items, kept verbatim beside the memories.
 
     Example:
         >>> from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -74,6 +76,7 @@ class EntropicMemory:
         self._utility = utility
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
+        self.items = Items(store)
 
     @classmethod
     def open(

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ecs_plugins.memory import EntropicMemory, StoreConfig
-from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -62,7 +61,7 @@ def test_an_old_file_and_an_old_export_answer_what_they_answered(old):
         ] == [decision[1:] for decision in then["decisions"]]
         assert all(each.agrees for each in old.replay(space))
     assert [list(namespace) for namespace in old.namespaces()] == ANSWERS["namespaces"]
-    with Items(old).view() as view:
+    with old.items.view() as view:
         items = [[list(i.namespace), i.key, i.value, i.message] for i in view.find(())]
     assert items == ANSWERS["items"]
     assert old.admin.verify().problems == ()

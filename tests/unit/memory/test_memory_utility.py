@@ -10,7 +10,6 @@ from ecs_plugins.memory.utility import (
     QUERY_WINDOW,
     distinct_words,
     entropies,
-    information,
     mean_surprise,
     utilities,
 )
@@ -29,17 +28,8 @@ def worth(*memories: ColdMemory) -> list[float]:
     return utilities(memories, config=config, step=9, queries=(), utility=None).tolist()
 
 
-def test_words_count_once_whatever_their_case() -> None:
-    assert distinct_words("Yes, yes! YES? The ferret.") == 3
-    assert distinct_words("") == 0
-
-
 def test_without_spaces_every_character_is_a_word() -> None:
     assert distinct_words("\u6211\u559c\u6b22\u732b\u3002") == 4
-
-
-def test_a_text_without_words_tells_nothing() -> None:
-    assert information("...") == 0.0
 
 
 def test_of_equal_demand_the_text_that_says_more_is_worth_more() -> None:

@@ -1,5 +1,4 @@
 import gzip
-import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -88,33 +87,6 @@ def test_readers_do_not_wait_for_a_writer(db):
     database.close()
 
 
-def test_a_database_locked_by_another_process_is_a_clear_error(db):
-    database = Database(db, busy_timeout=0.05)
-    other = sqlite3.connect(db, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StorageError, match="raise busy_timeout"), database.write():
-        pass
-    other.execute("ROLLBACK")
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('a', 'b')")
-    other.close()
-    database.close()
-
-
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(db):
-    database = Database(db)
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('kept', 'yes')")
-    with database._connection() as connection:
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(StorageError, match="free space"), database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('big', ?)", ("x" * 100_000,))
-    with database.read() as connection:
-        assert connection.execute("SELECT key FROM meta").fetchall() == [("kept",)]
-    database.close()
-
-
 def test_an_in_memory_database_is_one_for_all_threads():
     database = Database(":memory:")
 
@@ -137,27 +109,3 @@ def test_a_closed_database_says_so(db):
     database.close()
     with pytest.raises(StorageError, match="closed"), database.read():
         pass
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_writes_with_connections_of_its_own(db):
-    database = Database(db)
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('parent', 'x')")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            with database.write() as connection:
-                connection.execute("INSERT INTO meta VALUES ('child', 'x')")
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('parent again', 'x')")
-        keys = {key for (key,) in connection.execute("SELECT key FROM meta")}
-    assert keys == {"parent", "child", "parent again"}
-    assert database.integrity() == []
-    database.close()
