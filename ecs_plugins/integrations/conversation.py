@@ -20,7 +20,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt
-from ecs_plugins.memory.store.items import Items, NewItem, StoredItem
+from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 
 SESSION = "session"
@@ -79,7 +79,7 @@ class Conversations:
 
     def __init__(self, memory: EntropicMemory) -> None:
         self.memory = memory
-        self.items = Items(memory)
+        self.items = memory.items
 
     def append(
         self, namespace: Namespace, entries: Sequence[Entry], *, log: Namespace | None = None

@@ -41,7 +41,7 @@ from ecs_plugins.memory.filters import checked_filter
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.namespaces import checked as checked_namespace
 from ecs_plugins.memory.records import ErasureReceipt, Memory, Recollection
-from ecs_plugins.memory.store.items import Items, ItemView, NewItem, StoredItem
+from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
 
 _MINUTE = 60.0
@@ -107,7 +107,7 @@ class EntropicStore(BaseStore):
         self.memory = memory
         self.ttl_config = ttl
         self._fields = tuple(fields)
-        self._items = Items(memory)
+        self._items = memory.items
         self._messages = (
             None
             if messages_under is None
