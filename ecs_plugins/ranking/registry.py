@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker, Ranking
-from ecs_plugins.ranking.dense import DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
-from ecs_plugins.ranking.fusion import HybridRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
 RankerFactory = Callable[[Embedder | None], Ranker]

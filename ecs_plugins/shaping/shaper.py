@@ -27,12 +27,12 @@ from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.registry import LazyRanker
 from ecs_plugins.shaping.acceptance import (
-    Candidates,
     Decision,
     Limits,
     NearRepetitions,
+    OpenPassages,
     Outcome,
-    Scored,
+    PassageScore,
     exact_repetitions,
     greedy,
     independent,
@@ -196,7 +196,7 @@ class ContextShaper:
         )
         task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
         scoring = PassageScoring(model, signal, task, pool.units, tokens, config.length_penalty)
-        candidates = Candidates(tuple(pool.units), passages, tokens, context)
+        candidates = OpenPassages(tuple(pool.units), passages, tokens, context)
         if not open_ones:
             outcome = Outcome({}, {})
         elif config.acceptance == "stream":
@@ -294,7 +294,7 @@ class PassageScoring:
         if self._task.answers != task.answers:
             self._room = self._room_for(self._task)
 
-    def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, Scored]:
+    def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, PassageScore]:
         """Score some passages against what is known; those that cannot be scored are left out.
 
         Args:
@@ -320,7 +320,7 @@ class PassageScoring:
                 f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
                 f"{len(units)} passages; it must give one for each"
             )
-        best: dict[int, Scored] = {}
+        best: dict[int, PassageScore] = {}
         for unit, found in zip(units, utilities, strict=True):
             order_by = found.utility if found.order_by is None else found.order_by
             if not math.isfinite(found.utility) or not math.isfinite(order_by):
@@ -335,7 +335,9 @@ class PassageScoring:
                 siblings = self._units[unit.source]
                 if len(siblings) > 1:
                     parts |= {"units": len(siblings), "best_unit": siblings.index(unit)}
-                best[unit.source] = Scored(float(found.utility - penalty), float(score), parts)
+                best[unit.source] = PassageScore(
+                    float(found.utility - penalty), float(score), parts
+                )
         for index in best:
             self.unscored.pop(index, None)
         return best
@@ -405,7 +407,7 @@ def _verdict(
     tokens: Sequence[int],
     decision: Decision,
     pool: Pool = _NO_POOL,
-    scored: Scored | None = None,
+    scored: PassageScore | None = None,
     place: int | None = None,
 ) -> PassageVerdict:
     return PassageVerdict(
