@@ -147,9 +147,7 @@ def redundant(index: int) -> Decision:
 def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int, int]:
     """Later passage -> the first one with the same text, white space aside; blank ones never.
 
-    Args:
-        passages: As they were given.
-        read: As the model reads them: "Yes." to another question is no repetition.
+    What the model reads must be the same too: "Yes." to another question is no repetition.
     """
     first: dict[tuple[str, str], int] = {}
     repeats: dict[int, int] = {}
@@ -201,17 +199,8 @@ def select(
 ) -> dict[int, Decision]:
     """Decide on passages from the best down.
 
-    A passage that does not fit the budget is passed over, and a smaller one may still fit.
-
-    Args:
-        scored: Passage index -> what the model said.
-        tokens: Tokens of every passage, by index.
-        limits: Threshold, top-k and budget.
-        repetitions: Finds near repetitions of what is kept.
-        kept: What is kept already and counts against the limits.
-
-    Returns:
-        A decision for every key of ``scored``.
+    A passage that does not fit the budget is passed over, and a smaller one may still fit. What is
+    ``kept`` already counts against the limits.
     """
     taken = list(kept)
     spent = sum(tokens[index] for index in taken)

@@ -54,14 +54,11 @@ from ecs_plugins.shaping.signals.base import ScoringTask, Signal
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
-
+_NO_POOL = Pool({}, {}, {})
 _ALWAYS_RAISED = (InvalidInputError, ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the call or the set-up: returning the input would hide them for good."""
 TEMPLATE_ROOM = 160
 """Tokens of the window set aside for the template and the chat layout."""
-
-
-_NO_POOL = Pool({}, {}, {})
 
 
 class ContextShaper:
@@ -255,16 +252,7 @@ class PassageScoring:
 
     A passage that was split is worth what its best unit is worth, because a reader needs only one
     place that answers. The length penalty is charged for the whole passage, which is what would
-    enter the context.
-
-    Args:
-        model: The language model.
-        signal: What is measured.
-        task: The question with its answers, and the passages that the signal may prepare from,
-            best first; passages and context are filled in per call.
-        units: Passage index -> its units.
-        tokens: Tokens of every passage, by index.
-        length_penalty: Nats per passage token.
+    enter the context. Passages and context of the task are filled in per call.
 
     Attributes:
         ledger: Tokens spent so far.
@@ -295,12 +283,9 @@ class PassageScoring:
             self._room = self._room_for(self._task)
 
     def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, PassageScore]:
-        """Score some passages against what is known; those that cannot be scored are left out.
+        """Score passages against what is known; those that cannot be scored are left out.
 
-        Args:
-            passages: Their indices.
-            context: What is known already, oldest first. What does not fit the model's window
-                is forgotten from the oldest end.
+        Of a context beyond the model's window the oldest part, which stands first, is left out.
         """
         units = [unit for index in passages for unit in self._units[index]]
         if not units:

@@ -138,9 +138,6 @@ def complementary_order(
         by_token: ``[passages, tokens]`` log-probabilities of the question.
         weight: Of the gain.
         depth: How many are chosen in this way.
-
-    Returns:
-        Indices, best first; ties by index.
     """
     left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
     logprobs = np.asarray(by_token, dtype=np.float64)
