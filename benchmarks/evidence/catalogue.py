@@ -23,9 +23,8 @@ from benchmarks.evidence.peers import (
 from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.dense import DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.ranking.fusion import HybridRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal

@@ -112,8 +112,6 @@ class _CheckedEmbedder(ABC):
             return np.zeros((len(texts), self.dimension), dtype=np.float32)
         raw = self._guard(lambda: self._documents([well_formed(texts[i]) for i in filled]))
         unit = self._unit(raw, len(filled))
-        if len(filled) == len(texts):
-            return unit
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
         out[filled] = unit
         return out
@@ -256,12 +254,7 @@ _LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionar
 
 
 def _load(name: str, *, device: str, allow_download: bool) -> _LoadedModel:
-    """The model called ``name``, from memory if somebody in the process holds it already.
-
-    Raises:
-        ModelNotFoundError: It is not on this machine and may not be downloaded.
-        ModelError: It cannot be loaded.
-    """
+    """The model called ``name``, from memory if somebody in the process holds it already."""
     source = _locate(name, allow_download=allow_download)
     with _LOADING:
         loaded = _LOADED.get((source, device))
@@ -307,11 +300,7 @@ def _no_progress_bar() -> Iterator[None]:
 
 
 def _locate(name: str, *, allow_download: bool) -> str:
-    """A directory, or a name on the hub that is cached or may be downloaded.
-
-    Raises:
-        ModelNotFoundError: It is not on this machine and may not be downloaded.
-    """
+    """A directory, or a name on the hub that is cached or may be downloaded."""
     default = name in (DEFAULT_EMBEDDER, DEFAULT_EMBEDDER.partition("/")[2])
     if default and (packaged := _offline_package()) is not None:
         return str(packaged)

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker, Ranking
-from ecs_plugins.ranking.dense import DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
-from ecs_plugins.ranking.fusion import HybridRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
 RankerFactory = Callable[[Embedder | None], Ranker]
@@ -54,10 +53,6 @@ class LazyRanker:
 
     Thread-safe; the ranker is built once. A pickle holds the name and the embedder, not what has
     been embedded, and a deep copy is the ranker itself.
-
-    Args:
-        name: A key of `RANKERS`.
-        embedder: As for `make_ranker`.
     """
 
     def __init__(self, name: str, embedder: Embedder | None = None) -> None:
@@ -67,12 +62,7 @@ class LazyRanker:
         self._lock = threading.Lock()
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """As the ranker of that name.
-
-        Raises:
-            ConfigurationError: The name is unknown.
-            ModelNotFoundError: An embedder is needed and none is installed.
-        """
+        """As the ranker of that name; raises what `make_ranker` does."""
         with self._lock:
             if self._built is None:
                 self._built = make_ranker(self.name, self.embedder)

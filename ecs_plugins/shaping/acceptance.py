@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class PassageScore:
     """What the model said of one passage.
 
     Attributes:
@@ -99,7 +99,7 @@ class Limits:
         """Whether a passage fits what is left of the budget."""
         return self.max_tokens is None or spent + tokens <= self.max_tokens
 
-    def decide(self, scored: Scored, place: int, of: int) -> Decision:
+    def decide(self, scored: PassageScore, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
         verdict = self.verdict(scored.utility)
         if self.threshold is None:
@@ -134,7 +134,7 @@ def verdict_of(utility: float, threshold: float) -> Verdict:
     return Verdict.HURTS if utility < -threshold else Verdict.NEUTRAL
 
 
-def by_score(scored: Mapping[int, Scored]) -> list[int]:
+def by_score(scored: Mapping[int, PassageScore]) -> list[int]:
     """Indices, best first; ties by index."""
     return sorted(scored, key=lambda index: (-scored[index].score, index))
 
@@ -147,9 +147,7 @@ def redundant(index: int) -> Decision:
 def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int, int]:
     """Later passage -> the first one with the same text, white space aside; blank ones never.
 
-    Args:
-        passages: As they were given.
-        read: As the model reads them: "Yes." to another question is no repetition.
+    What the model reads must be the same too: "Yes." to another question is no repetition.
     """
     first: dict[tuple[str, str], int] = {}
     repeats: dict[int, int] = {}
@@ -193,7 +191,7 @@ class NearRepetitions:
 
 
 def select(
-    scored: Mapping[int, Scored],
+    scored: Mapping[int, PassageScore],
     tokens: Sequence[int],
     limits: Limits,
     repetitions: NearRepetitions,
@@ -201,17 +199,8 @@ def select(
 ) -> dict[int, Decision]:
     """Decide on passages from the best down.
 
-    A passage that does not fit the budget is passed over, and a smaller one may still fit.
-
-    Args:
-        scored: Passage index -> what the model said.
-        tokens: Tokens of every passage, by index.
-        limits: Threshold, top-k and budget.
-        repetitions: Finds near repetitions of what is kept.
-        kept: What is kept already and counts against the limits.
-
-    Returns:
-        A decision for every key of ``scored``.
+    A passage that does not fit the budget is passed over, and a smaller one may still fit. What is
+    ``kept`` already counts against the limits.
     """
     taken = list(kept)
     spent = sum(tokens[index] for index in taken)
@@ -237,7 +226,7 @@ def select(
     return decisions
 
 
-Scorer = Callable[[Sequence[int], Sequence[str]], Mapping[int, Scored]]
+Scorer = Callable[[Sequence[int], Sequence[str]], Mapping[int, PassageScore]]
 """Scores passages, by index, against what is known; those that cannot be scored are left out."""
 
 
@@ -252,7 +241,7 @@ class Outcome:
             the order of their scores; best first behind them, those that are not named.
     """
 
-    scored: dict[int, Scored]
+    scored: dict[int, PassageScore]
     decisions: dict[int, Decision]
     accepted: tuple[int, ...] = ()
 
@@ -264,7 +253,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class OpenPassages:
     """What is to be decided on.
 
     Attributes:
@@ -285,7 +274,7 @@ class Candidates:
 
 
 def independent(
-    candidates: Candidates, score: Scorer, limits: Limits, repetitions: NearRepetitions
+    candidates: OpenPassages, score: Scorer, limits: Limits, repetitions: NearRepetitions
 ) -> Outcome:
     """Score every passage once; the order of the passages does not matter."""
     scored = score(candidates.indices, candidates.known(()))
@@ -293,7 +282,7 @@ def independent(
 
 
 def stream(
-    candidates: Candidates, score: Scorer, limits: Limits, repetitions: NearRepetitions
+    candidates: OpenPassages, score: Scorer, limits: Limits, repetitions: NearRepetitions
 ) -> Outcome:
     """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
     outcome = Outcome({}, {})
@@ -327,7 +316,7 @@ def stream(
 
 
 def greedy(
-    candidates: Candidates,
+    candidates: OpenPassages,
     score: Scorer,
     limits: Limits,
     repetitions: NearRepetitions,

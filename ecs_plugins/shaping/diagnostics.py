@@ -107,14 +107,6 @@ class SignalDiagnostics:
     unscored: int
     tokens: float
 
-    def unrelated_above(self, threshold: float) -> float | None:
-        """Share of unrelated passages that reach a threshold."""
-        return None if self.unrelated is None else self.unrelated.share_above(threshold)
-
-    def objections(self, threshold: float) -> tuple[str, ...]:
-        """What speaks against a threshold; nothing if it lies above noise and red herrings."""
-        return _objections(threshold, self.unit, self.noise, self.unrelated)
-
 
 @dataclass(frozen=True, slots=True)
 class ModelDiagnostics:
@@ -247,7 +239,11 @@ class ModelDiagnostics:
             )
         if threshold is None and found.threshold is not None:
             threshold = found.threshold.value
-        doubts = () if threshold is None else found.objections(threshold)
+        doubts = (
+            ()
+            if threshold is None
+            else _objections(threshold, found.unit, found.noise, found.unrelated)
+        )
         if found.verdict is Fitness.UNFIT:
             doubts = found.reasons
         if doubts:
@@ -452,8 +448,10 @@ def _paragraph(found: SignalDiagnostics) -> list[str]:
     lines = [f"{found.signal}: {found.verdict}"]
     lines += [f"  - {reason}" for reason in found.reasons]
     if (threshold := found.threshold) is not None:
-        share = found.unrelated_above(threshold.value)
-        passing = "" if share is None else f"; {share:.0%} of unrelated passages pass"
+        passing = ""
+        if found.unrelated is not None:
+            share = found.unrelated.share_above(threshold.value)
+            passing = f"; {share:.0%} of unrelated passages pass"
         lines.append(
             f"  threshold {threshold.value:.3g} {found.unit} "
             f"({threshold.low:.3g} to {threshold.high:.3g} over folds): on held-out questions "

@@ -253,20 +253,11 @@ def observe(
     Signals that need an answer are told it; those that do not are not, because they are made for
     questions whose answer is not known.
 
-    Args:
-        model: Whose log-probabilities are used.
-        examples: At least two, so that each can lend the others unrelated passages.
-        signals: Names or own signals.
-        unrelated: Unrelated passages per question; 0 leaves them out.
-        noise_questions: Questions that are computed in other ways as well.
-        seed: Draws the unrelated passages.
-        progress: Told after every question of every signal.
+    The arguments are those of `ModelDiagnostics.measure`.
 
     Raises:
         InvalidInputError: Fewer than two examples, no signal or one twice, a signal needs an
             answer that an example lacks, or a number is negative.
-        ConfigurationError: A signal is unknown, or asks for what the model does not give.
-        ModelError: The model cannot score.
     """
     if len(examples) < 2:
         raise InvalidInputError(

@@ -67,14 +67,8 @@ def split_passages(
     itself is cut between words, a word that is too long between characters. Tokens of pieces
     are counted apart, so a unit may have a few tokens more or less than the sum.
 
-    Args:
-        passages: Any texts; a blank one is one unit.
-        count_tokens: Tokens of each text.
-        max_tokens: At least 1.
-        lengths: Tokens of every passage, if they have been counted already.
-
-    Returns:
-        Units in reading order; those of one passage partition it.
+    Units stand in reading order; those of one passage partition it. ``lengths`` are the tokens of
+    every passage, where they have been counted already.
 
     Raises:
         ConfigurationError: ``max_tokens`` is not positive.
@@ -128,15 +122,9 @@ def _pack(pieces: Iterable[tuple[int, int, int]], max_tokens: int) -> list[tuple
 
 
 def join_units(units: Iterable[Unit], passages: Sequence[str], gap: str = "\n") -> dict[int, str]:
-    """Put kept units of each passage together again, in reading order.
+    """Passage index -> its kept units together again, in reading order.
 
-    Args:
-        units: Any subset, in any order; doubles count once.
-        passages: What the units were cut from.
-        gap: Stands where units between two kept ones are missing.
-
-    Returns:
-        Passage index -> text, in order of index. All units of a passage give it unchanged.
+    All units of a passage give it unchanged; ``gap`` stands where some between two are missing.
     """
     joined: dict[int, str] = {}
     ordered = sorted(set(units), key=lambda unit: (unit.source, unit.start))
@@ -184,14 +172,7 @@ def sought(query: str, answers: Sequence[str]) -> str:
 
 
 def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int) -> Pool:
-    """Keep the ``pool_size`` passages that the ranker puts first.
-
-    Args:
-        query: What is looked for.
-        units: Units of all passages that can be scored.
-        ranker: None keeps everything.
-        pool_size: How many passages are kept.
-    """
+    """Keep the ``pool_size`` passages that the ranker puts first; without one, all."""
     by_passage: dict[int, list[Unit]] = {}
     for unit in units:
         by_passage.setdefault(unit.source, []).append(unit)

@@ -69,18 +69,12 @@ class PassageVerdict:
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only; what is not finite becomes None."""
         return {
-            "index": self.index,
-            "text": self.text,
+            **{name: getattr(self, name) for name in self.__slots__},
             "verdict": str(self.verdict),
-            "kept": self.kept,
             "utility": _finite(self.utility),
             "score": _finite(self.score),
             "parts": {name: _finite(value) for name, value in self.parts.items()},
-            "tokens": self.tokens,
-            "rank": self.rank,
             "rank_score": _finite(self.rank_score),
-            "reason": self.reason,
-            "place": self.place,
         }
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -27,12 +27,12 @@ from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.registry import LazyRanker
 from ecs_plugins.shaping.acceptance import (
-    Candidates,
     Decision,
     Limits,
     NearRepetitions,
+    OpenPassages,
     Outcome,
-    Scored,
+    PassageScore,
     exact_repetitions,
     greedy,
     independent,
@@ -54,14 +54,11 @@ from ecs_plugins.shaping.signals.base import ScoringTask, Signal
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
-
+_NO_POOL = Pool({}, {}, {})
 _ALWAYS_RAISED = (InvalidInputError, ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the call or the set-up: returning the input would hide them for good."""
 TEMPLATE_ROOM = 160
 """Tokens of the window set aside for the template and the chat layout."""
-
-
-_NO_POOL = Pool({}, {}, {})
 
 
 class ContextShaper:
@@ -196,7 +193,7 @@ class ContextShaper:
         )
         task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
         scoring = PassageScoring(model, signal, task, pool.units, tokens, config.length_penalty)
-        candidates = Candidates(tuple(pool.units), passages, tokens, context)
+        candidates = OpenPassages(tuple(pool.units), passages, tokens, context)
         if not open_ones:
             outcome = Outcome({}, {})
         elif config.acceptance == "stream":
@@ -255,16 +252,7 @@ class PassageScoring:
 
     A passage that was split is worth what its best unit is worth, because a reader needs only one
     place that answers. The length penalty is charged for the whole passage, which is what would
-    enter the context.
-
-    Args:
-        model: The language model.
-        signal: What is measured.
-        task: The question with its answers, and the passages that the signal may prepare from,
-            best first; passages and context are filled in per call.
-        units: Passage index -> its units.
-        tokens: Tokens of every passage, by index.
-        length_penalty: Nats per passage token.
+    enter the context. Passages and context of the task are filled in per call.
 
     Attributes:
         ledger: Tokens spent so far.
@@ -294,13 +282,10 @@ class PassageScoring:
         if self._task.answers != task.answers:
             self._room = self._room_for(self._task)
 
-    def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, Scored]:
-        """Score some passages against what is known; those that cannot be scored are left out.
+    def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, PassageScore]:
+        """Score passages against what is known; those that cannot be scored are left out.
 
-        Args:
-            passages: Their indices.
-            context: What is known already, oldest first. What does not fit the model's window
-                is forgotten from the oldest end.
+        Of a context beyond the model's window the oldest part, which stands first, is left out.
         """
         units = [unit for index in passages for unit in self._units[index]]
         if not units:
@@ -320,7 +305,7 @@ class PassageScoring:
                 f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
                 f"{len(units)} passages; it must give one for each"
             )
-        best: dict[int, Scored] = {}
+        best: dict[int, PassageScore] = {}
         for unit, found in zip(units, utilities, strict=True):
             order_by = found.utility if found.order_by is None else found.order_by
             if not math.isfinite(found.utility) or not math.isfinite(order_by):
@@ -335,7 +320,9 @@ class PassageScoring:
                 siblings = self._units[unit.source]
                 if len(siblings) > 1:
                     parts |= {"units": len(siblings), "best_unit": siblings.index(unit)}
-                best[unit.source] = Scored(float(found.utility - penalty), float(score), parts)
+                best[unit.source] = PassageScore(
+                    float(found.utility - penalty), float(score), parts
+                )
         for index in best:
             self.unscored.pop(index, None)
         return best
@@ -405,7 +392,7 @@ def _verdict(
     tokens: Sequence[int],
     decision: Decision,
     pool: Pool = _NO_POOL,
-    scored: Scored | None = None,
+    scored: PassageScore | None = None,
     place: int | None = None,
 ) -> PassageVerdict:
     return PassageVerdict(

@@ -1,9 +1,8 @@
 """Signals by name: one line of `SIGNALS` each, also for those of other packages.
 
-A file per definition of Entropic Context Shaping: `answer_shift` (Definition 3.1), `likelihood`
-(its label-free stand-in), `drafted` (answers that the model drafts), `fused` (together with a
-ranker), `divergence` (Eq. 3 and Definition 3.3), `judge` (section 3.5). `base` says what a signal
-is.
+`likelihood` holds Definition 3.1 of Entropic Context Shaping and its label-free stand-in, `drafted`
+answers that the model drafts, `fused` the order together with a ranker, `divergence` Eq. 3 and
+Definition 3.3, `judge` section 3.5. `base` says what a signal is.
 """
 
 from __future__ import annotations
@@ -12,13 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from ecs_plugins.ranking.lexical import BM25Ranker
-from ecs_plugins.shaping.signals.answer_shift import AnswerShift
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.signals.divergence import DistributionShift, TrajectoryShift
 from ecs_plugins.shaping.signals.drafted import Drafted
 from ecs_plugins.shaping.signals.fused import RankFused
 from ecs_plugins.shaping.signals.judge import Judge
-from ecs_plugins.shaping.signals.likelihood import JointShift, QueryLikelihood
+from ecs_plugins.shaping.signals.likelihood import AnswerShift, JointShift, QueryLikelihood
 
 SIGNALS: dict[str, Callable[[], Signal]] = {
     "answer_shift": AnswerShift,

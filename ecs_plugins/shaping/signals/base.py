@@ -237,6 +237,48 @@ class PromptSignal:
         return layout if self.layout == "chat" else PLAIN, values
 
 
+class SignalAround:
+    """A signal made from another one: what a subclass does not say is the other's.
+
+    Attributes:
+        signal: The other one.
+    """
+
+    signal: Signal
+
+    @property
+    def unit(self) -> str:
+        """The unit of the utility."""
+        return self.signal.unit
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether it cannot work without an answer."""
+        return self.signal.needs_answer
+
+    @property
+    def threshold(self) -> float | None:
+        """Utility from which on a passage helps."""
+        return self.signal.threshold
+
+    @property
+    def reads_best_first(self) -> bool:
+        """Whether passages must be ranked before `prepare`."""
+        return bool(getattr(self.signal, "reads_best_first", False))
+
+    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
+        """Complete the task."""
+        return self.signal.prepare(task, model, ledger)
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """What to score."""
+        return self.signal.requests(task, layout)
+
+    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
+        """One utility per passage."""
+        return self.signal.utilities(task, results)
+
+
 def pragmatic_utility(
     with_passage: float, without: float, *, tokens: int = 0, length_penalty: float = 0.0
 ) -> float:

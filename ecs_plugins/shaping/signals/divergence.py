@@ -22,7 +22,6 @@ import numpy.typing as npt
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.shaping.signals.answer_shift import ANSWER_TEMPLATE
 from ecs_plugins.shaping.signals.base import (
     LayoutChoice,
     PromptSignal,
@@ -30,6 +29,7 @@ from ecs_plugins.shaping.signals.base import (
     ScoringTask,
     UnitUtility,
 )
+from ecs_plugins.shaping.signals.likelihood import ANSWER_TEMPLATE
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 PAPER_HORIZON = 8

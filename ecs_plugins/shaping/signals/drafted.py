@@ -16,20 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ecs_plugins.errors import ConfigurationError, ScoringError
-from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
-from ecs_plugins.shaping.signals.answer_shift import AnswerShift
+from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.signals.base import (
     LayoutChoice,
     ScoringTask,
     Signal,
-    UnitUtility,
+    SignalAround,
     marginal_logprob,
 )
+from ecs_plugins.shaping.signals.likelihood import AnswerShift
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 
 @dataclass(frozen=True)
-class Drafted:
+class Drafted(SignalAround):
     """A signal that needs an answer, made label-free: what is not given is drafted.
 
     Drafts are greedy, one per passage, so that they differ where the passages do. The signal
@@ -65,11 +65,6 @@ class Drafted:
     def name(self) -> str:
         """``drafted_`` and the signal's name."""
         return f"drafted_{self.signal.name}"
-
-    @property
-    def unit(self) -> str:
-        """The signal's."""
-        return self.signal.unit
 
     @property
     def cost(self) -> str:
@@ -110,14 +105,6 @@ class Drafted:
             )
         weights = _log_weights(asked, replace(task, answers=drafts), sources, model, ledger)
         return replace(task, answers=drafts, answer_log_weights=weights)
-
-    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """The signal's."""
-        return self.signal.requests(task, layout)
-
-    def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
-        """The signal's."""
-        return self.signal.utilities(task, results)
 
 
 def _log_weights(

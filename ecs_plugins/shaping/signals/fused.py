@@ -24,10 +24,9 @@ from statistics import fmean, pstdev
 
 import numpy as np
 
-from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.lm.base import ScoreResult
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
-from ecs_plugins.tokens import TokenLedger
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
 
 DEPTH = 10
 """Passages chosen with an eye to each other; the others follow by relevance."""
@@ -47,7 +46,7 @@ def z_scores(values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class RankFused:
+class RankFused(SignalAround):
     """A signal whose order also heeds a ranker.
 
     With ``acceptance="stream"``, where passages are scored one at a time, the ranker has no say.
@@ -71,37 +70,9 @@ class RankFused:
         return f"{self.signal.name}+{self.ranker.name}"
 
     @property
-    def unit(self) -> str:
-        """The signal's."""
-        return self.signal.unit
-
-    @property
-    def needs_answer(self) -> bool:
-        """As the signal."""
-        return self.signal.needs_answer
-
-    @property
     def cost(self) -> str:
-        """The signal's."""
+        """The signal's, and a ranking."""
         return f"{self.signal.cost}; a ranking"
-
-    @property
-    def threshold(self) -> float | None:
-        """The signal's."""
-        return self.signal.threshold
-
-    @property
-    def reads_best_first(self) -> bool:
-        """As the signal."""
-        return bool(getattr(self.signal, "reads_best_first", False))
-
-    def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
-        """As the signal."""
-        return self.signal.prepare(task, model, ledger)
-
-    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """As the signal."""
-        return self.signal.requests(task, layout)
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """The signal's utilities, ordered together with the ranker."""
@@ -167,9 +138,6 @@ def complementary_order(
         by_token: ``[passages, tokens]`` log-probabilities of the question.
         weight: Of the gain.
         depth: How many are chosen in this way.
-
-    Returns:
-        Indices, best first; ties by index.
     """
     left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
     logprobs = np.asarray(by_token, dtype=np.float64)

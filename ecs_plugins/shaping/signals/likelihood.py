@@ -1,5 +1,6 @@
-"""The question's likelihood behind a passage, alone and together with the answer's.
+"""The likelihood of the answer and of the question behind a passage, and of both together.
 
+`AnswerShift` is Definition 3.1 of Entropic Context Shaping, for a known answer.
 `QueryLikelihood` is the label-free stand-in for Definition 3.1: a passage that makes the question
 likely usually answers it (Sachan et al. 2022, UPR). `JointShift` reads question and answer from one
 pass over ``passage -> question -> answer``.
@@ -22,6 +23,14 @@ from ecs_plugins.shaping.signals.base import (
     pragmatic_utility,
 )
 
+ANSWER_TEMPLATE = PromptTemplate(
+    before="{context}",
+    passage="{passage}\n",
+    after="Question: {question}",
+    cue="Answer:",
+    response=" {answer}",
+)
+"""Passage, question, answer: the layout of Definition 3.1."""
 QUERY_TEMPLATE = PromptTemplate(
     before="{context}",
     passage="Passage: {passage}\n",
@@ -32,6 +41,44 @@ QUERY_TEMPLATE = PromptTemplate(
 """Passage, then the question that it answers (Sachan et al. 2022)."""
 JOINT_TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {answer}")
 """As `QUERY_TEMPLATE`, going on to the answer."""
+
+
+@dataclass(frozen=True)
+class AnswerShift(PromptSignal):
+    """Definition 3.1: how much a passage raises the log-probability of the known answer.
+
+    Several answers are alternatives, marginalised by logsumexp.
+
+    Attributes:
+        template: The prompt; the passage comes before the question.
+        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        threshold: Nats from which on a passage helps; the paper's delta.
+    """
+
+    template: PromptTemplate = ANSWER_TEMPLATE
+    layout: LayoutChoice = "plain"
+    threshold: float | None = PAPER_THRESHOLD
+
+    name = "answer_shift"
+    unit = "nats"
+    needs_answer = True
+    cost = "passage + question + answers, one pass per passage"
+
+    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
+        """One request; every answer is a continuation."""
+        answers = [{"answer": answer.strip()} for answer in task.answers]
+        return [self.request(task, layout, answers, ("answer",))]
+
+    def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
+        """The shift of the answers' marginal log-probability."""
+        known, unknown = (
+            marginal_logprob([row[0].sum for row in side], task.answer_log_weights or None)
+            for side in (rows, base)
+        )
+        return UnitUtility(
+            pragmatic_utility(known, unknown),
+            {"answer_logprob": known, "base_answer_logprob": unknown},
+        )
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,8 @@ def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> Non
     assert shaped(run, path, "--max-tokens", "7")["tokens"]["after"] <= 7
 
 
-def test_the_table_shows_the_passages(run, tmp_path) -> None:
+def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # a narrow terminal shows their beginnings only
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
     status, out, _ = run("-q", QUESTION, "-p", path, "--ranker", "none", "--top-k", "1")
     assert status == 0
