@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.lm._gguf import TOLERANCE, token_logprobs
 from ecs_plugins.lm._model_store import Manifest
-from ecs_plugins.lm.bundled import BUNDLED, bundled_path, install, verify
+from ecs_plugins.lm.bundled import BUNDLED, TOLERANCE, bundled_path, install, token_logprobs, verify
 
 pytestmark = pytest.mark.model
 

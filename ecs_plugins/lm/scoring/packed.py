@@ -19,7 +19,7 @@ import torch
 
 from ecs_plugins.lm.scoring.forest import Forest, plant
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixCache, PrefixState
-from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, Scored, common_length
+from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
 from ecs_plugins.lm.scoring.runner import (
     TokenBudget,
     is_out_of_memory,
@@ -99,7 +99,7 @@ class _Item(NamedTuple):
         return self.ids[:-1]
 
 
-class _Run:
+class _PackedRun:
     """One call of `score`: what is to be done, and what has been found."""
 
     def __init__(
@@ -189,12 +189,12 @@ class _Run:
 
 def score(
     forward: PackedForward, batches: Sequence[Batch], budget: TokenBudget, cache: PrefixCache
-) -> list[Scored]:
+) -> list[PathScores]:
     """Log-probabilities of every path's scored tokens, in nats.
 
     Tokens that several batches share are counted for the first of them.
     """
-    run = _Run(forward, batches, budget, cache)
+    run = _PackedRun(forward, batches, budget, cache)
 
     def place(index: int) -> tuple[int, bool, Ids]:
         item = run.items[index]
@@ -202,7 +202,7 @@ def score(
 
     order = sorted(range(len(run.items)), key=place)
     run_in_packs(order, run.take, run.run, budget, forward.name)
-    return [Scored(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
+    return [PathScores(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
 
 
 def prefill(

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from ecs_plugins.errors import ModelError, ScoringError
-from ecs_plugins.lm.scoring import packed, padded, reference
+from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadeForward
-from ecs_plugins.lm.scoring.masked import MaskedForward
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
 from ecs_plugins.lm.scoring.profile import ModelProfile
 from ecs_plugins.lm.scoring.request import (
@@ -25,7 +24,7 @@ from ecs_plugins.lm.scoring.request import (
     EngineResult,
     Logprobs,
     Path,
-    Scored,
+    PathScores,
     Scores,
     TokenRequest,
 )
@@ -191,14 +190,14 @@ class ScoringEngine:
 
     def _run(
         self, path: ScoringPath, batches: Sequence[packed.Batch], budget: TokenBudget
-    ) -> list[Scored]:
+    ) -> list[PathScores]:
         with undisturbed(self.runner.device, self.runner.dtype):
             try:
                 if path in _PACKED:
                     return packed.score(self._forward(path), batches, budget, self.cache)
                 if path is ScoringPath.PADDED:
-                    return [padded.score(self.runner, *batch, budget) for batch in batches]
-                return [reference.score(self.runner, *batch) for batch in batches]
+                    return [plain.score_padded(self.runner, *batch, budget) for batch in batches]
+                return [plain.score_by_reference(self.runner, *batch) for batch in batches]
             except Exception as error:
                 if is_out_of_memory(error) and not isinstance(error, ScoringError):
                     raise ScoringError(
@@ -209,7 +208,7 @@ class ScoringEngine:
 
     def _forward(self, path: ScoringPath) -> packed.PackedForward:
         if path not in self._forwards:
-            made = CascadeForward if path is ScoringPath.CASCADE else MaskedForward
+            made = CascadeForward if path is ScoringPath.CASCADE else plain.MaskedForward
             self._forwards[path] = made(self.runner)
         return self._forwards[path]
 

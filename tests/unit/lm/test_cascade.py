@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from tiny_models import model
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring.cascade import (
-    CascadeForward,
-    cascade_attention,
-    twin_of,
-)
+from ecs_plugins.lm.scoring.cascade import cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
@@ -38,20 +34,6 @@ def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
     got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
     wanted = dense(groups, query, key, value)
     np.testing.assert_allclose(got[0].double(), wanted, atol=1e-5)
-
-
-def test_the_last_layer_is_right_in_the_rows_that_are_kept() -> None:
-    shared = tuple(range(20))
-    groups = [
-        (plant([(*shared, 1, 2), (*shared, 3)]), prefix_of(5, 9)),
-        (plant([(4, 5)]), prefix_of(7, 3)),
-    ]
-    kept = [3, 20, 22, 24]
-    plan, rows = planned(groups, kept=kept, layers=1)
-    query, key, value = row_of(rows)
-    got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
-    wanted = dense(groups, query, key, value)
-    np.testing.assert_allclose(got[0, kept].double(), wanted[kept], atol=1e-5)
 
 
 def test_neighbours_of_equal_length_run_in_one_call() -> None:
@@ -211,16 +193,3 @@ def test_the_twin_shares_the_weights_and_leaves_the_model_alone() -> None:
         p.data_ptr() for p in original.parameters()
     }
     assert original.config._attn_implementation == kind
-
-
-def test_only_scored_rows_pass_the_last_feed_forward_block() -> None:
-    runner = Runner(model("llama"), "llama")
-    forward = CascadeForward(runner)
-    seen = {}
-    for n, layer in enumerate(forward._twin.model.layers):
-        layer.mlp.register_forward_pre_hook(
-            lambda _m, args, n=n: seen.__setitem__(n, args[0].shape[-2])
-        )
-    with torch.inference_mode():
-        forward([(plant([ids(1, 20)]), PrefixState())], [4, 19])
-    assert seen == {0: 20, 1: 2}

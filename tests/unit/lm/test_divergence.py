@@ -14,10 +14,9 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.model import RemoteLM
 from ecs_plugins.lm.runtime import encode_request, to_result
-from ecs_plugins.lm.scoring.divergence import Comparison, divergence_of
 from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
 from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.request import EngineResult
+from ecs_plugins.lm.scoring.request import Comparison, EngineResult, divergence_of
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
 from ecs_plugins.lm.worker import Scoring, Worker
 

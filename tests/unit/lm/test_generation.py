@@ -5,6 +5,7 @@ import torch
 from tiny_models import model, tokenizer
 
 from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.lm import generation
 from ecs_plugins.lm.base import Segment
 from ecs_plugins.lm.local import LocalLM
 
@@ -131,3 +132,19 @@ def test_options_out_of_range_are_refused(options) -> None:
 
 def test_no_prompts_give_no_texts() -> None:
     assert local().generate([]) == []
+
+
+def test_a_batch_holds_no_more_tokens_than_allowed(monkeypatch) -> None:
+    lm = local()
+    sizes = []
+    whole = lm._load().generator._batch
+
+    def counted(prompts, *args):
+        sizes.append(len(prompts))
+        return whole(prompts, *args)
+
+    monkeypatch.setattr(lm._load().generator, "_batch", counted)
+    width = lm.count_tokens(["snow and bread"])[0] + 2
+    monkeypatch.setattr(generation, "BATCH_TOKENS", 20 * width)
+    lm.generate([PROMPTS[2]] * 30, max_new_tokens=2)
+    assert sizes == [20, 10]
