@@ -228,27 +228,14 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
     return ModelStatus(spec.name, path, state, manifest.source, manifest.size, problem or "")
 
 
-def bundled_path(*, spec: BundledSpec = BUNDLED) -> Path:
-    """The directory of the installed model, after a cheap check of its files' sizes.
+def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
+    """The directory of the installed model, checked as by `status`.
 
     Raises:
         ModelNotFoundError: It is not installed.
         ModelError: It is damaged.
     """
-    return _require_sound(status(spec=spec))
-
-
-def verify(*, spec: BundledSpec = BUNDLED) -> Path:
-    """Like `bundled_path`, but every byte is compared with the recorded SHA-256.
-
-    Raises:
-        ModelNotFoundError: It is not installed.
-        ModelError: It is damaged.
-    """
-    return _require_sound(status(verify=True, spec=spec))
-
-
-def _require_sound(found: ModelStatus) -> Path:
+    found = status(verify=verify, spec=spec)
     if found.state == "missing":
         raise ModelNotFoundError(
             f"the default model {found.name} is not installed. Run: {INSTALL_COMMAND}"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.lm._model_store import Manifest
-from ecs_plugins.lm.bundled import BUNDLED, TOLERANCE, bundled_path, install, token_logprobs, verify
+from ecs_plugins.lm.bundled import BUNDLED, TOLERANCE, bundled_path, install, token_logprobs
 
 pytestmark = pytest.mark.model
 
@@ -18,7 +18,7 @@ def pair():
 
 
 def test_every_byte_is_as_installed():
-    assert verify() == BUNDLED.directory
+    assert bundled_path(verify=True) == BUNDLED.directory
 
 
 def test_installing_again_does_nothing():

@@ -6,7 +6,7 @@ import pytest
 from ecs_plugins.lm.base import ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.lm.runtime import encode_request
-from ecs_plugins.lm.scoring.planner import ScoringPath
+from ecs_plugins.lm.scoring.profile import ScoringPath
 
 pytestmark = pytest.mark.model
 

@@ -151,11 +151,8 @@ class RemoteLM:
         SGLang honours the seed only in its deterministic mode.
 
         Raises:
-            InvalidInputError: An option is out of range, or a prompt with its new tokens is
-                longer than the window.
-            ModelTimeoutError: The deadline passed.
-            ConfigurationError: Wrong address, API key or tokenizer.
-            ModelError: No server answered.
+            InvalidInputError: An option is out of range, or a prompt does not fit.
+            ModelError: As by `score`.
         """
         options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
         session = self._connect()

@@ -190,7 +190,9 @@ class CascadeForward:
     """
 
     many_prefixes = True
+    """Whether forests behind different prefixes can share a row."""
     max_tokens = sys.maxsize
+    """Tokens of a row from which on it costs more than two shorter ones."""
 
     def __init__(self, runner: Runner, varlen: Varlen | None = None) -> None:
         self._twin = twin_of(runner.model)

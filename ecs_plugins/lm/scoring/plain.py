@@ -96,7 +96,9 @@ class MaskedForward:
     """A `PackedForward` through the model's own attention."""
 
     many_prefixes = False
+    """Whether forests behind different prefixes can share a row."""
     max_tokens = 768
+    """Tokens of a row from which on it costs more than two shorter ones."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 
 import numpy as np
 import torch
@@ -18,11 +17,10 @@ from ecs_plugins.errors import ModelError, ScoringError
 from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
-from ecs_plugins.lm.scoring.profile import ModelProfile
+from ecs_plugins.lm.scoring.profile import ModelProfile, ScoringPath
 from ecs_plugins.lm.scoring.request import (
     Continuation,
     EngineResult,
-    Logprobs,
     Path,
     PathScores,
     Scores,
@@ -30,6 +28,7 @@ from ecs_plugins.lm.scoring.request import (
 )
 from ecs_plugins.lm.scoring.runner import (
     DEFAULT_TOKEN_BUDGET,
+    Logprobs,
     Runner,
     TokenBudget,
     is_out_of_memory,
@@ -42,15 +41,6 @@ _CHECK_TOKENS = 72
 
 _CHECK_BUDGET = 30
 """So small that the prefix of the check is computed in pieces and its paths in several packs."""
-
-
-class ScoringPath(StrEnum):
-    """The ways to one result, fastest first."""
-
-    CASCADE = "cascade"
-    MASKED = "masked"
-    PADDED = "padded"
-    REFERENCE = "reference"
 
 
 _PACKED = (ScoringPath.CASCADE, ScoringPath.MASKED)
@@ -240,25 +230,18 @@ class ScoringEngine:
         self._check_causal()
         against: dict[ScoringPath, str] = {}
         for path in (*_PACKED, ScoringPath.PADDED):
-            reason = self._against(path, length) or self._self_check(path)
+            reason = self.profile.against(path, length) or self._self_check(path)
             if reason is None:
                 return path, against
             against[path] = reason
         return ScoringPath.REFERENCE, against
-
-    def _against(self, path: ScoringPath, length: int) -> str | None:
-        if path is ScoringPath.CASCADE:
-            return self.profile.against_cascading(length)
-        if path is ScoringPath.MASKED:
-            return self.profile.against_masking(length)
-        return self.profile.against_batching(length)
 
     def _self_check(self, path: ScoringPath) -> str | None:
         """Hold a path to the reference, once; why it failed, if it did."""
         if path in self._checked:
             return self._failures.get(path)
         length = _CHECK_TOKENS
-        while length >= 6 and self._against(path, length):
+        while length >= 6 and self.profile.against(path, length):
             length -= max(1, length // 8)
         if length >= 6:
             failure = self._difference(path, _check_request(length, self._vocabulary()))

@@ -47,13 +47,6 @@ def test_sampling_is_repeatable_and_leaves_the_global_generator_alone() -> None:
     assert lm.generate(PROMPTS, max_new_tokens=8, temperature=1.0, seed=2) != first
 
 
-def test_a_nearly_cold_temperature_is_greedy() -> None:
-    lm = local()
-    assert lm.generate(PROMPTS, max_new_tokens=6, temperature=1e-4) == lm.generate(
-        PROMPTS, max_new_tokens=6
-    )
-
-
 def test_a_stop_string_ends_the_text_before_it() -> None:
     lm = local()
     (free,) = lm.generate(PROMPTS[:1], max_new_tokens=16)
@@ -128,10 +121,6 @@ def test_memory_for_not_even_one_prompt_is_a_model_error(monkeypatch) -> None:
 def test_options_out_of_range_are_refused(options) -> None:
     with pytest.raises(InvalidInputError):
         local().generate([(Segment("Ann moved to Paris in the spring"),)], **options)
-
-
-def test_no_prompts_give_no_texts() -> None:
-    assert local().generate([]) == []
 
 
 def test_a_batch_holds_no_more_tokens_than_allowed(monkeypatch) -> None:
