@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.memory.background import BackgroundThread
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
+from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.inspection import namespace_stats, verify
 from ecs_plugins.memory.store.items import count_items
 from ecs_plugins.memory.store.schema import MIGRATIONS

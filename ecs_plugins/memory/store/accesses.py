@@ -189,5 +189,5 @@ def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEven
 
 def _live(connection: sqlite3.Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
     """The items of these ids that are in a tier now, without vectors."""
-    where = "namespace = ? AND live = 1 AND id IN (SELECT value FROM json_each(?))"
+    where = "+namespace = ? AND +live = 1 AND id IN (SELECT value FROM json_each(?))"
     return tiers.select(connection, where, (space.id, dump(list(names))))

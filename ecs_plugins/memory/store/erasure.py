@@ -179,7 +179,7 @@ class Erasure:
         connection = self._connection
         found = tiers.select(
             connection,
-            "live = 1 AND tier = 'hot' AND id IN (SELECT item FROM provenance WHERE message = ?)",
+            "+live = 1 AND tier = 'hot' AND id IN (SELECT item FROM provenance WHERE message = ?)",
             (name,),
             dimension=self._dimension,
             members=True,

@@ -15,19 +15,17 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.namespaces import Namespace, below, checked, decode, encode
+from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.rows import crc, damaged, dump, pack, unpack
 from ecs_plugins.memory.types import Matrix, Vector
-
-if TYPE_CHECKING:
-    from ecs_plugins.memory.store.sqlite_store import SqliteStore
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -191,10 +189,34 @@ class ItemView:
 _ALIVE = "(i.expires IS NULL OR i.expires > ?)"
 
 
+class ItemStore(Protocol):
+    """What the items need of the open file that they stand in (`SqliteStore`)."""
+
+    database: Database
+    dimension: int
+    epoch: int
+
+    def embed(self, texts: Sequence[str]) -> Matrix:
+        """Unit vectors of texts."""
+
+    def embed_query(self, text: str) -> Vector:
+        """The unit vector of a query."""
+
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """One write transaction."""
+
+    def note_scrub(self, connection: sqlite3.Connection) -> None:
+        """Note that a scrub has to follow."""
+
+    def scrub(self) -> bool:
+        """Take what was erased out of the log."""
+
+
 class HasStore(Protocol):
     """An open memory, as far as its items see it: `EntropicMemory` is one."""
 
-    _store: SqliteStore
+    @property
+    def _store(self) -> ItemStore: ...
 
 
 class Items:

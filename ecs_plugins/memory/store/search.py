@@ -15,7 +15,7 @@ from ecs_plugins.memory.store.vector_index import Rows, VectorIndex
 from ecs_plugins.memory.types import TIERS
 
 
-class Candidates:
+class NamespaceSearch:
     """What is near to a query in one namespace, within one transaction.
 
     Args:

@@ -262,7 +262,7 @@ class SqliteStore:
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
                     index = self.indexes.current(connection, space).index
-                    candidates = search.Candidates(connection, space, index, request)
+                    candidates = search.NamespaceSearch(connection, space, index, request)
                     found += recalled(request, each, candidates.nearest)
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]

@@ -81,19 +81,6 @@ def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
     assert memory.admin.stats().namespaces[0].since_sleep == 3
 
 
-def test_adding_in_one_call_or_one_by_one_keeps_the_same(tmp_path, open_memory):
-    stream = [f"subject{i % 6} does thing{i % 6}" for i in range(40)]
-    together, single = open_memory(path=tmp_path / "a.db"), open_memory(path=tmp_path / "b.db")
-    together.add(stream)
-    for text in stream:
-        single.add(text)
-
-    def kept(memory):
-        return sorted((m.text, m.support) for m in memory.memories())
-
-    assert kept(together) == kept(single) != []
-
-
 def test_sleep_in_the_background_happens(open_memory):
     memory = open_memory(config=MemoryConfig(sleep_every=4), store=StoreConfig(sleep="background"))
     memory.add([f"subject{i} does thing{i}" for i in range(8)])
