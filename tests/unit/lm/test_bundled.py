@@ -20,6 +20,7 @@ from ecs_plugins.errors import (
     ModelNotFoundError,
     StorageError,
 )
+from ecs_plugins.lm._model_store import cache_dir
 from ecs_plugins.lm.bundled import BundledSpec, bundled_path, install, remove, status
 
 CONTENT = b"GGUF: not really, but nobody looks" * 50
@@ -329,3 +330,8 @@ def run_python(script):
         text=True,
         check=False,
     )
+
+
+def test_without_the_variable_the_platform_decides(monkeypatch):
+    monkeypatch.delenv("ECS_PLUGINS_CACHE")
+    assert cache_dir().name == "ecs-plugins"

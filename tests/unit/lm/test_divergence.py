@@ -226,3 +226,10 @@ def test_the_reference_can_be_asked_for_through_the_seam():
             for s, t in zip(a, b, strict=True):
                 np.testing.assert_allclose(s.logprobs, t.logprobs, atol=TOLERANCE)
                 np.testing.assert_allclose(s.divergence, t.divergence, atol=TOLERANCE)
+
+
+def test_the_base_diverges_from_itself_by_nothing_and_nothing_is_negative():
+    (result,) = local().score([request()])
+    for (k, _), values in flat(result).items():
+        assert (values >= 0).all()
+        assert (values == 0).all() or k > 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from attention import dense, planned, prefix_of, row_of, softmax_varlen
-from tiny_models import tokenizer
+from tiny_models import model, tokenizer
 
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
@@ -209,3 +209,27 @@ def test_a_model_on_the_second_card_scores_there() -> None:
     request = ScoreRequest((Segment("The market was closed."),), ((), one), (behind,))
     (found,), (wanted,) = handle.score([request]), handle.score_by_reference([request])
     assert found.scores[1][0][0].sum == pytest.approx(wanted.scores[1][0][0].sum, abs=1e-3)
+
+
+@pytest.mark.parametrize("lengths", [(1, 1, 1), (300, 1, 17), (5,)])
+def test_flash_over_ranges_takes_single_rows_and_long_ones(ampere, lengths) -> None:
+    rows = sum(lengths)
+    query, key, value = (s[0].transpose(0, 1).bfloat16() for s in row_of(rows, WIDE))
+    keys = [700] * len(lengths)
+    past = row_of(sum(keys), WIDE)[1][0].transpose(0, 1).bfloat16()
+    for causal, k, v, seen in ((True, key, value, lengths), (False, past, past, keys)):
+        options = {"causal": causal, "scale": WIDE**-0.5}
+        wanted = softmax_varlen(query, k, v, spans_of(lengths, seen, k.device), **options)
+        spans = spans_of(lengths, seen, CARD)
+        found = flash_varlen(query.to(CARD), k.to(CARD), v.to(CARD), spans, **options)
+        for part, reference in zip(found, wanted, strict=True):
+            torch.testing.assert_close(part.cpu().float(), reference.float(), atol=2e-2, rtol=2e-2)
+
+
+def test_other_families_are_right_too() -> None:
+    for family in ("qwen3", "gemma2", "gpt2"):
+        copied = type(model(family))(model(family).config).train(False)
+        copied.load_state_dict(model(family).state_dict())
+        runner = Runner(copied.to(CARD), family)
+        engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
+        assert differences(engine, [asked(1, 60)]).max() < 1e-3

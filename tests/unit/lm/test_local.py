@@ -207,3 +207,10 @@ def test_the_loaded_model_can_be_used_elsewhere(directory, loads) -> None:
     assert lm.pair()[0] is loaded
     assert sums(lm)
     assert len(loads) == 1
+
+
+def test_float32_on_a_cpu_whatever_the_checkpoint_says(damaged) -> None:
+    half = copy.deepcopy(model("llama")).bfloat16()
+    half.save_pretrained(damaged)
+    lm = LocalLM.from_pretrained(damaged, device="cpu")
+    assert lm._load().engine.runner.dtype == torch.float32

@@ -474,3 +474,23 @@ def test_the_bundled_model_behind_a_server_scores_as_in_process(bundled_lm, kind
         lm = remote(server, kind=kind, tokenizer=runtime.tokenizer, **patient)
         got = lm.score([asked()])
     np.testing.assert_allclose(flat(got), flat(bundled_lm.score([asked()])), atol=1e-4)
+
+
+def test_retry_after_is_honoured(server) -> None:
+    lm = remote(server).warmup()
+    server.faults.append({"status": 429, "headers": {"Retry-After": "0.4"}})
+    start = time.monotonic()
+    lm.score([ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))])
+    assert time.monotonic() - start >= 0.4
+
+
+def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
+    lm = remote(server, request_timeout_s=0.5, backoff_s=0.01).warmup()
+    server.faults.append({"hang": 2.0})
+    request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
+    np.testing.assert_allclose(flat(lm.score([request])), flat(local.score([request])), atol=1e-4)
+
+
+def test_a_model_that_is_not_served_is_refused(server) -> None:
+    with pytest.raises(ConfigurationError, match="does not serve 'other'"):
+        remote(server, model="other").warmup()

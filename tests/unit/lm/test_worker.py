@@ -328,3 +328,22 @@ def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
         check=False,
     )
     assert done.stdout.split("\n")[:-1] == ["0", "0", "0", "parent works"], done.stderr
+
+
+def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
+    bench.occupied()
+    calls = [bench.call(request(str(n)), window=n) for n in (500, 600, 500)]
+    bench.waiting(4)
+    bench.engine.let_go()
+    for call in calls:
+        call.result(WAIT)
+    assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
+
+
+def test_a_deadline_holds_while_others_compute(bench) -> None:
+    bench.occupied()
+    with pytest.raises(ModelTimeoutError):
+        bench.call(request("gone"), deadline_s=0.05).result(WAIT)
+    bench.engine.let_go()
+    bench.score(request("next"))
+    assert ["gone"] not in bench.engine.rounds
