@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.scoring import packed, padded, reference
+from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES
 from ecs_plugins.lm.scoring.profile import profile_of
@@ -61,7 +61,7 @@ def _make(name: str, model: PreTrainedModel) -> Scorer:
     if name in (OURS, WARM):
         return _ours(model, forget=name == OURS)
     if name == NAIVE:
-        return lambda request: _sums(reference.score(runner, *_batch(request)).logprobs)
+        return lambda request: _sums(plain.score_by_reference(runner, *_batch(request)).logprobs)
     if name == ROWS:
         return lambda request: _rows(runner, request)
     if name == PADDED:
@@ -119,7 +119,9 @@ def _padded(runner: Runner, request: TokenRequest) -> Sums:
     """Right-padded batches in the order of their lengths, answer rows only."""
     prefix, paths = _batch(request)
     longest = len(prefix) + max(len(path.ids) for path in paths)
-    return _sums(padded.score(runner, prefix, paths, TokenBudget(_PADDED_BATCH * longest)).logprobs)
+    return _sums(
+        plain.score_padded(runner, prefix, paths, TokenBudget(_PADDED_BATCH * longest)).logprobs
+    )
 
 
 def _lm_eval(model: PreTrainedModel, batch_size: int) -> Scorer:

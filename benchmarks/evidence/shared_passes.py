@@ -20,10 +20,10 @@ from benchmarks.evidence.candidates import Candidates
 from benchmarks.evidence.methods import Ordered
 from benchmarks.evidence.questions import EvidenceQuestion
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.around import ModelAround
 from ecs_plugins.lm.base import (
     Generation,
     LanguageModel,
+    ModelAround,
     ScoreRequest,
     ScoreResult,
     Segments,

@@ -63,7 +63,7 @@ def list_models(
     Console().print(table)
     typer.echo(str(found.path))
     if found.state == "damaged":
-        bundled.verify()
+        bundled.bundled_path(verify=True)
     if found.state == "missing":
         typer.echo(f"Install it with: {bundled.INSTALL_COMMAND}", err=True)
 

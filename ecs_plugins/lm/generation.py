@@ -10,20 +10,16 @@ import torch
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.lm.base import Generation
-from ecs_plugins.lm.prefill import read_prompts
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
-    from transformers.cache_utils import Cache
 
 Ids = tuple[int, ...]
 
 BATCH_TOKENS = 16_384
 """Prompt and new tokens of one batch. A step of decoding reads all weights, however many rows share
 it, so a batch is large; it is halved when memory runs out."""
-_WORTH_READING = 64
-"""Shorter prompts are read together: a processor is not busy with one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +145,12 @@ class Generator:
             "pad_token_id": pad,
         }
         config = GenerationConfig.from_dict(settings)
-        past = self._read(prompts, options.max_new_tokens)
         halt = _StopStrings(self._tokenizer, options.stop, width, len(prompts))
         criteria: list[Any] = [halt] if options.stop else []
         generate: Callable[..., torch.Tensor] = self._model.generate  # type: ignore[assignment]
         written = generate(
             ids,
             attention_mask=mask,
-            past_key_values=past,
             generation_config=config,
             stopping_criteria=StoppingCriteriaList(criteria),
         )[:, width:].tolist()
@@ -164,13 +158,6 @@ class Generator:
             self._result(prompt, row, ends, halt.stopped.get(n), options.stop)
             for n, (prompt, row) in enumerate(zip(prompts, written, strict=True))
         ]
-
-    def _read(self, prompts: Sequence[Ids], new: int) -> Cache | None:
-        """What `generate` need not read itself, where reading it apart is faster."""
-        shortest = min(map(len, prompts))
-        if self._model.device.type != "cpu" or not self._mixed or shortest < _WORTH_READING:
-            return None
-        return read_prompts(self._model, prompts, new)
 
     def _result(
         self,

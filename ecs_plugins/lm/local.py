@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import Field
 
-from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError, ModelError
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.loading import LoadingOptions, require_directory
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ecs_plugins.lm.runtime import Runtime
-    from ecs_plugins.lm.scoring.prefix import CacheStatistics
     from ecs_plugins.lm.worker import Scoring, Worker
 
 T = TypeVar("T")
@@ -93,7 +91,7 @@ class LocalLM:
             )
         config = model.config
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
-        self._set_up(label, given, pair=(model, tokenizer))
+        self._set_up(label, given, None, (model, tokenizer))
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | PathLike[str], **options: Any) -> Self:
@@ -133,22 +131,19 @@ class LocalLM:
         cls, name: str, source: str, options: LocalLMOptions, runtime: Runtime | None = None
     ) -> Self:
         self = cls.__new__(cls)
-        self._set_up(name, options, source=source, runtime=runtime)
+        self._set_up(name, options, source, None, runtime)
         return self
 
     def _set_up(
         self,
         name: str,
         options: LocalLMOptions,
-        source: str | None = None,
-        pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
+        source: str | None,
+        pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None,
         runtime: Runtime | None = None,
     ) -> None:
-        self._name = name
-        self._options = options
-        self._source = source
-        self._pair = pair
-        self._runtime = runtime
+        self._name, self._options, self._source = name, options, source
+        self._pair, self._runtime = pair, runtime
         self._lock = threading.Lock()
 
     @property
@@ -197,18 +192,6 @@ class LocalLM:
 
         job, worker = self._scoring(requests, deadline_s)
         return to_results(job.requests, worker.compute(job, self._options.max_waiting))
-
-    async def ascore(
-        self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None
-    ) -> list[ScoreResult]:
-        """Like `score`, for event loops; holds no thread while it waits.
-
-        Cancelling the awaiting task drops what has not been computed yet.
-        """
-        from ecs_plugins.lm.runtime import to_results
-
-        job, worker = await run_sync(self._scoring, requests, deadline_s)
-        return to_results(job.requests, await worker.acompute(job, self._options.max_waiting))
 
     def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Like `score`, by the yardstick: one forward per candidate and continuation, no cache.
@@ -260,13 +243,8 @@ class LocalLM:
         self._run(self._load().engine.warm_up)
         return self
 
-    @property
-    def cache_statistics(self) -> CacheStatistics:
-        """What the prefix cache of the loaded model did so far."""
-        return self._load().engine.cache.statistics
-
     def clear_cache(self) -> None:
-        """Forget all computed prefixes of the loaded model and start counting anew."""
+        """Forget all computed prefixes of the loaded model."""
         self._load().engine.cache.clear()
 
     def close(self) -> None:

@@ -15,10 +15,15 @@ from ecs_plugins.lm.base import ScoreRequest, ScoreResult, SegmentScore
 from ecs_plugins.lm.generation import Generator
 from ecs_plugins.lm.loading import LoadingOptions, load
 from ecs_plugins.lm.prompts import chat_layout
-from ecs_plugins.lm.scoring.divergence import Comparison
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest, path_of
+from ecs_plugins.lm.scoring.request import (
+    Comparison,
+    Continuation,
+    EngineResult,
+    TokenRequest,
+    path_of,
+)
 from ecs_plugins.lm.scoring.runner import Runner
 from ecs_plugins.lm.tokenization import SegmentEncoder
 from ecs_plugins.lm.worker import Worker

@@ -97,11 +97,6 @@ class SegmentEncoder:
         self._spelled: dict[int, Ids] = {}
         self._spelled = self._spell(_control_tokens(tokenizer, control_text))
 
-    @property
-    def control_ids(self) -> frozenset[int]:
-        """Ids that untrusted text cannot yield."""
-        return frozenset(self._spelled)
-
     def encode(self, segments: Segments, *, at_head: bool = False) -> list[Ids]:
         """Ids of every segment.
 

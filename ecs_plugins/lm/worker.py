@@ -15,7 +15,6 @@ forked may hold one that no longer exists.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import concurrent.futures
 import os
@@ -258,14 +257,6 @@ class Worker:
             raise late() from None
         finally:
             job.future.cancel()
-
-    async def acompute(self, job: Job[T], max_waiting: int = DEFAULT_MAX_WAITING) -> T:
-        """Like `compute`, for event loops: holds no thread, and cancelling it drops the work."""
-        self._queue.put(job, max_waiting)
-        try:
-            return await asyncio.wait_for(asyncio.wrap_future(job.future), job.left())
-        except TimeoutError:
-            raise late() from None
 
 
 def late() -> ModelTimeoutError:

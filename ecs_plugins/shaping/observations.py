@@ -22,8 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.lm.around import ModelAround
-from ecs_plugins.lm.base import LanguageModel, ScoreRequest, ScoreResult
+from ecs_plugins.lm.base import LanguageModel, ModelAround, ScoreRequest, ScoreResult
 from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.lm._gguf import TOLERANCE, token_logprobs
 from ecs_plugins.lm._model_store import Manifest
 from ecs_plugins.lm.base import ScoreRequest
-from ecs_plugins.lm.bundled import BUNDLED, bundled_path, verify
+from ecs_plugins.lm.bundled import BUNDLED, TOLERANCE, bundled_path, token_logprobs
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.lm.runtime import encode_request
-from ecs_plugins.lm.scoring.planner import ScoringPath
+from ecs_plugins.lm.scoring.profile import ScoringPath
 
 pytestmark = pytest.mark.model
 
@@ -23,7 +22,7 @@ def pair():
 
 
 def test_every_byte_is_as_installed():
-    assert verify() == BUNDLED.directory
+    assert bundled_path(verify=True) == BUNDLED.directory
 
 
 def test_the_converted_copy_scores_like_the_gguf_file(pair):

@@ -25,7 +25,7 @@ from hashlib import blake2b
 from typing import TypeVar
 
 import httpx
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
@@ -44,6 +44,8 @@ LONG_PREFIX = 64
 """Tokens from which on a prefix decides alone; shorter ones are shared by too many prompts."""
 
 _HASHED = 512  # so that a conversation stays where it began
+_LONGEST_REST_S = 10.0
+_CONNECT_S = 5.0
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -67,7 +69,6 @@ class RemoteOptions(Config):
     request_timeout_s: float = Field(
         60.0, gt=0, description="How long a server may be silent before it counts as hanging."
     )
-    connect_timeout_s: float = Field(5.0, gt=0, description="How long a connection may take.")
     max_retries: int = Field(
         4, ge=0, description="How often a request is sent again after a passing fault."
     )
@@ -75,18 +76,11 @@ class RemoteOptions(Config):
         0.2,
         ge=0,
         description="A server that failed rests for up to this long, twice as long after each "
-        "further failure in a row.",
+        "further failure in a row, and never longer than ten seconds.",
     )
-    max_backoff_s: float = Field(10.0, ge=0, description="The longest of these rests.")
     ca_file: str | None = Field(
         None, description="Certificates of a private authority (PEM), for https addresses."
     )
-
-    @model_validator(mode="after")
-    def _ordered(self) -> RemoteOptions:
-        if self.backoff_s > self.max_backoff_s:
-            raise ValueError("backoff_s must not exceed max_backoff_s")
-        return self
 
 
 class Patience:
@@ -134,19 +128,15 @@ class Replica:
         self.last_fault = "not asked yet"
         self._failed_at = 0.0
 
-    def failed(self, fault: _PassingFault, began: float, options: RemoteOptions) -> None:
+    def failed(self, fault: _PassingFault, began: float, backoff_s: float) -> None:
         """Let it rest; requests that were under way together count as one failure."""
         rest = fault.retry_after
         if began >= self._failed_at:
-            ceiling = min(options.max_backoff_s, options.backoff_s * 2 ** min(self.failures, 16))
+            ceiling = min(_LONGEST_REST_S, backoff_s * 2 ** min(self.failures, 16))
             rest = random.uniform(ceiling / 2, ceiling) if rest is None else rest
             self.failures, self._failed_at = self.failures + 1, time.monotonic()
         self.last_fault = str(fault)
         self.rests_until = max(self.rests_until, time.monotonic() + (rest or 0.0))
-
-    def answered(self) -> None:
-        """All is well again."""
-        self.failures, self.rests_until = 0, 0.0
 
 
 class _PassingFault(Exception):
@@ -164,22 +154,18 @@ class Client:
         urls: Base addresses.
         api_key: Sent as a bearer token, if there is one.
         options: Limits.
+
+    Attributes:
         check: Called once per replica before its first use; raises to refuse it.
 
     Raises:
         ConfigurationError: The certificates cannot be read.
     """
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        api_key: str | None,
-        options: RemoteOptions,
-        check: Callable[[Replica, Patience], None],
-    ) -> None:
+    def __init__(self, urls: Sequence[str], api_key: str | None, options: RemoteOptions) -> None:
         self.replicas = [Replica(url) for url in urls]
         self._options = options
-        self._check = check
+        self.check: Callable[[Replica, Patience], None] = lambda _replica, _patience: None
         try:
             verify = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else True
         except OSError as error:
@@ -217,13 +203,16 @@ class Client:
         for _ in range(self._options.max_retries + 1):
             replica, began = self._awake(order, patience), time.monotonic()
             try:
-                self._admit(replica, patience)
+                with replica.checking:
+                    if not replica.checked:
+                        self.check(replica, patience)
+                        replica.checked = True
                 answer = self.ask(replica, ask, patience, read)
             except _PassingFault as fault:
-                replica.failed(fault, began, self._options)
+                replica.failed(fault, began, self._options.backoff_s)
                 last = fault
                 continue
-            replica.answered()
+            replica.failures, replica.rests_until = 0, 0.0
             return answer
         faults = "; ".join(f"{r.url}: {r.last_fault}" for r in order if r.failures)
         raise ModelError(
@@ -238,10 +227,9 @@ class Client:
             ConfigurationError: Wrong address or key.
             ModelError: The server refuses the request, or its answer has another form.
         """
-        response = self._exchange(replica, ask, patience)
-        status, body = response.status_code, response.content
+        status, retry_after, body = self._exchange(replica, ask, patience)
         if status in _PASSING:
-            raise _PassingFault(f"HTTP {status}", _retry_after(response.headers))
+            raise _PassingFault(f"HTTP {status}", retry_after)
         if status in (401, 403):
             raise ConfigurationError(f"{replica.url} refuses the API key (HTTP {status})")
         if status == 404:
@@ -275,16 +263,11 @@ class Client:
                     return replica
             patience.sleep(min(replica.rests_until for replica in order) - now)
 
-    def _admit(self, replica: Replica, patience: Patience) -> None:
-        if not replica.checked:
-            with replica.checking:
-                if not replica.checked:
-                    self._check(replica, patience)
-                    replica.checked = True
-
-    def _exchange(self, replica: Replica, ask: Ask, patience: Patience) -> httpx.Response:
+    def _exchange(
+        self, replica: Replica, ask: Ask, patience: Patience
+    ) -> tuple[int, float | None, bytes]:
         silence = patience.left(self._options.request_timeout_s)
-        timeout = httpx.Timeout(silence, connect=min(silence, self._options.connect_timeout_s))
+        timeout = httpx.Timeout(silence, connect=min(silence, _CONNECT_S))
         method = "GET" if ask.body is None else "POST"
         end = time.monotonic() + silence
         try:
@@ -296,11 +279,7 @@ class Client:
                     pieces.append(piece)
                     if time.monotonic() > end:
                         raise _PassingFault(f"no whole answer within {silence:.1f} s")
-            return httpx.Response(
-                response.status_code,
-                headers={"Retry-After": response.headers.get("Retry-After", "")},
-                content=b"".join(pieces),
-            )
+            return response.status_code, _retry_after(response.headers), b"".join(pieces)
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             raise ConfigurationError(f"{replica.url} is no usable address: {error}") from error
         except (httpx.TransportError, httpx.DecodingError) as error:

@@ -8,7 +8,6 @@ client turns those into an error that says so.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,82 +25,47 @@ class Ask(NamedTuple):
     body: Json | None = None
 
 
-class Scores(NamedTuple):
+class ServerScores(NamedTuple):
     """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
 
     logprobs: tuple[float, ...]
     computed_tokens: int
 
 
-class Dialect(ABC):
-    """How one kind of server is spoken to."""
-
-    name: str
-    model: str = ""
-    """The name under which the model is served, once it is known."""
-    shares_prefixes: bool
-    """Whether prompt log-probabilities profit from the server's prefix cache."""
-    window_paths: tuple[str, ...]
-    """Where to ask for the longest prompt, in order of preference."""
-
-    @abstractmethod
-    def score(self, ids: Sequence[int], start: int) -> Ask:
-        """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
-
-    @abstractmethod
-    def scores(self, answer: Json, ids: Sequence[int], start: int) -> Scores:
-        """Read them, and see that they are about these ids."""
-
-    @abstractmethod
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
-        """Ask for a continuation."""
-
-    @abstractmethod
-    def generation(self, answer: Json) -> Generation:
-        """Read it."""
-
-    @abstractmethod
-    def tokenize(self, text: str) -> Ask:
-        """Ask how the server encodes a text, with the tokens that its tokenizer adds."""
-
-    @abstractmethod
-    def tokenized(self, answer: Json) -> list[int]:
-        """Read the ids."""
-
-    @abstractmethod
-    def window(self, answer: Json) -> int | None:
-        """The longest prompt in tokens, if the answer holds it."""
-
-
-class SGLang(Dialect):
+class SGLang:
     """SGLang's native ``/generate``.
 
     ``input_token_logprobs`` holds ``[log-probability, token id, text]`` from position
     ``logprob_start_len`` on; what lies before it comes from the cache. The first of them is empty:
     its logits belong to the position before, which the cache may have skipped. So one asks for one
     token more.
+
+    Attributes:
+        model: The name under which the model is served, once it is known.
+        shares_prefixes: Whether prompt log-probabilities profit from the server's prefix cache.
+        window_paths: Where to ask for the longest prompt, in order of preference.
+        reserved: Tokens of the context that the server keeps, where it does not tell the limit.
     """
 
-    name = "sglang"
+    model = ""
     shares_prefixes = True
-    window_paths = ("/server_info", "/get_server_info", "/v1/models")
+    window_paths: tuple[str, ...] = ("/server_info", "/get_server_info", "/v1/models")
     reserved = 8
-    """Tokens of the context that SGLang keeps for itself, where it does not tell the limit."""
 
     def score(self, ids: Sequence[int], start: int) -> Ask:
-        """See `Dialect`."""
+        """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
         return self._prefill({"input_ids": list(ids)}, start - 1)
 
-    def scores(self, answer: Json, ids: Sequence[int], start: int) -> Scores:
-        """See `Dialect`."""
+    def scores(self, answer: Json, ids: Sequence[int], start: int) -> ServerScores:
+        """Read them, and see that they are about these ids."""
         meta = answer["meta_info"]
         (_, boundary), *entries = [(e[0], int(e[1])) for e in meta["input_token_logprobs"]]
         values = [(boundary, 0.0), *((token, value) for value, token in entries)]
         logprobs = checked(values, ids[start - 1 :])[1:]
-        return Scores(logprobs, len(ids) - int(meta.get("cached_tokens") or 0))
+        return ServerScores(logprobs, len(ids) - int(meta.get("cached_tokens") or 0))
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
-        """See `Dialect`."""
+        """Ask for a continuation."""
         sampling: dict[str, object] = {
             "max_new_tokens": options.max_new_tokens,
             "temperature": options.temperature,
@@ -113,24 +77,26 @@ class SGLang(Dialect):
         return Ask("/generate", {"input_ids": list(ids), "sampling_params": sampling})
 
     def generation(self, answer: Json) -> Generation:
-        """See `Dialect`."""
+        """Read it."""
         meta = answer["meta_info"]
         return _generation(answer["text"], meta, meta["finish_reason"]["type"])
 
     def tokenize(self, text: str) -> Ask:
-        """See `Dialect`; the ids come along with log-probabilities in every version."""
+        """Ask for the ids of a text; they come along with log-probabilities in every version."""
         return self._prefill({"text": text}, 0)
 
     def tokenized(self, answer: Json) -> list[int]:
-        """See `Dialect`."""
+        """Read the ids."""
         return [int(entry[1]) for entry in answer["meta_info"]["input_token_logprobs"]]
 
     def window(self, answer: Json) -> int | None:
-        """See `Dialect`."""
+        """The longest prompt in tokens, if the answer holds it."""
         if limit := answer.get("max_req_input_len"):
             return int(limit) - 1
-        total = _window_of_models(answer, self.model)
-        return None if total is None else total - self.reserved
+        for entry in answer.get("data", ()):
+            if entry["id"] == self.model and entry.get("max_model_len"):
+                return int(entry["max_model_len"]) - self.reserved
+        return None
 
     def _prefill(self, prompt: dict[str, object], start: int) -> Ask:
         asked = {
@@ -141,7 +107,7 @@ class SGLang(Dialect):
         return Ask("/generate", prompt | asked)
 
 
-class VLLM(Dialect):
+class VLLM(SGLang):
     """vLLM's ``/v1/completions`` with ``prompt_logprobs``.
 
     The answer holds one entry per prompt token, empty for the first: token id (as text) ->
@@ -150,64 +116,60 @@ class VLLM(Dialect):
     generated because the endpoint wants at least one.
     """
 
-    name = "vllm"
     shares_prefixes = False
     window_paths = ("/v1/models",)
+    reserved = 1
     no_chance = -9999.0
     """What vLLM writes for minus infinity, which JSON does not know."""
 
     def score(self, ids: Sequence[int], start: int) -> Ask:
-        """See `Dialect`; the answer is about the whole prompt."""
+        """Ask for the log-probabilities of the whole prompt."""
         del start
-        asked = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-        return Ask("/v1/completions", {"model": self.model, "prompt": list(ids), **asked})
+        return self._complete(ids, max_tokens=1, temperature=0, prompt_logprobs=0)
 
-    def scores(self, answer: Json, ids: Sequence[int], start: int) -> Scores:
-        """See `Dialect`."""
-        entries = answer["choices"][0]["prompt_logprobs"]
+    def scores(self, answer: Json, ids: Sequence[int], start: int) -> ServerScores:
+        """Read those from ``start`` on."""
         values = []
-        for n, entry in enumerate(entries[start:], start):
+        for n, entry in enumerate(answer["choices"][0]["prompt_logprobs"][start:], start):
             wanted = str(ids[n]) if n < len(ids) else ""
             token = wanted if wanted in entry else next(iter(entry))
             values.append((int(token), entry[token]["logprob"]))
         logprobs = checked(values, ids[start:])
         usage = answer.get("usage") or {}
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return Scores(
+        return ServerScores(
             tuple(-math.inf if n <= self.no_chance else n for n in logprobs), len(ids) - int(cached)
         )
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
-        """See `Dialect`."""
-        asked = {
-            "max_tokens": options.max_new_tokens,
-            "temperature": options.temperature,
-            "top_p": options.top_p,
-            "seed": options.seed,
-            "stop": list(options.stop),
-        }
-        return Ask("/v1/completions", {"model": self.model, "prompt": list(ids), **asked})
+        """Ask for a continuation."""
+        return self._complete(
+            ids,
+            max_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            seed=options.seed,
+            stop=list(options.stop),
+        )
 
     def generation(self, answer: Json) -> Generation:
-        """See `Dialect`."""
+        """Read it."""
         choice = answer["choices"][0]
         return _generation(choice["text"], answer["usage"], choice["finish_reason"])
 
     def tokenize(self, text: str) -> Ask:
-        """See `Dialect`."""
+        """Ask for the ids of a text, with the tokens that the tokenizer adds."""
         return Ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": True})
 
     def tokenized(self, answer: Json) -> list[int]:
-        """See `Dialect`."""
+        """Read the ids."""
         return [int(token) for token in answer["tokens"]]
 
-    def window(self, answer: Json) -> int | None:
-        """See `Dialect`; one token of the context is for the generated one."""
-        total = _window_of_models(answer, self.model)
-        return None if total is None else total - 1
+    def _complete(self, ids: Sequence[int], **asked: object) -> Ask:
+        return Ask("/v1/completions", {"model": self.model, "prompt": list(ids), **asked})
 
 
-DIALECTS: dict[str, type[Dialect]] = {"sglang": SGLang, "vllm": VLLM}
+DIALECTS = {"sglang": SGLang, "vllm": VLLM}
 
 
 def checked(values: Sequence[tuple[int, float | None]], ids: Sequence[int]) -> tuple[float, ...]:
@@ -243,10 +205,3 @@ def _generation(text: object, usage: Json, reason: str) -> Generation:
         completion_tokens=int(usage["completion_tokens"]),
         finish_reason="length" if reason == "length" else "stop",
     )
-
-
-def _window_of_models(answer: Json, model: str) -> int | None:
-    for entry in answer.get("data", ()):
-        if entry["id"] == model and entry.get("max_model_len"):
-            return int(entry["max_model_len"])
-    return None

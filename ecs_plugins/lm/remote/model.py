@@ -36,7 +36,7 @@ from ecs_plugins.lm.remote.client import (
     Replica,
     prompt_key,
 )
-from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, Dialect, Scores
+from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, ServerScores, SGLang
 from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import count
@@ -148,15 +148,11 @@ class RemoteLM:
     ) -> list[Generation]:
         """Continue each prompt; greedy at temperature 0, else sampling with a seed.
 
-        Whether a server honours the seed is its own affair (SGLang does so only in its
-        deterministic mode).
+        SGLang honours the seed only in its deterministic mode.
 
         Raises:
-            InvalidInputError: An option is out of range, or a prompt with its new tokens is
-                longer than the window.
-            ModelTimeoutError: The deadline passed.
-            ConfigurationError: Wrong address, API key or tokenizer.
-            ModelError: No server answered.
+            InvalidInputError: An option is out of range, or a prompt does not fit.
+            ModelError: As by `score`.
         """
         options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
         session = self._connect()
@@ -183,14 +179,10 @@ class RemoteLM:
         with self._lock:
             # Sockets and threads of a parent process are not ours to use.
             if self._session is None or self._session.pid != os.getpid():
-                self._session = _Session(
-                    self._urls,
-                    DIALECTS[self._server](),
-                    _loaded(self._tokenizer),
-                    self._model,
-                    self._api_key,
-                    self._options,
-                )
+                dialect = DIALECTS[self._server]()
+                dialect.model = self._model or ""
+                client = Client(self._urls, self._api_key, self._options)
+                self._session = _Session(dialect, _loaded(self._tokenizer), client, self._options)
             return self._session
 
     def __getstate__(self) -> dict[str, object]:
@@ -214,27 +206,25 @@ class _Session:
 
     def __init__(
         self,
-        urls: tuple[str, ...],
-        dialect: Dialect,
+        dialect: SGLang,
         tokenizer: PreTrainedTokenizerBase,
-        model: str | None,
-        api_key: str | None,
+        client: Client,
         options: RemoteOptions,
     ) -> None:
         self.pid = os.getpid()
         self.layout = options.layout or chat_layout(tokenizer)
         self.encoder = encoder_of(tokenizer, self.layout)
-        self._dialect = dialect
-        self._dialect.model = model or ""
         self.window = 0
+        self._dialect = dialect
         self._options = options
         self._probes = [(text, list(tokenizer.encode(text))) for text in _PROBES]
-        self._client = Client(urls, api_key, options, self._check)
+        self._client = client
+        client.check = self._check
         self._pool = ThreadPoolExecutor(options.max_parallel, thread_name_prefix="ecs-remote")
         try:
             # Any replica that is up will do; each is checked before its own first use.
             patience = Patience(options.deadline_s)
-            self._client.send(Ask("/v1/models"), b"", lambda _: None, patience)
+            client.send(Ask("/v1/models"), b"", lambda _: None, patience)
         except BaseException:
             self.close()
             raise
@@ -281,18 +271,16 @@ class _Session:
         self, prompts: Sequence[Ids], options: GenerationOptions, patience: Patience
     ) -> list[Generation]:
         """Continue prompts."""
+        calls = [partial(self._generation, ids, options, patience) for ids in prompts]
+        return self._all(calls, patience)
 
-        def one(ids: Ids) -> Generation:
-            ask = self._dialect.generate(ids, options)
-            return self._client.send(ask, prompt_key(ids), self._dialect.generation, patience)
+    def _generation(self, ids: Ids, options: GenerationOptions, patience: Patience) -> Generation:
+        ask = self._dialect.generate(ids, options)
+        return self._client.send(ask, prompt_key(ids), self._dialect.generation, patience)
 
-        return self._all([partial(one, ids) for ids in prompts], patience)
-
-    def _scores(self, ids: Ids, start: int, key: bytes, patience: Patience) -> Scores:
-        ask = self._dialect.score(ids, start)
-        return self._client.send(
-            ask, key, lambda answer: self._dialect.scores(answer, ids, start), patience
-        )
+    def _scores(self, ids: Ids, start: int, key: bytes, patience: Patience) -> ServerScores:
+        read = partial(self._dialect.scores, ids=ids, start=start)
+        return self._client.send(self._dialect.score(ids, start), key, read, patience)
 
     def _all(self, calls: Sequence[Callable[[], T]], patience: Patience) -> list[T]:
         """Results of all calls, in their order; the first error ends the others."""
@@ -312,7 +300,7 @@ class _Session:
 
     def _check(self, replica: Replica, patience: Patience) -> None:
         """See that a replica serves the model, encodes as we do, and how much it takes."""
-        server = f"{self._dialect.name} at {replica.url}"
+        server = f"the {type(self._dialect).__name__} server at {replica.url}"
         models = self._client.ask(
             replica, Ask("/v1/models"), patience, lambda a: [str(m["id"]) for m in a["data"]]
         )

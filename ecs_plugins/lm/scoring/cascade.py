@@ -9,7 +9,7 @@ arXiv 2402.05099, Sec. 3.1):
 * its own node: causal, one call per run of nodes of equal length.
 
 That is how it runs on a CPU. Where the device has a kernel for ranges of different lengths, the
-same plan takes a few calls per layer (see ``ragged``).
+same plan takes a few calls per layer (see ``kernels``).
 
 The function is registered with transformers' `AttentionInterface` and reached through a twin
 of the model that shares its weights. The plan travels as an argument of the forward call.
@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,9 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.kernels import Varlen, attend, varlen_of
+from ecs_plugins.lm.scoring.kernels import RaggedPlan, Varlen, attend, ragged, varlen_of
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
-from ecs_plugins.lm.scoring.ragged import RaggedPlan, ragged
-from ecs_plugins.lm.scoring.runner import Runner, on_device
+from ecs_plugins.lm.scoring.runner import Runner
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -41,16 +39,6 @@ NAME = "ecs_cascade"
 
 _REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "alibi", "head_mask")
 """Arguments that change attention in a way that the blocks below do not know."""
-
-
-_ROW_BY_ROW = {
-    "mlp",
-    "feed_forward",
-    "block_sparse_moe",
-    "o_proj",
-    "out_proj",
-}
-"""Modules that work row by row in every architecture."""
 
 
 @dataclass(slots=True)
@@ -62,9 +50,6 @@ class AttentionPlan:
         shared: Inner nodes, as (first row, one past the last, one past the last descendant).
         prefixes: Prefix states, as (first row, one past the last row behind it, state).
         longest: Tokens of the longest path, prefix included.
-        kept: The rows that are looked at, ascending; the last layer leaves out the others. None are
-            where only keys and values are wanted.
-        layers: Attention layers of the model.
         captured: Keys and values of the row itself, per layer, if wanted.
         calls: Attention layers that ran; a model that goes its own way shows here.
         ragged: The same plan for a kernel of variable length, where there is one.
@@ -74,12 +59,9 @@ class AttentionPlan:
     shared: list[tuple[int, int, int]] = field(default_factory=list)
     prefixes: list[tuple[int, int, PrefixState]] = field(default_factory=list)
     longest: int = 0
-    kept: Sequence[int] = ()
-    layers: int = 0
     captured: list[tuple[Tensor, Tensor]] | None = None
     calls: int = 0
     ragged: RaggedPlan | None = None
-    _kept: Tensor | None = None
 
     def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
         """Plan a forest that stands at row ``offset`` behind a prefix."""
@@ -96,20 +78,10 @@ class AttentionPlan:
         if prefix.ids:
             self.prefixes.append((offset, offset + len(forest.tokens), prefix))
 
-    @property
-    def finished(self) -> bool:
-        """Whether the last attention layer has been reached."""
-        return self.calls == self.layers
-
-    def kept_on(self, device: torch.device) -> Tensor:
-        """The kept rows as an index, int64; sent to the device once."""
-        if self._kept is None:
-            self._kept = on_device(self.kept, device)
-        return self._kept
-
-    def kept_within(self, start: int, end: int) -> slice:
-        """Which of the kept rows lie in a range of rows."""
-        return slice(bisect_left(self.kept, start), bisect_left(self.kept, end))
+    def use(self, varlen: Varlen, device: torch.device) -> None:
+        """Run by a kernel over ranges, on its device."""
+        lengths = [length for _, length, count in self.own for _ in range(count)]
+        self.ragged = ragged(lengths, self.shared, self.prefixes, varlen, device)
 
 
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
@@ -164,12 +136,8 @@ def cascade_attention(
     plan.calls += 1
     if plan.captured is not None:
         plan.captured.append((key, value))
-    if plan.finished and not plan.kept:
-        return query.new_zeros(1, rows, heads, value.shape[-1]), None
     if plan.ragged is not None:
-        return plan.ragged.attend(
-            query, key, value, layer=layer, scale=scale, last=plan.finished
-        ), None
+        return plan.ragged.attend(query, key, value, layer=layer, scale=scale), None
     query = query.contiguous()  # flash reads every row once per block of keys
     out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
     weight = torch.empty(1, heads, rows, dtype=torch.float32, device=query.device)
@@ -181,33 +149,12 @@ def cascade_attention(
         weight[0, :, first:stop] = lse.transpose(0, 1).flatten(1, 2)
     blocks = [(stop, end, key[:, :, a:stop], value[:, :, a:stop]) for a, stop, end in plan.shared]
     blocks += [(start, end, *prefix.layers[layer]) for start, end, prefix in plan.prefixes]
-    if plan.finished:
-        kept = plan.kept_on(query.device)
-        seen = out[:, :, kept]
-        _add(blocks, query[:, :, kept], seen, weight[:, :, kept], scale, plan.kept_within)
-        out[:, :, kept] = seen
-    else:
-        _add(blocks, query, out, weight, scale, slice)
-    return out.transpose(1, 2), None
-
-
-def _add(
-    blocks: Sequence[tuple[int, int, Tensor, Tensor]],
-    query: Tensor,
-    out: Tensor,
-    weight: Tensor,
-    scale: float,
-    within: Callable[[int, int], slice],
-) -> None:
-    """Fold attention to further keys into ``out``, in place; ``weight`` is its log-sum-exp."""
     for start, end, keys, values in blocks:
-        rows = within(start, end)
-        if rows.start == rows.stop:
-            continue
-        part, lse = attend(query[:, :, rows], keys, values, causal=False, scale=scale)
-        share = torch.sigmoid(lse - weight[:, :, rows]).unsqueeze(-1)
-        out[:, :, rows].lerp_(part, share.to(out.dtype))
-        torch.logaddexp(weight[:, :, rows], lse, out=weight[:, :, rows])
+        part, lse = attend(query[:, :, start:end], keys, values, causal=False, scale=scale)
+        share = torch.sigmoid(lse - weight[:, :, start:end]).unsqueeze(-1)
+        out[:, :, start:end].lerp_(part, share.to(out.dtype))
+        torch.logaddexp(weight[:, :, start:end], lse, out=weight[:, :, start:end])
+    return out.transpose(1, 2), None
 
 
 def _require_plan(
@@ -234,53 +181,6 @@ def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
     return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
 
 
-class LastLayer:
-    """Hooks by which the last layer computes only the rows whose logits are wanted.
-
-    Behind the last attention nothing mixes rows any more, so its output projection and its
-    feed-forward block run on the scored rows alone; the other rows of the result are zero and are
-    never looked at. For a model of 12 layers and answers of 10 tokens in 165 that is a twelfth of
-    nearly all feed-forward work. A model that has none of the hooked modules computes all rows.
-
-    Args:
-        model: The model; its calls must be serialised.
-        layers: How many layers it has.
-    """
-
-    def __init__(self, model: nn.Module, layers: int) -> None:
-        self._kept: Tensor | None = None
-        self._rows = 0
-        stacks = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == layers]
-        for name, module in stacks[0][-1].named_modules() if stacks else ():
-            path = name.split(".")
-            if path[-1] in _ROW_BY_ROW and not _ROW_BY_ROW & set(path[:-1]):
-                module.register_forward_pre_hook(self._narrow)
-                module.register_forward_hook(self._widen)
-
-    def keep(self, kept: Tensor | None, rows: int = 0) -> None:
-        """Compute these rows of so many in the next call; None computes all."""
-        self._kept, self._rows = kept, rows
-
-    def _narrow(self, _module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        if self._kept is None or not args or args[0].shape[:2] != (1, self._rows):
-            return None
-        return (args[0][:, self._kept], *args[1:])
-
-    def _widen(self, _module: nn.Module, _args: tuple[Any, ...], out: Any) -> Any:
-        if self._kept is None:
-            return None
-        if isinstance(out, tuple):
-            return (self._scattered(out[0]), *out[1:])
-        return self._scattered(out)
-
-    def _scattered(self, out: Tensor) -> Tensor:
-        if self._kept is None or out.shape[:2] != (1, self._kept.shape[0]):
-            return out
-        wide = torch.zeros(1, self._rows, out.shape[2], dtype=out.dtype, device=out.device)
-        wide[:, self._kept] = out
-        return wide
-
-
 class CascadeForward:
     """A `PackedForward` through cascade attention.
 
@@ -290,12 +190,13 @@ class CascadeForward:
     """
 
     many_prefixes = True
+    """Whether forests behind different prefixes can share a row."""
     max_tokens = sys.maxsize
+    """Tokens of a row from which on it costs more than two shorter ones."""
 
     def __init__(self, runner: Runner, varlen: Varlen | None = None) -> None:
         self._twin = twin_of(runner.model)
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
-        self._last_layer = LastLayer(self._twin, self._layers)
         self._runner = runner
         self._varlen = varlen or varlen_of(runner.model)
         self.name = runner.name
@@ -313,16 +214,15 @@ class CascadeForward:
         Raises:
             ScoringError: The model cannot be called this way.
         """
-        plan = AttentionPlan(kept=rows, layers=self._layers, captured=[] if capture else None)
+        plan = AttentionPlan(captured=[] if capture else None)
         tokens: list[int] = []
         positions: list[int] = []
         for forest, prefix in groups:
             plan.add(forest, prefix, len(tokens))
             tokens.extend(forest.tokens)
             positions.extend(len(prefix.ids) + depth for depth in forest.depths)
-        self._last_layer.keep(plan.kept_on(self._runner.device), len(tokens))
         if self._varlen is not None:
-            plan.ragged = ragged(plan, self._varlen, self._runner.device)
+            plan.use(self._varlen, self._runner.device)
         logits = self._runner.logits(
             self._runner.ids(tokens),
             rows,

@@ -5,22 +5,31 @@ Both return the log-sum-exp beside the result, by which partial results are merg
 * `attend`: one block of queries against one block of keys. The only kind on a CPU.
 * `flash_varlen`: many ranges of queries, each against a range of keys, in one call; for 16 bits on
   CUDA cards with flash attention.
+
+A call costs nothing on a CPU. On a GPU every call is a launch, so there `RaggedPlan` makes a row's
+cascade of one causal call for all nodes, one per level of ancestors, and one for all prefixes.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from itertools import accumulate
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.runner import on_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+Rows = slice | Tensor
+Range = tuple[int, int]
 
 
 class Spans(NamedTuple):
@@ -155,3 +164,133 @@ def varlen_of(model: PreTrainedModel) -> Varlen | None:
         return None
     known = importlib.util.find_spec("torch.nn.attention.varlen") is not None
     return flash_varlen if known else None
+
+
+class Block(NamedTuple):
+    """Further keys for some rows.
+
+    Attributes:
+        rows: Which rows ask.
+        keys: Which rows of the packed row are asked; None if it is prefixes.
+        prefixes: The prefixes, one behind the other.
+        spans: Who asks whom.
+    """
+
+    rows: Rows
+    keys: Rows | None
+    prefixes: tuple[PrefixState, ...]
+    spans: Spans
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedPlan:
+    """Who attends to whom in one packed row, on the device before the first layer.
+
+    Attributes:
+        varlen: The kernel.
+        own: All nodes.
+        blocks: Ancestors by level, then prefixes.
+    """
+
+    varlen: Varlen
+    own: Spans
+    blocks: tuple[Block, ...]
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, layer: int, scale: float
+    ) -> Tensor:
+        """One layer's attention.
+
+        Args:
+            query: ``[1, heads, rows, dim]``.
+            key: ``[1, kv_heads, rows, dim]``.
+            value: Like ``key``.
+            layer: Its number.
+            scale: Of the scores.
+
+        Returns:
+            ``[1, rows, heads, dim]``.
+        """
+        query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
+        out, weight = self.varlen(query, key, value, self.own, causal=True, scale=scale)
+        for block in self.blocks:
+            keys, values = _states(block, key, value, layer)
+            rows = block.rows
+            part, more = self.varlen(
+                _taken(query, rows), keys, values, block.spans, causal=False, scale=scale
+            )
+            seen, before = _taken(out, rows), _taken(weight, rows, dim=1)
+            seen.lerp_(part, torch.sigmoid(more - before).t().unsqueeze(-1).to(out.dtype))
+            torch.logaddexp(before, more, out=before)
+            if not isinstance(rows, slice):  # what was taken is a copy
+                out.index_copy_(0, rows, seen)
+                weight.index_copy_(1, rows, before)
+        return out.unsqueeze(0)
+
+
+def ragged(
+    lengths: Sequence[int],
+    shared: Sequence[tuple[int, int, int]],
+    prefixes: Sequence[tuple[int, int, PrefixState]],
+    varlen: Varlen,
+    device: torch.device,
+) -> RaggedPlan:
+    """The plan of a row for a kernel of variable length, on the device that it runs on.
+
+    Args:
+        lengths: Of all nodes, in the order of their rows.
+        shared: As in `AttentionPlan` (see ``cascade``).
+        prefixes: Likewise.
+        varlen: The kernel.
+        device: Where it runs.
+    """
+    blocks = []
+    for level in _levels(shared):
+        rows, keys = [rows for rows, _ in level], [keys for _, keys in level]
+        spans = spans_of([b - a for a, b in rows], [b - a for a, b in keys], device)
+        blocks.append(Block(_rows(rows, device), _rows(keys, device), (), spans))
+    if prefixes:
+        rows = [(a, b) for a, b, _ in prefixes]
+        states = tuple(state for _, _, state in prefixes)
+        spans = spans_of([b - a for a, b in rows], [len(s.ids) for s in states], device)
+        blocks.append(Block(_rows(rows, device), None, states, spans))
+    return RaggedPlan(varlen, spans_of(lengths, lengths, device), tuple(blocks))
+
+
+def _levels(shared: Sequence[tuple[int, int, int]]) -> list[list[tuple[Range, Range]]]:
+    """Inner nodes by how many others they stand behind, as (rows of descendants, own rows)."""
+    levels: list[list[tuple[Range, Range]]] = []
+    ends: list[int] = []
+    for first, stop, end in shared:
+        while ends and ends[-1] <= first:
+            ends.pop()
+        if len(ends) == len(levels):
+            levels.append([])
+        levels[len(ends)].append(((stop, end), (first, stop)))
+        ends.append(end)
+    return levels
+
+
+def _rows(ranges: Sequence[Range], device: torch.device) -> Rows:
+    """These rows: a slice where they lie side by side, so that nothing is copied."""
+    if all(before[1] == after[0] for before, after in pairwise(ranges)):
+        return slice(ranges[0][0], ranges[-1][1])
+    return on_device([row for a, b in ranges for row in range(a, b)], device)
+
+
+def _states(block: Block, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of a block, ``[keys, kv_heads, dim]``; those of one prefix are not copied."""
+    if block.keys is not None:
+        return _taken(key, block.keys), _taken(value, block.keys)
+    parts = [state.layers[layer] for state in block.prefixes]
+    keys, values = (
+        states[0] if len(parts) == 1 else torch.cat(states, dim=2)
+        for states in zip(*parts, strict=True)
+    )
+    return keys[0].transpose(0, 1), values[0].transpose(0, 1)
+
+
+def _taken(states: Tensor, rows: Rows, dim: int = 0) -> Tensor:
+    if isinstance(rows, slice):
+        return states.narrow(dim, rows.start, rows.stop - rows.start)
+    return states.index_select(dim, rows)

@@ -1,7 +1,7 @@
 """The fast path: every prefix once, everything behind it in packed rows without padding.
 
 A pack is a forest of paths per prefix. How a model attends within a pack is the business of a
-`PackedForward` (``cascade`` or ``masked``); this module decides what goes into a pack and reads
+`PackedForward`; this module decides what goes into a pack and reads
 the scores off. Positions restart behind each prefix.
 
 The last token of a prefix is not kept with it but is the root of its forest, because it
@@ -12,15 +12,17 @@ its own travels with the paths, and many small requests then fill one pack.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-import torch
 
+from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.forest import Forest, plant
+from ecs_plugins.lm.scoring.plain import MaskedForward
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixCache, PrefixState
-from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, Scored, common_length
+from ecs_plugins.lm.scoring.request import Ids, Path, PathScores, common_length
 from ecs_plugins.lm.scoring.runner import (
+    Logprobs,
     TokenBudget,
     is_out_of_memory,
     run_in_packs,
@@ -33,6 +35,8 @@ WORTH_KEEPING = 32
 
 _PAST_SHARE = 4
 """A row takes paths behind several prefixes while these have up to this many times its tokens."""
+PackedForward = CascadeForward | MaskedForward
+"""How a model runs one packed row."""
 _NOTHING: Logprobs = np.zeros(0, dtype=np.float32)
 
 
@@ -41,40 +45,6 @@ class Batch(NamedTuple):
 
     prefix: Ids
     paths: Sequence[Path]
-
-
-class PackedForward(Protocol):
-    """How a model runs one packed row."""
-
-    @property
-    def name(self) -> str:
-        """The model's name, for messages."""
-        ...
-
-    @property
-    def max_rows(self) -> int:
-        """Rows whose logits may be held at once."""
-        ...
-
-    @property
-    def max_tokens(self) -> int:
-        """Tokens of a row from which on it costs more than two shorter ones."""
-        ...
-
-    @property
-    def many_prefixes(self) -> bool:
-        """Whether forests behind different prefixes can share a row."""
-        ...
-
-    def __call__(
-        self,
-        groups: Sequence[tuple[Forest, PrefixState]],
-        rows: Sequence[int],
-        *,
-        capture: bool = False,
-    ) -> tuple[torch.Tensor, KeyValues]:
-        """Logits ``[len(rows), vocabulary]``; keys and values of the row if they are wanted."""
-        ...
 
 
 class _Item(NamedTuple):
@@ -99,7 +69,7 @@ class _Item(NamedTuple):
         return self.ids[:-1]
 
 
-class _Run:
+class _PackedRun:
     """One call of `score`: what is to be done, and what has been found."""
 
     def __init__(
@@ -189,12 +159,12 @@ class _Run:
 
 def score(
     forward: PackedForward, batches: Sequence[Batch], budget: TokenBudget, cache: PrefixCache
-) -> list[Scored]:
+) -> list[PathScores]:
     """Log-probabilities of every path's scored tokens, in nats.
 
     Tokens that several batches share are counted for the first of them.
     """
-    run = _Run(forward, batches, budget, cache)
+    run = _PackedRun(forward, batches, budget, cache)
 
     def place(index: int) -> tuple[int, bool, Ids]:
         item = run.items[index]
@@ -202,7 +172,7 @@ def score(
 
     order = sorted(range(len(run.items)), key=place)
     run_in_packs(order, run.take, run.run, budget, forward.name)
-    return [Scored(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
+    return [PathScores(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
 
 
 def prefill(

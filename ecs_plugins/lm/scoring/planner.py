@@ -9,28 +9,26 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 
 import numpy as np
 import torch
 
 from ecs_plugins.errors import ModelError, ScoringError
-from ecs_plugins.lm.scoring import packed, padded, reference
+from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadeForward
-from ecs_plugins.lm.scoring.masked import MaskedForward
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
-from ecs_plugins.lm.scoring.profile import ModelProfile
+from ecs_plugins.lm.scoring.profile import ModelProfile, ScoringPath
 from ecs_plugins.lm.scoring.request import (
     Continuation,
     EngineResult,
-    Logprobs,
     Path,
-    Scored,
+    PathScores,
     Scores,
     TokenRequest,
 )
 from ecs_plugins.lm.scoring.runner import (
     DEFAULT_TOKEN_BUDGET,
+    Logprobs,
     Runner,
     TokenBudget,
     is_out_of_memory,
@@ -43,15 +41,6 @@ _CHECK_TOKENS = 72
 
 _CHECK_BUDGET = 30
 """So small that the prefix of the check is computed in pieces and its paths in several packs."""
-
-
-class ScoringPath(StrEnum):
-    """The ways to one result, fastest first."""
-
-    CASCADE = "cascade"
-    MASKED = "masked"
-    PADDED = "padded"
-    REFERENCE = "reference"
 
 
 _PACKED = (ScoringPath.CASCADE, ScoringPath.MASKED)
@@ -191,14 +180,14 @@ class ScoringEngine:
 
     def _run(
         self, path: ScoringPath, batches: Sequence[packed.Batch], budget: TokenBudget
-    ) -> list[Scored]:
+    ) -> list[PathScores]:
         with undisturbed(self.runner.device, self.runner.dtype):
             try:
                 if path in _PACKED:
                     return packed.score(self._forward(path), batches, budget, self.cache)
                 if path is ScoringPath.PADDED:
-                    return [padded.score(self.runner, *batch, budget) for batch in batches]
-                return [reference.score(self.runner, *batch) for batch in batches]
+                    return [plain.score_padded(self.runner, *batch, budget) for batch in batches]
+                return [plain.score_by_reference(self.runner, *batch) for batch in batches]
             except Exception as error:
                 if is_out_of_memory(error) and not isinstance(error, ScoringError):
                     raise ScoringError(
@@ -209,7 +198,7 @@ class ScoringEngine:
 
     def _forward(self, path: ScoringPath) -> packed.PackedForward:
         if path not in self._forwards:
-            made = CascadeForward if path is ScoringPath.CASCADE else MaskedForward
+            made = CascadeForward if path is ScoringPath.CASCADE else plain.MaskedForward
             self._forwards[path] = made(self.runner)
         return self._forwards[path]
 
@@ -241,25 +230,18 @@ class ScoringEngine:
         self._check_causal()
         against: dict[ScoringPath, str] = {}
         for path in (*_PACKED, ScoringPath.PADDED):
-            reason = self._against(path, length) or self._self_check(path)
+            reason = self.profile.against(path, length) or self._self_check(path)
             if reason is None:
                 return path, against
             against[path] = reason
         return ScoringPath.REFERENCE, against
-
-    def _against(self, path: ScoringPath, length: int) -> str | None:
-        if path is ScoringPath.CASCADE:
-            return self.profile.against_cascading(length)
-        if path is ScoringPath.MASKED:
-            return self.profile.against_masking(length)
-        return self.profile.against_batching(length)
 
     def _self_check(self, path: ScoringPath) -> str | None:
         """Hold a path to the reference, once; why it failed, if it did."""
         if path in self._checked:
             return self._failures.get(path)
         length = _CHECK_TOKENS
-        while length >= 6 and self._against(path, length):
+        while length >= 6 and self.profile.against(path, length):
             length -= max(1, length // 8)
         if length >= 6:
             failure = self._difference(path, _check_request(length, self._vocabulary()))

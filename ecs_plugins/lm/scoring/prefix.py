@@ -9,7 +9,7 @@ as computed.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import itemgetter
 
 import torch
@@ -62,27 +62,6 @@ class PrefixState:
         return PrefixState(self.ids + ids, joined)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStatistics:
-    """What the cache did since it was made or cleared.
-
-    Attributes:
-        lookups: How often a prefix was asked for.
-        hits: How often at least one token of it was there.
-        tokens_asked: Tokens of all prefixes asked for.
-        tokens_found: Tokens of them that did not have to be computed.
-        entries: Entries held now.
-        bytes: Bytes held now.
-    """
-
-    lookups: int = 0
-    hits: int = 0
-    tokens_asked: int = 0
-    tokens_found: int = 0
-    entries: int = 0
-    bytes: int = 0
-
-
 class PrefixCache:
     """Least recently used prefixes under a byte budget. Thread-safe.
 
@@ -93,7 +72,6 @@ class PrefixCache:
     def __init__(self, max_bytes: int = DEFAULT_CACHE_BYTES) -> None:
         self._entries = _entries(max_bytes)
         self._lock = threading.Lock()
-        self._counts = CacheStatistics()
 
     @property
     def max_bytes(self) -> int:
@@ -107,14 +85,6 @@ class PrefixCache:
                 ((key, common_length(key, ids)) for key in self._entries),
                 key=itemgetter(1),
                 default=((), 0),
-            )
-            counts = self._counts
-            self._counts = replace(
-                counts,
-                lookups=counts.lookups + 1,
-                hits=counts.hits + bool(length),
-                tokens_asked=counts.tokens_asked + len(ids),
-                tokens_found=counts.tokens_found + length,
             )
             return self._entries[best].head(length) if length else PrefixState()
 
@@ -137,17 +107,17 @@ class PrefixCache:
                     self._entries[key] = state
 
     def clear(self) -> None:
-        """Drop everything and start counting anew."""
+        """Drop everything."""
         with self._lock:
             self._entries.clear()
-            self._counts = CacheStatistics()
 
     @property
-    def statistics(self) -> CacheStatistics:
-        """Counts so far and what is held now."""
-        with self._lock:
-            used = int(self._entries.currsize)
-            return replace(self._counts, entries=len(self._entries), bytes=used)
+    def nbytes(self) -> int:
+        """Bytes held now."""
+        return int(self._entries.currsize)
+
+    def __len__(self) -> int:
+        return len(self._entries)
 
 
 def _entries(max_bytes: int) -> LRUCache[Ids, PrefixState]:

@@ -7,8 +7,9 @@ the longest position of a call. Each is named here, with the length from which i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,38 +28,34 @@ class Obstacle:
     beyond: int = 0
 
 
+class ScoringPath(StrEnum):
+    """The ways to one result, fastest first."""
+
+    CASCADE = "cascade"
+    MASKED = "masked"
+    PADDED = "padded"
+    REFERENCE = "reference"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
     """What the planner needs to know of a model.
 
     Attributes:
         window: The longest prompt that the model takes, in tokens.
-        cascading: Obstacles to cascade attention.
-        masking: Obstacles to packed rows under a tree mask.
-        sharing: Obstacles to computing a prefix once, whatever the attention.
-        batching: Obstacles to batches of different lengths.
+        obstacles: What speaks against a path.
         pads_on_the_left: Whether prompts of different lengths can be generated from together:
             recurrent states and key-counting biases see the padding.
     """
 
     window: int
-    cascading: tuple[Obstacle, ...] = ()
-    masking: tuple[Obstacle, ...] = ()
-    sharing: tuple[Obstacle, ...] = ()
-    batching: tuple[Obstacle, ...] = ()
+    obstacles: Mapping[ScoringPath, Sequence[Obstacle]]
     pads_on_the_left: bool = True
 
-    def against_cascading(self, length: int) -> str | None:
-        """Why cascade attention cannot be used for prompts of this length, if so."""
-        return _first((*self.sharing, *self.cascading, *self.batching), length)
-
-    def against_masking(self, length: int) -> str | None:
-        """Why a tree mask cannot be used for prompts of this length, if so."""
-        return _first((*self.sharing, *self.masking, *self.batching), length)
-
-    def against_batching(self, length: int) -> str | None:
-        """Why prompts of this length cannot be padded to a batch, if so."""
-        return _first(self.batching, length)
+    def against(self, path: ScoringPath, length: int) -> str | None:
+        """Why a path cannot be used for prompts of this length, if so."""
+        found = self.obstacles.get(path, ())
+        return next((o.reason for o in found if length > o.beyond), None)
 
 
 def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: int) -> ModelProfile:
@@ -70,19 +67,16 @@ def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: i
         tokenizer_limit: The tokenizer's ``model_max_length``, used if the model names no window.
     """
     config = model.config.get_text_config()
-    sharing = (*_layers(model, config), *_positions(config, takes))
+    sharing, rope = [*_layers(model, config), *_positions(config, takes)], _rope(config)
     return ModelProfile(
         window=_window(config, tokenizer_limit),
-        cascading=tuple(_cascade(model, takes)),
-        masking=tuple(_mask(model, takes)),
-        sharing=sharing,
-        batching=tuple(_rope(config)),
+        obstacles={
+            ScoringPath.CASCADE: [*sharing, *_cascade(model, takes), *rope],
+            ScoringPath.MASKED: [*sharing, *_mask(model, takes), *rope],
+            ScoringPath.PADDED: rope,
+        },
         pads_on_the_left=all(obstacle.beyond for obstacle in sharing),
     )
-
-
-def _first(obstacles: tuple[Obstacle, ...], length: int) -> str | None:
-    return next((o.reason for o in obstacles if length > o.beyond), None)
 
 
 def _window(config: Any, tokenizer_limit: int) -> int:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ from ecs_plugins.errors import ModelTimeoutError, ScoringError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from ecs_plugins.lm.scoring.request import Logprobs
+Logprobs = npt.NDArray[np.float32]
 
 DEFAULT_TOKEN_BUDGET = 2048
 

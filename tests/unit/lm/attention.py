@@ -51,8 +51,8 @@ def dense(groups, query, key, value):
     return out
 
 
-def planned(groups, **options):
-    plan = AttentionPlan(**options)
+def planned(groups):
+    plan = AttentionPlan()
     offset = 0
     for forest, prefix in groups:
         plan.add(forest, prefix, offset)

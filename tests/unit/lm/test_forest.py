@@ -1,7 +1,5 @@
 import itertools
-import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,19 +63,6 @@ def test_a_short_shared_head_is_repeated_and_a_long_one_is_not() -> None:
     assert tokens(MIN_SAVED) == MIN_SAVED + 3
 
 
-def test_many_sequences_make_a_shorter_head_worth_sharing() -> None:
-    many = [(1, 2, n) for n in range(10, 10 + MIN_SAVED)]
-    assert len(plant(many).tokens) == 2 + len(many)
-
-
-def test_a_sequence_may_be_the_head_of_another() -> None:
-    prefix = tuple(range(40))
-    sequences = [prefix, (*prefix, 90, 91), prefix[:20]]
-    forest = plant(sequences)
-    assert_sound(sequences, forest)
-    assert len(forest.tokens) == 42
-
-
 def test_heads_nest() -> None:
     a, b, c = (tuple(range(base, base + 30)) for base in (100, 200, 300))
     sequences = [a + b + c, (*a, *b, 1), (*a, 2), (*a, 3, 4)]
@@ -85,26 +70,6 @@ def test_heads_nest() -> None:
     assert_sound(sequences, forest)
     assert len(forest.tokens) == 90 + 1 + 1 + 2
     assert len(forest.paths[0]) == 3
-
-
-def test_four_hundred_passages_with_four_questions_each_are_computed_once() -> None:
-    draw = random.Random(1)
-    passages = [tuple(draw.choices(range(1000), k=draw.randint(20, 60))) for _ in range(400)]
-    questions = [tuple(draw.choices(range(1000), k=12)) for _ in range(4)]
-    sequences = [p + q for p in passages for q in questions]
-    forest = plant(sequences)
-    assert_sound(sequences, forest)
-    once = sum(map(len, passages)) + 4 * 12 * 400
-    # A passage of 20 to 60 tokens is always worth a node; chance heads may save a little more.
-    assert once - 400 <= len(forest.tokens) <= once
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "shared"),
-    [((), (), 0), ((1,), (), 0), ((1, 2), (1, 3), 1), ((1, 2), (1, 2, 3), 2), ((4,), (4,), 1)],
-)
-def test_common_length(a, b, shared) -> None:
-    assert common_length(a, b) == common_length(b, a) == shared
 
 
 @settings(max_examples=100, deadline=None)

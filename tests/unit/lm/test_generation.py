@@ -5,6 +5,7 @@ import torch
 from tiny_models import model, tokenizer
 
 from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.lm import generation
 from ecs_plugins.lm.base import Segment
 from ecs_plugins.lm.local import LocalLM
 
@@ -44,13 +45,6 @@ def test_sampling_is_repeatable_and_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(12)
     assert lm.generate(PROMPTS, max_new_tokens=8, temperature=1.0, seed=1) == first
     assert lm.generate(PROMPTS, max_new_tokens=8, temperature=1.0, seed=2) != first
-
-
-def test_a_nearly_cold_temperature_is_greedy() -> None:
-    lm = local()
-    assert lm.generate(PROMPTS, max_new_tokens=6, temperature=1e-4) == lm.generate(
-        PROMPTS, max_new_tokens=6
-    )
 
 
 def test_a_stop_string_ends_the_text_before_it() -> None:
@@ -129,5 +123,17 @@ def test_options_out_of_range_are_refused(options) -> None:
         local().generate([(Segment("Ann moved to Paris in the spring"),)], **options)
 
 
-def test_no_prompts_give_no_texts() -> None:
-    assert local().generate([]) == []
+def test_a_batch_holds_no_more_tokens_than_allowed(monkeypatch) -> None:
+    lm = local()
+    sizes = []
+    whole = lm._load().generator._batch
+
+    def counted(prompts, *args):
+        sizes.append(len(prompts))
+        return whole(prompts, *args)
+
+    monkeypatch.setattr(lm._load().generator, "_batch", counted)
+    width = lm.count_tokens(["snow and bread"])[0] + 2
+    monkeypatch.setattr(generation, "BATCH_TOKENS", 20 * width)
+    lm.generate([PROMPTS[2]] * 30, max_new_tokens=2)
+    assert sizes == [20, 10]

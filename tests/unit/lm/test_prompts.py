@@ -2,7 +2,7 @@ import pytest
 from tiny_models import TOKENIZERS, tokenizer
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.lm.base import ChatLayout, Segment
+from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.prompts import PLAIN, PromptTemplate, chat_layout
 
 VALUES = {"context": "", "question": "Where?", "answer": "Paris"}
@@ -21,10 +21,6 @@ def test_a_chat_prompt_is_laid_out_as_documented() -> None:
     assert text(template.prompt(CHAT, "Ann.", VALUES)) == (
         "<u>Read:\n[Ann.]\nQ: Where?</u><a>Answer:"
     )
-
-
-def test_a_plain_prompt_has_a_line_break_for_a_tail() -> None:
-    assert text(PromptTemplate().continuation(PLAIN, VALUES)) == "Question: Where?\nAnswer: Paris"
 
 
 def test_fields_are_untrusted_and_template_text_is_trusted() -> None:
@@ -96,7 +92,3 @@ def test_an_unusable_chat_template_gives_the_plain_layout_and_says_so(template) 
     tok.chat_template = template
     with pytest.warns(RuntimeWarning, match="plain layout"):
         assert chat_layout(tok) == PLAIN
-
-
-def test_a_segment_defaults_to_untrusted() -> None:
-    assert not Segment("x").trusted

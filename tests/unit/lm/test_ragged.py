@@ -23,23 +23,21 @@ from ecs_plugins.lm.scoring.kernels import (
     attend,
     by_key_head,
     flash_varlen,
-    spans_of,
     varlen_of,
 )
-from ecs_plugins.lm.scoring.planner import ScoringEngine, ScoringPath
+from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.prefix import PrefixState
-from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.ragged import ragged
+from ecs_plugins.lm.scoring.profile import ScoringPath, profile_of
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 from ecs_plugins.lm.scoring.runner import Runner
 
 CPU = torch.device("cpu")
 
 
-def attention(groups, varlen=softmax_varlen, **options):
+def attention(groups, varlen=softmax_varlen):
     """What a row of groups gets, and what it should get."""
-    plan, rows = planned(groups, **options)
-    plan.ragged = ragged(plan, varlen, CPU)
+    plan, rows = planned(groups)
+    plan.use(varlen, CPU)
     query, key, value = row_of(rows)
     got, _ = cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
     return got[0].double(), dense(groups, query, key, value)
@@ -62,26 +60,14 @@ def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
-@given(GROUPS, st.data())
-def test_the_last_layer_is_right_in_any_rows_that_are_kept(parts, data) -> None:
-    rows = sum(len(forest.tokens) for forest, _ in parts)
-    kept = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1)))
-    got, wanted = attention(with_prefixes(parts), kept=kept, layers=1)
-    np.testing.assert_allclose(got[kept], wanted[kept], atol=1e-5)
-
-
 def test_nodes_three_deep_in_two_groups_are_seen_by_their_descendants() -> None:
     head, middle = tuple(range(20)), tuple(range(100, 140))
     tree = [(*head, *middle, 1, 2), (*head, *middle, 3), (*head, 4, 5, 6)]
     groups = [(plant(tree), prefix_of(0, 9)), (plant(tree), prefix_of(5, 0))]
     plan, _ = planned(groups)
     assert max(len(path) for forest, _ in groups for path in forest.paths) == 3
-    assert [len(block.spans.queries) - 1 for block in ragged(plan, softmax_varlen, CPU).blocks] == [
-        2,
-        2,
-        1,
-    ]
+    plan.use(softmax_varlen, CPU)
+    assert [len(block.spans.queries) - 1 for block in plan.ragged.blocks] == [2, 2, 1]
     got, wanted = attention(groups)
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
@@ -107,7 +93,8 @@ def test_the_number_of_calls_does_not_grow_with_the_passages(passages) -> None:
 def test_one_prefix_and_one_head_are_not_copied() -> None:
     head = tuple(range(30))
     plan, rows = planned([(plant([(*head, 50), (*head, 60, 61)]), prefix_of(0, 4))])
-    ancestors, prefix = ragged(plan, softmax_varlen, CPU).blocks
+    plan.use(softmax_varlen, CPU)
+    ancestors, prefix = plan.ragged.blocks
     assert (ancestors.rows, ancestors.keys) == (slice(30, rows), slice(0, 30))
     assert prefix.rows == slice(0, rows)
     seen = []
@@ -116,7 +103,7 @@ def test_one_prefix_and_one_head_are_not_copied() -> None:
         seen.append(key.data_ptr())
         return softmax_varlen(query, key, value, spans, **options)
 
-    plan.ragged = ragged(plan, watching, CPU)
+    plan.use(watching, CPU)
     query, key, value = row_of(rows)
     cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
     kept = plan.prefixes[0][2].layers[0][0]
@@ -146,34 +133,17 @@ def test_a_layer_moves_no_numbers_between_host_and_device() -> None:
     head = tuple(range(30))
     forest = plant([(*head, 1), (*head, 2, 3)])
     groups = [(forest, prefix_of(0, 5, layers=2)), (forest, PrefixState())]
-    plan, rows = planned(groups, kept=[31, 60], layers=2)
-    plan.ragged = ragged(plan, shaped, CPU)
+    plan, rows = planned(groups)
+    plan.use(shaped, CPU)
     states = row_of(rows)
     with Noting() as noted:
         for _ in range(2):
             cascade_attention(torch.nn.Module(), *states, None, cascade_plan=plan)
-    assert plan.finished
     assert "index_copy_" in noted.names
     assert not WAITING & noted.names
 
 
 # --- Kernels --------------------------------------------------------------------------------
-
-
-def test_the_yardstick_is_torchs_own_attention() -> None:
-    query, key, value = (states[0].transpose(0, 1) for states in row_of(12))
-    lengths = [5, 7]
-    out, lse = softmax_varlen(
-        query, key, value, spans_of(lengths, lengths, CPU), causal=True, scale=0.3
-    )
-    for rows in (slice(0, 5), slice(5, 12)):
-        q, k, v = (s[rows].transpose(0, 1).double()[None] for s in (query, key, value))
-        wanted = torch.nn.functional.scaled_dot_product_attention(
-            q, k, v, is_causal=True, scale=0.3, enable_gqa=True
-        )
-        np.testing.assert_allclose(out[rows].transpose(0, 1), wanted[0], atol=1e-5)
-    scores = 0.3 * query[0].double() @ key[0].double().repeat_interleave(2, 0).T
-    np.testing.assert_allclose(lse[:, 0], scores.diagonal(), atol=1e-5)
 
 
 def test_heads_that_share_keys_do_so_without_a_copy() -> None:

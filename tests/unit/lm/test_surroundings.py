@@ -81,12 +81,6 @@ def test_a_setting_is_put_back_when_the_last_of_several_threads_leaves(settings)
     assert torch.get_float32_matmul_precision() == "high"
 
 
-def test_sixteen_bits_leave_the_setting_alone(settings) -> None:
-    torch.set_float32_matmul_precision("high")
-    with undisturbed(CPU, torch.bfloat16):
-        assert torch.get_float32_matmul_precision() == "high"
-
-
 def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
     runner = Runner(model("llama"), "llama")
     engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))

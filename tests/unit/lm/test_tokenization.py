@@ -59,13 +59,6 @@ def test_a_dummy_space_comes_only_at_the_head_of_a_prompt() -> None:
     assert "".join(tok.convert_ids_to_tokens(list(spaced))) == "▁snow"
 
 
-def test_a_byte_level_piece_is_what_the_tokenizer_itself_makes_of_it() -> None:
-    tok = tokenizer("byte_level")
-    for text in ("Ann", " Paris", "\nAnswer:", "ärger", "  two  spaces "):
-        (ids,) = encoder("byte_level").encode((Segment(text),))
-        assert list(ids) == tok.encode(text, add_special_tokens=False)
-
-
 @pytest.mark.parametrize(("family", "lead"), [("byte_level", 0), ("sentencepiece", 1)])
 def test_bos_comes_once_and_only_if_the_tokenizer_adds_one(family, lead) -> None:
     under_test = encoder(family)

@@ -142,16 +142,6 @@ def test_a_round_holds_what_fits_into_one_pack_or_one_larger_call(bench) -> None
     assert [len(names) for names in bench.engine.rounds] == [1, 1, 2, 1]
 
 
-def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
-    bench.occupied()
-    calls = [bench.call(request(str(n)), window=n) for n in (500, 600, 500)]
-    bench.waiting(4)
-    bench.engine.let_go()
-    for call in calls:
-        call.result(WAIT)
-    assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
-
-
 def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
     bench.occupied()
     alone = bench.pool.submit(bench.run, lambda: len(bench.engine.rounds))
@@ -196,15 +186,6 @@ def test_a_deadline_ends_the_wait_and_the_work(bench) -> None:
     assert bench.engine.packs == 1
 
 
-def test_a_deadline_holds_while_others_compute(bench) -> None:
-    bench.occupied()
-    with pytest.raises(ModelTimeoutError):
-        bench.call(request("gone"), deadline_s=0.05).result(WAIT)
-    bench.engine.let_go()
-    bench.score(request("next"))
-    assert ["gone"] not in bench.engine.rounds
-
-
 def test_a_full_queue_refuses(bench) -> None:
     bench.occupied()
     with pytest.raises(ModelBusyError, match="max_waiting"):
@@ -216,14 +197,9 @@ def test_a_full_queue_refuses(bench) -> None:
     assert ["no"] not in bench.engine.rounds
 
 
-@pytest.mark.parametrize("bridge", ["acompute", "run_sync"])
-async def test_a_cancelled_task_leaves_no_work_behind(bench, bridge) -> None:
+async def test_a_cancelled_task_leaves_no_work_behind(bench) -> None:
     bench.engine.hold()
-    work = request("gone", 1000)
-    if bridge == "acompute":
-        task = asyncio.create_task(bench.worker.acompute(bench.job(work)))
-    else:
-        task = asyncio.create_task(run_sync(bench.score, work))
+    task = asyncio.create_task(run_sync(bench.score, request("gone", 1000)))
     await asyncio.to_thread(bench.engine.at_gate.wait, WAIT)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -231,29 +207,6 @@ async def test_a_cancelled_task_leaves_no_work_behind(bench, bridge) -> None:
     bench.engine.let_go()
     await asyncio.to_thread(bench.score, request("next"))
     assert bench.engine.packs == 1
-
-
-async def test_many_tasks_share_rounds_without_threads_of_their_own(bench) -> None:
-    first = bench.occupied()
-    tasks = [
-        asyncio.create_task(bench.worker.acompute(bench.job(request(str(n), 2)))) for n in range(20)
-    ]
-    await asyncio.sleep(0)
-    await asyncio.to_thread(bench.waiting, 21)
-    before = threading.active_count()
-    bench.engine.let_go()
-    assert [values(r) for r in await asyncio.gather(*tasks)] == [[[0.0, 1.0]]] * 20
-    assert threading.active_count() <= before
-    assert len(bench.engine.rounds) < 10
-    first.result(WAIT)
-
-
-async def test_tasks_are_told_of_a_full_queue_and_of_their_deadline(bench) -> None:
-    bench.occupied()
-    with pytest.raises(ModelBusyError):
-        await bench.worker.acompute(bench.job(request()), max_waiting=1)
-    with pytest.raises(ModelTimeoutError):
-        await bench.worker.acompute(bench.job(request(), deadline_s=0.03))
 
 
 def test_an_idle_worker_keeps_no_engine_alive_and_ends_with_it() -> None:
@@ -297,13 +250,6 @@ def test_concurrent_results_equal_serial_ones(lm) -> None:
     np.testing.assert_allclose(merged, serial, atol=2e-5)
 
 
-async def test_tasks_get_what_threads_get(lm) -> None:
-    requests = [texts(n) for n in range(8)]
-    results = await asyncio.gather(*(lm.ascore([r]) for r in requests))
-    serial = [sums(lm.score([r])[0]) for r in requests]
-    np.testing.assert_allclose([sums(r) for (r,) in results], serial, atol=2e-5)
-
-
 def test_work_that_nobody_waits_for_ends_between_packs(lm) -> None:
     many = ScoreRequest(
         (Segment("Ann lives in a house with a garden near the sea, says Bob. " * 2),),
@@ -314,14 +260,6 @@ def test_work_that_nobody_waits_for_ends_between_packs(lm) -> None:
     packs = iter([False] * 3 + [True])
     with pytest.raises(ModelTimeoutError):
         job.engine.score(job.requests, token_budget=256, stopped=lambda: next(packs))
-
-
-def test_generation_and_scoring_exclude_each_other_and_both_end(lm) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        scored = [pool.submit(lm.score, [texts(n)]) for n in range(6)]
-        written = pool.submit(lm.generate, [(Segment("Ann"),)], max_new_tokens=3)
-        assert written.result(WAIT)[0].completion_tokens > 0
-        assert all(call.result(WAIT) for call in scored)
 
 
 def test_deadlines_of_a_handle_and_of_a_call() -> None:
@@ -390,3 +328,22 @@ def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
         check=False,
     )
     assert done.stdout.split("\n")[:-1] == ["0", "0", "0", "parent works"], done.stderr
+
+
+def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
+    bench.occupied()
+    calls = [bench.call(request(str(n)), window=n) for n in (500, 600, 500)]
+    bench.waiting(4)
+    bench.engine.let_go()
+    for call in calls:
+        call.result(WAIT)
+    assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
+
+
+def test_a_deadline_holds_while_others_compute(bench) -> None:
+    bench.occupied()
+    with pytest.raises(ModelTimeoutError):
+        bench.call(request("gone"), deadline_s=0.05).result(WAIT)
+    bench.engine.let_go()
+    bench.score(request("next"))
+    assert ["gone"] not in bench.engine.rounds
