@@ -294,7 +294,9 @@ class SqliteStore:
     def view(self, namespace: Namespace) -> sleeps.SleepView | None:
         """What a sleep phase decides on; None if nothing was ever stored in the namespace."""
         with self.reading(namespace) as (connection, space):
-            return None if space is None else sleeps.view(connection, space, self.dimension)
+            if space is None:
+                return None
+            return sleeps.view(connection, space, self.indexes.current(connection, space))
 
     def apply(
         self,
@@ -320,7 +322,7 @@ class SqliteStore:
             if space is None:
                 return None
             if plan is None:
-                view = sleeps.view(connection, space, self.dimension)
+                view = sleeps.view(connection, space, self.indexes.current(connection, space))
                 plan = decide(view)
             elif view.space.revision != space.revision:
                 return None

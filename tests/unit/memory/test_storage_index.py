@@ -11,6 +11,12 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.streams import stream
 
 
+@pytest.fixture(autouse=True)
+def _graph_from_the_first_row(monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.EXACT", 0)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 0)
+
+
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
     """Unit vectors that lie near an 8-dimensional subspace, as sentence vectors nearly do."""
     rng = np.random.default_rng(seed)
@@ -70,6 +76,29 @@ def test_a_half_dead_graph_is_built_anew():
     index.rebuild()
     assert (index.linked, index.dead, len(index), index.is_worn) == (999, 0, 999, False)
     assert recall_at(index, 3) >= 0.98
+
+
+@pytest.mark.parametrize("exact", [100, 2048])
+def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, exact):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.EXACT", exact)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 64)
+    vectors = latent(400)
+    index = VectorIndex(vectors.shape[1])
+    for start in range(0, 400, 30):
+        index.add(np.arange(start, min(start + 30, 400)), vectors[start : start + 30])
+    index.remove(np.array([3, 150, 395, 399, 390]))
+    left = index.rows()
+    assert (len(left), index.linked > 0) == (395, exact == 100)
+    for query in latent(20, seed=5):
+        expected = np.sort(vectors[left] @ query)[::-1][:5]
+        np.testing.assert_allclose(index.search(query, 5)[1], expected, rtol=1e-5)
+        np.testing.assert_allclose(index.highest(query[None]), expected[:1], rtol=1e-5)
+        allowed = np.array([2, 3, 40, 394, 399])
+        assert set(index.search(query, 5, allowed=allowed)[0].tolist()) == {2, 40, 394}
+    restored = VectorIndex(index.dimension)
+    restored.restore(*index.to_bytes())
+    index.rebuild()
+    assert sorted(index.rows()) == sorted(restored.rows()) == sorted(left)
 
 
 def test_a_removed_row_can_return():
