@@ -24,15 +24,15 @@ from ecs_plugins.errors import (
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.recall import RecallRequest, recalled
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
-from ecs_plugins.memory.store import reembedding, search, sleeps, spaces
+from ecs_plugins.memory.store import reembedding, sleeps, spaces
 from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erased, Erasure, any_expired
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Intake
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
@@ -262,8 +262,7 @@ class SqliteStore:
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
                     index = self.indexes.current(connection, space).index
-                    candidates = search.NamespaceSearch(connection, space, index, request)
-                    found += recalled(request, each, candidates.nearest)
+                    found += recalled(connection, space, index, request)
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import spaces
+from ecs_plugins.memory.store import spaces, tiers
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.vector_index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -198,6 +198,7 @@ def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed)
         first.add(said[start : start + 5])
         (name,) = first.add(said[start + 5])
         second.add(said[start + 6 : start + 12])  # as another process would
+        second.recall(said[start], threshold=-1.0, tiers="cold")
         if start % 48 == 0:
             second.sleep()
             first.delete(name)
@@ -210,7 +211,13 @@ def assert_current(memory):
     with store.database.read() as connection:
         (space,) = spaces.listed(connection)
         fresh = Indexes(store.database, store.dimension).current(connection, space).index
-        known = store.indexes.current(connection, space).index
+        opened = store.indexes.current(connection, space)
+        known = opened.index
+        cold = [
+            tiers.cold_memories(connection, space.id, store.dimension, each)
+            for each in (opened.cold, {})
+        ]
+    assert cold[0] == cold[1]
     assert sorted(known.rows()) == sorted(fresh.rows())
     for query in np.eye(store.dimension, dtype=np.float32)[:4]:
         near = [dict(zip(*each.search(query, 500), strict=True)) for each in (known, fresh)]
