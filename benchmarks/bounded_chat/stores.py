@@ -25,9 +25,8 @@ from benchmarks.infinite_room.policies import (
 from benchmarks.infinite_room.worlds import DIMENSION
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.clustering import kmeans_labels, medoid
-from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.embedder import Embedder
 

@@ -18,10 +18,9 @@ from benchmarks.bounded_chat.stores import (
 )
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.memory.closed_loop import answer_utility
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.types import ColdMemory, QueryEvent
-from ecs_plugins.memory.utility import observed_utility
+from ecs_plugins.memory.utility import answer_utility, observed_utility
 
 HOT_SHARE = 0.05
 """Share of the budget that the hot tier gets; chosen on two of LoCoMo's conversations."""

@@ -27,13 +27,12 @@ def deployment(
     from benchmarks.deployment.figure import deployment_figure
     from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
     from ecs_plugins.common.files import write_atomically
-    from ecs_plugins.frontier import EfficiencyFrontier
-    from ecs_plugins.frontier.artefact import read_prices
+    from ecs_plugins.frontier import EfficiencyFrontier, PriceVector
     from ecs_plugins.frontier.calibration import SEED
     from ecs_plugins.frontier.report import write_figure
 
     measured = EfficiencyFrontier.load(frontier)
-    measured = measured if prices is None else measured.priced(read_prices(prices))
+    measured = measured if prices is None else measured.priced(PriceVector.read(prices))
     record: dict[str, object] = {"target_f1": target_f1, "unit": measured.unit}
     everything = {}
     for kind in REUSE_KINDS:

@@ -35,6 +35,13 @@ def questions(
     contexts: Annotated[
         int | None, typer.Option(min=1, help="Only the questions about the first contexts.")
     ] = None,
+    max_context_tokens: Annotated[
+        int | None,
+        typer.Option(help="Cut longer contexts to their first documents; ask what these answer."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Whose tokens these are; the bundled model's without it.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the sample.")] = 42,
 ) -> None:
     """See `HELP`, which the command line shows."""
@@ -47,6 +54,11 @@ def questions(
     if contexts is not None:
         first = list(dict.fromkeys(question.context.id for question in found))[:contexts]
         found = [question for question in found if question.context.id in first]
+    if max_context_tokens is not None:
+        from benchmarks.datasets.fitting import fit_contexts
+        from ecs_plugins.cli import _setup
+
+        found = fit_contexts(found, max_context_tokens, _setup.load_model(model).count_tokens)
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(f"{line}\n" for line in to_json_lines(found)), encoding="utf-8")
     typer.echo(f"wrote {len(found)} questions to {out}")

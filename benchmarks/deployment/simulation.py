@@ -157,7 +157,7 @@ def _paid(
     paid = [0.0]
     ready: set[PointKey] = set()
     for seen in range(1, longest + 1):
-        reuse = model.forecast(seen).reuse
+        reuse = 1 + model.remaining(seen)
         choice = frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready)
         paid.append(paid[-1] + choice.stage1 + choice.stage2)
         if choice.point.stage1:

@@ -16,7 +16,6 @@ from ecs_plugins.memory.admission import (
     overflow,
     record_hit,
     record_outcome,
-    sleep_due,
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import apply_plan, consolidate
@@ -139,7 +138,7 @@ class EntropicPolicy:
         self._admit(moment)
         self._hot.remove(overflow(self._hot.items, config))
         self._since_sleep += 1
-        if sleep_due(self._since_sleep, config):
+        if self._since_sleep >= config.sleep_every:
             self._sleep(step)
 
     def _admit(self, moment: Moment) -> None:

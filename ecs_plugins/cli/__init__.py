@@ -8,13 +8,7 @@ from typing import Annotated
 import typer
 
 from ecs_plugins import __version__
-from ecs_plugins.cli import (
-    diagnose,
-    frontier,
-    memory,
-    model,
-    shape,
-)
+from ecs_plugins.cli import diagnose, frontier, memory, model, shape
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(

@@ -7,6 +7,7 @@ the first character.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -58,31 +59,19 @@ def read_text(source: str) -> str:
     Raises:
         InvalidInputError: Nothing there, or not UTF-8.
     """
-    return _decode(source, _read(source))
-
-
-def _read(source: str) -> bytes:
-    if source == STDIN:
-        return sys.stdin.buffer.read()
     try:
-        return Path(source).read_bytes()
-    except FileNotFoundError:
-        raise InvalidInputError(
-            f"{source} does not exist; name a file, or - for standard input"
-        ) from None
+        data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
     except OSError as error:
-        raise InvalidInputError(f"{source} cannot be read: {error.strerror}") from error
-
-
-def _decode(source: str, data: bytes) -> str:
+        raise InvalidInputError(
+            f"{source} cannot be read: {error.strerror}; name a file, or - for standard input"
+        ) from error
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InvalidInputError(
             f"{_name(source)}, line {line}: not UTF-8; convert it first, e.g. with iconv"
         ) from None
-    return text.replace("\r\n", "\n")
 
 
 def _detect(source: str, text: str) -> PassageFormat:
@@ -100,34 +89,27 @@ def _detect(source: str, text: str) -> PassageFormat:
 
 
 def _from_json(source: str, text: str) -> list[str]:
-    try:
+    records = None
+    with contextlib.suppress(ValueError, RecursionError):
         records = json.loads(text) if text.lstrip().startswith("[") else None
-    except (ValueError, RecursionError):
-        records = None
-    if not isinstance(records, list):
-        return _from_json_lines(source, text)
-    return [
-        _text_of(record, f"{_name(source)}, record {number}")
-        for number, record in enumerate(records, start=1)
-    ]
-
-
-def _from_json_lines(source: str, text: str) -> list[str]:
-    passages: list[str] = []
+    if isinstance(records, list):
+        places = enumerate(records, start=1)
+        return [_text_of(record, f"{_name(source)}, record {number}") for number, record in places]
     # Not splitlines: a JSON string may hold U+2028 as it is.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            raise InvalidInputError(
-                f"{_name(source)}, line {number}: not JSON ({reason}); "
-                'one record per line is expected, such as {"text": "..."}'
-            ) from None
-        passages.append(_text_of(record, f"{_name(source)}, line {number}"))
-    return passages
+    lines = enumerate(text.split("\n"), start=1)
+    return [_line(line, f"{_name(source)}, line {n}") for n, line in lines if line.strip()]
+
+
+def _line(line: str, where: str) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InvalidInputError(
+            f"{where}: not JSON ({reason}); "
+            'one record per line is expected, such as {"text": "..."}'
+        ) from None
+    return _text_of(record, where)
 
 
 def _text_of(record: object, where: str) -> str:

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from ecs_plugins.frontier.answering import AnswerModel
     from ecs_plugins.lm.base import LanguageModel
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", help="A model's name or directory; without it the bundled one."),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Write JSON and nothing else to standard output.")
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 DtypeOption = Annotated[
     str,

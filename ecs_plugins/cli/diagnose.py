@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -51,12 +51,7 @@ def diagnose(
             help="JSON lines {question, passages, evidence, answer?}.", show_default=False
         ),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model's name or directory; the bundled model without it.", show_default=False
-        ),
-    ] = None,
+    model: ModelOption = None,
     signals: Annotated[
         str | None,
         typer.Option(
@@ -77,9 +72,7 @@ def diagnose(
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     seed: Annotated[int, typer.Option(help="Draws samples, unrelated passages and folds.")] = 42,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON and nothing else to standard output.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """See `HELP`, which the command line shows."""
     # What libraries print while they load must not end up between the JSON and its reader.

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption
+from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from ecs_plugins.frontier.decision import RoutingDecision
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
-    from ecs_plugins.frontier.points import ConfigValue
     from ecs_plugins.frontier.strategies import Grid
 
 CALIBRATE_HELP = """Measure every context strategy once on your own questions.
@@ -98,24 +97,6 @@ def calibrate(
         int | None,
         typer.Option(help="Sample this many questions (seed 42).", show_default=False),
     ] = None,
-    journal: Annotated[
-        Path | None,
-        typer.Option(
-            help="Keeps what is measured; run again to go on. Without it, beside --out.",
-            show_default=False,
-        ),
-    ] = None,
-    cache: Annotated[
-        Path | None,
-        typer.Option(help="Keeps compressions. Without it, beside --out.", show_default=False),
-    ] = None,
-    max_context_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="Cut longer contexts to their first documents, and ask only what these answer.",
-            show_default=False,
-        ),
-    ] = None,
     sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
     documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
         "1,2,4"
@@ -133,7 +114,7 @@ def calibrate(
     from ecs_plugins.frontier.answering import AnswerModel, LocalAnswerModel
     from ecs_plugins.frontier.calibration import CalibrationConfig
     from ecs_plugins.frontier.calibration import calibrate as measure
-    from ecs_plugins.frontier.data import fit_contexts, read_questions
+    from ecs_plugins.frontier.data import read_questions
     from ecs_plugins.frontier.strategies import default_strategies
 
     if model is not None and answer_model is not None:
@@ -154,10 +135,6 @@ def calibrate(
         answerer = imported_answer_model(answer_model, scoring.count_tokens)
     elif scorer is not None:
         answerer = LocalAnswerModel(load_model(model, device=device, dtype=dtype))
-    settings: dict[str, ConfigValue] = {"dtype": dtype}
-    if max_context_tokens is not None:
-        questions = fit_contexts(questions, max_context_tokens, answerer.count_tokens)
-        settings["max_context_tokens"] = max_context_tokens
     models = {}
     embedder = None
     shapes = bool(grid.shaped or grid.shaped_notes)
@@ -176,14 +153,14 @@ def calibrate(
             grid=grid,
             embedder=embedder,
             scorer=scoring if shapes else None,
-            cache_dir=cache or out.with_name(f"{out.stem}.compressions"),
+            cache_dir=out.with_name(f"{out.stem}.compressions"),
         ),
         answerer,
         config=config,
-        journal=journal or out.with_name(f"{out.stem}.journal.jsonl"),
+        journal=out.with_name(f"{out.stem}.journal.jsonl"),
         data=data.name,
         models=models,
-        settings=settings,
+        settings={"dtype": dtype},
     )
     frontier.save(out)
     _print_points(frontier)
@@ -216,14 +193,9 @@ def route(
         ),
     ] = None,
     prices: PricesOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """See `ROUTE_HELP`, which the command line shows."""
-    asked = (target_f1, max_tokens, performance_weight)
-    if sum(value is not None for value in asked) != 1:
-        raise InvalidInputError(
-            "give exactly one of --target-f1, --max-tokens and --performance-weight"
-        )
     measured = _load(frontier, prices)
     decision = measured.decide(
         reuse=reuse, target_f1=target_f1, budget=max_tokens, weight=performance_weight
@@ -262,11 +234,11 @@ def report(
 
 
 def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
-    from ecs_plugins.frontier.artefact import read_prices
+    from ecs_plugins.frontier.cost import PriceVector
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
     measured = EfficiencyFrontier.load(path)
-    return measured if prices is None else measured.priced(read_prices(prices))
+    return measured if prices is None else measured.priced(PriceVector.read(prices))
 
 
 def _grid(**lists: str) -> Grid:
@@ -290,18 +262,11 @@ def _print_points(frontier: EfficiencyFrontier) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
-    for name in ("strategy", "F1", "95 %", "EM", "stage 1", "stage 2", "N=1", "N=10", "N=100"):
-        table.add_column(name, justify="left" if name == "strategy" else "right")
-    for point in sorted(frontier.points, key=lambda p: -p.f1):
-        table.add_row(
-            point.label + ("" if point.routable else " (upper bound)"),
-            f"{point.f1:.3f}",
-            str(frontier.f1_interval(point)).replace("[", r"\["),
-            "" if point.em is None else f"{point.em:.3f}",
-            *(f"{value:,.0f}" for value in (point.stage1, point.stage2)),
-            *(f"{point.effective(reuse):,.0f}" for reuse in (1, 10, 100)),
-        )
+    from ecs_plugins.frontier.report import POINT_COLUMNS, point_rows
+
+    table = Table(*POINT_COLUMNS, "N = 1", "N = 10", "N = 100", box=None, pad_edge=False)
+    for cells in point_rows(frontier, (1, 10, 100)):
+        table.add_row(*(cell.replace("[", r"\[") for cell in cells))
     Console().print(table)
     for dropped in frontier.dropped:
         typer.echo(f"{dropped.strategy} {dict(dropped.config)}: {dropped.reason}")

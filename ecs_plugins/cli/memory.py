@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ecs_plugins.cli._passages import STDIN, read_text
+from ecs_plugins.cli._setup import JsonOption
 from ecs_plugins.common import files
 from ecs_plugins.common.unicode import one_line
 from ecs_plugins.errors import InvalidInputError, StorageError
@@ -25,7 +26,6 @@ app = typer.Typer(
 )
 
 Db = Annotated[Path, typer.Option("--db", help="The memory file.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Space = Annotated[
     list[str] | None,
     typer.Option("--namespace", "-n", help="A label of the namespace; repeat it for more."),
@@ -53,7 +53,7 @@ def add(
     ttl: Annotated[float | None, typer.Option(help="Seconds until it is erased.")] = None,
     embedder: EmbedderName = None,
     config: ConfigFile = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remember messages; prints their ids."""
     messages = texts or [line for line in map(str.strip, read_text(STDIN).splitlines()) if line]
@@ -73,7 +73,7 @@ def recall(
     threshold: Annotated[float | None, typer.Option(help="Least cosine.")] = None,
     embedder: EmbedderName = None,
     config: ConfigFile = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """What is remembered about a question, best first."""
     _require_file(db)
@@ -93,7 +93,7 @@ def sleep(
     namespace: Space = None,
     everywhere: Annotated[bool, typer.Option("--all", help="In every namespace.")] = False,
     config: ConfigFile = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a sleep phase now."""
     with _inspect(db, config) as memory:
@@ -118,7 +118,7 @@ def decisions(
     namespace: Space = None,
     item: Annotated[str | None, typer.Option(help="Only those about this id.")] = None,
     limit: Annotated[int | None, typer.Option(help="How many at most.")] = 50,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Why things were kept, merged, rejected and displaced."""
     with _inspect(db) as memory:
@@ -152,7 +152,7 @@ def forget(
     where: Annotated[
         str | None, typer.Option("--filter", help="JSON: only messages with such metadata.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Erase one item, or a namespace, or what a filter matches in it; prints the receipt."""
     if (item is None) == (namespace is None):
@@ -174,7 +174,7 @@ def export(
     db: Db,
     to: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
     namespace: Space = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write everything, or a namespace and what is below it, to JSON lines."""
     with _inspect(db) as memory:
@@ -187,7 +187,7 @@ def import_(
     db: Db,
     source: Annotated[Path, typer.Argument(help="A JSON lines file that `export` wrote.")],
     embedder: EmbedderName = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Read an export into namespaces that are empty here: all of it or nothing."""
     if not source.is_file():  # before a memory file is made for it
@@ -198,7 +198,7 @@ def import_(
 
 
 @app.command()
-def verify(db: Db, as_json: Json = False) -> None:
+def verify(db: Db, as_json: JsonOption = False) -> None:
     """Check every promise of the file; exit status 1 when one is broken."""
     with _inspect(db) as memory:
         found = memory.admin.verify()
@@ -213,7 +213,7 @@ def verify(db: Db, as_json: Json = False) -> None:
 
 
 @app.command()
-def stats(db: Db, as_json: Json = False) -> None:
+def stats(db: Db, as_json: JsonOption = False) -> None:
     """How full the file is."""
     with _inspect(db) as memory:
         found = memory.admin.stats()

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ecs_plugins.cli._passages import PassageFormat, read_passages
-from ecs_plugins.cli._setup import DeviceOption, DtypeOption
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
 from ecs_plugins.errors import InvalidInputError
 
 HELP = """Keep the passages that help to answer a question, and say why.
@@ -71,20 +71,13 @@ def shape(
         ),
     ] = "hybrid",
     pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="A model's name or directory; the bundled model without it.", show_default=False
-        ),
-    ] = None,
+    model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     form: Annotated[
         PassageFormat, typer.Option("--format", help="How passages are separated.")
     ] = PassageFormat.AUTO,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Write JSON and nothing else to standard output.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """See `HELP`, which the command line shows."""
     if not query.strip():

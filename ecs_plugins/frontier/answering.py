@@ -134,7 +134,7 @@ class LocalAnswerModel:
 def _laid_out(text: str, layout: ChatLayout) -> Segments:
     said, cue = split_cue(text)
     head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
-    return (head, Segment(said), tail, Segment(cue)) if cue else (head, Segment(said), tail)
+    return (head, Segment(said), tail, *([Segment(cue)] if cue else ()))
 
 
 class CallableAnswerModel:
@@ -178,19 +178,16 @@ class CallableAnswerModel:
         try:
             with ThreadPoolExecutor(self._workers) as pool:
                 replies = list(pool.map(lambda c, p: c.run(self._reply, p), contexts, prompts))
-        except EcsPluginsError:
-            raise
         except Exception as error:  # a provider's client raises whatever its authors chose
+            if isinstance(error, EcsPluginsError):
+                raise
             raise ModelError(f"{self.name} could not answer: {error}") from error
         return [self._counted(*pair) for pair in zip(prompts, replies, strict=True)]
 
     def _counted(self, prompt: str, reply: str | _Reply) -> Completion:
         text, read, written = (reply, None, None) if isinstance(reply, str) else reply
-        if read is None:
-            read = self.count_tokens([prompt])[0]
-        if written is None:
-            written = self.count_tokens([text])[0]
-        return Completion(text, read, written)
+        read = self.count_tokens([prompt])[0] if read is None else read
+        return Completion(text, read, self.count_tokens([text])[0] if written is None else written)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text.
@@ -231,16 +228,16 @@ def as_answer_model(
         return model
     handle: Any = model
     if callable(getattr(model, "invoke", None)):
-        ask, read = handle.invoke, _reply_of_message
+        ask = handle.invoke
     elif callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
-        ask, read = handle.complete, _reply_of_completion
+        ask = handle.complete
     else:
         raise ConfigurationError(
             f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, "
             "a LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
         )
     return CallableAnswerModel(
-        lambda prompt: read(ask(prompt)),
+        lambda prompt: _reply(ask(prompt)),
         name=name or _name_of(model),
         count_tokens=count_tokens,
         workers=workers,
@@ -256,23 +253,18 @@ def _name_of(model: Any) -> str:
     return type(model).__name__
 
 
-def _reply_of_message(reply: Any) -> _Reply:
-    """Of a LangChain message, or of the plain text of a completion model."""
-    if isinstance(reply, str):
-        return reply, None, None
-    text = reply.text
-    usage = getattr(reply, "usage_metadata", None) or {}
-    return (
-        str(text() if callable(text) and not isinstance(text, str) else text),
-        usage.get("input_tokens"),
-        usage.get("output_tokens"),
+def _reply(said: Any) -> _Reply:
+    """Of plain text, a LangChain message or a LlamaIndex completion."""
+    if isinstance(said, str):
+        return said, None, None
+    text = said.text
+    usage = getattr(said, "usage_metadata", None) or getattr(said, "additional_kwargs", None) or {}
+    # LlamaIndex's integrations use the names of OpenAI.
+    read, written = (
+        next((usage[name] for name in names if name in usage), None)
+        for names in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
     )
-
-
-def _reply_of_completion(reply: Any) -> _Reply:
-    """Of a LlamaIndex completion; integrations report usage under one of two names."""
-    usage = getattr(reply, "additional_kwargs", None) or {}
-    return str(reply.text), usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return str(text() if callable(text) and not isinstance(text, str) else text), read, written
 
 
 def normalize_answer(text: str) -> str:

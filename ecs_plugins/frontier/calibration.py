@@ -34,11 +34,11 @@ from ecs_plugins.frontier.answering import (
     exact_match,
     token_f1,
 )
-from ecs_plugins.frontier.cost import PriceVector
+from ecs_plugins.frontier.cost import Account, PriceVector
 from ecs_plugins.frontier.data import CalibrationQuestion, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
-from ecs_plugins.frontier.measurements import Account, Arm, Array, Measurements
+from ecs_plugins.frontier.measurements import Arm, Array, Measurements, check_choice
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -143,12 +143,7 @@ def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
         if key in arms:
             raise InvalidInputError(f"{key[0]} {key[1]} is given twice; remove one")
         arms[key] = strategy
-    names = {strategy.name for strategy in arms.values() if strategy.routable}
-    if len(names) < 2:
-        raise InvalidInputError(
-            "a calibration compares strategies and needs at least two that can be routed, "
-            f"got {sorted(names) or 'none'}"
-        )
+    check_choice(strategy.name for strategy in arms.values() if strategy.routable)
     return arms
 
 
@@ -263,12 +258,8 @@ class _Calibration:
     def measurements(self) -> Measurements:
         """All rows of the configurations that were measured on every question."""
         keys = [key for key in self.arms if key not in self.dropped]
-        if len({key[0] for key in keys if self.arms[key].routable}) < 2:
-            reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
-            raise InvalidInputError(
-                "fewer than two routable strategies could be measured, so there is nothing to "
-                f"choose between. {reasons}"
-            )
+        reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
+        check_choice((key[0] for key in keys if self.arms[key].routable), reasons)
         ids = [question.id for question in self.questions]
         rows = [[self.journal.rows[(key, name)] for name in ids] for key in keys]
 

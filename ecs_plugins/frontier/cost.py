@@ -14,14 +14,42 @@ price N - 1 times, and so only moves cost from stage 2 to stage 1.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from ecs_plugins.common.config import Config
+from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.tokens import Role, Stage
 
+Account = tuple[Stage, Role]
+
 _MILLION = 1_000_000
+
+
+def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
+    """``{stage: {role: value}}``, as JSON holds it."""
+    out: dict[str, dict[str, Any]] = {}
+    for (stage, role), value in accounts.items():
+        out.setdefault(str(stage), {})[str(role)] = value
+    return out
+
+
+def flat(stored: Any) -> Any:
+    """The accounts behind `nested`; they themselves where they are given."""
+    if all(isinstance(name, tuple) for name in stored):
+        return stored
+    return {
+        (Stage(stage), Role(role)): value
+        for stage, roles in stored.items()
+        for role, value in roles.items()
+    }
 
 
 def check_reuse(reuse: float) -> float:
@@ -166,18 +194,15 @@ class Usage:
         query_seconds: Wall time of stage 2 per query.
     """
 
-    tokens: Mapping[tuple[Stage, Role], float] = field(default_factory=dict)
+    tokens: Annotated[Mapping[Account, float], BeforeValidator(flat), PlainSerializer(nested)] = (
+        field(default_factory=dict)
+    )
     shared_input: float = 0.0
     prepare_seconds: float = 0.0
     query_seconds: float = 0.0
 
-    def stage(self, stage: Stage) -> float:
-        """All tokens of one stage."""
-        return sum(count for (of_stage, _), count in self.tokens.items() if of_stage == stage)
 
-
-@dataclass(frozen=True, slots=True)
-class ModelPrice:
+class ModelPrice(Config):
     """Price per token of one model.
 
     Attributes:
@@ -186,27 +211,12 @@ class ModelPrice:
         cached_input: Per prompt token that a prompt cache serves; None for no cache.
     """
 
-    input: float = 1.0
-    output: float = 1.0
-    cached_input: float | None = None
-
-    def __post_init__(self) -> None:
-        cached = 0.0 if self.cached_input is None else self.cached_input
-        for name, price in (("input", self.input), ("output", self.output), ("cached", cached)):
-            if not (math.isfinite(price) and price >= 0):
-                raise ConfigurationError(f"the {name} price must be >= 0, got {price!r}")
-
-    @classmethod
-    def per_million(
-        cls, input: float, output: float, cached_input: float | None = None
-    ) -> ModelPrice:
-        """From prices per million tokens, as providers quote them."""
-        cached = None if cached_input is None else cached_input / _MILLION
-        return cls(input / _MILLION, output / _MILLION, cached)
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
 
 
-@dataclass(frozen=True, slots=True)
-class PriceVector:
+class PriceVector(Config):
     """What each token and second costs; by default each token of any model costs one token.
 
     Attributes:
@@ -218,30 +228,51 @@ class PriceVector:
         per_second: Per second of wall time: rent of the machine, or its power in watts.
     """
 
-    unit: str = "tokens"
-    answer: ModelPrice = ModelPrice()
+    unit: str = Field(default="tokens", min_length=1)
+    answer: ModelPrice = ModelPrice(input=1.0, output=1.0)
     compressor: ModelPrice | None = None
-    scorer: float = 1.0
-    prepare_factor: float = 1.0
-    per_second: float = 0.0
+    scorer: float = Field(default=1.0, ge=0)
+    prepare_factor: float = Field(default=1.0, ge=0)
+    per_second: float = Field(default=0.0, ge=0)
 
-    def __post_init__(self) -> None:
-        for name in ("scorer", "prepare_factor", "per_second"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ConfigurationError(f"PriceVector.{name} must be >= 0, got {value!r}")
-        if not self.unit:
-            raise ConfigurationError("PriceVector.unit must name what is counted")
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> PriceVector:
+        """Read a price list: JSON with prices per million tokens, as providers quote them.
+
+            {"unit": "USD", "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
+             "compressor": {"input": 0.1, "output": 0.4}, "scorer": 0.0,
+             "prepare_factor": 0.5, "per_second": 0.0}
+
+        Only ``unit`` and ``answer`` are needed. The compressor costs what the answering model
+        costs and the local scorer nothing, unless the list says otherwise.
+
+        Raises:
+            StorageError: The file cannot be read.
+            ConfigurationError: It is no price list; says what is wrong.
+        """
+        try:
+            listed = json.loads(read_text(path, "the price list"))
+            quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(f"{path} is no price list: {error}") from error
+        models = {"answer": quoted.answer, "compressor": quoted.compressor}
+        each = {
+            name: ModelPrice(**{kind: v and v / _MILLION for kind, v in price})
+            for name, price in models.items()
+            if price is not None
+        }
+        return quoted.replace(scorer=quoted.scorer / _MILLION, **each)
 
     @classmethod
     def seconds(cls) -> PriceVector:
         """Cost is wall time."""
-        return cls("s", ModelPrice(0.0, 0.0), scorer=0.0, per_second=1.0)
+        free = ModelPrice(input=0.0, output=0.0)
+        return cls(unit="s", answer=free, scorer=0.0, per_second=1.0)
 
     @classmethod
     def joules(cls, watts: float) -> PriceVector:
         """Cost is energy at a constant power draw."""
-        return cls("J", ModelPrice(0.0, 0.0), scorer=0.0, per_second=watts)
+        return cls.seconds().replace(unit="J", per_second=watts)
 
     def of(self, role: Role) -> float:
         """Price of one uncached token of ``role``."""
@@ -261,8 +292,10 @@ class PriceVector:
         cached = self.answer.cached_input
         return 0.0 if cached is None else self.answer.input - cached
 
-    def stages(self, usage: Usage) -> tuple[float, float]:
+    def stages(self, usage: Any) -> tuple[Any, Any]:
         """Cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
+
+        Of a `Usage` in numbers; of anything with its attributes as arrays, in arrays.
 
         With a prompt cache, c shared tokens cost ``c * input`` once and ``c * cached`` N - 1
         times: ``c * cached`` per query in stage 2 and ``c * (input - cached)`` in stage 1.

@@ -6,12 +6,12 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
@@ -28,7 +28,7 @@ class Document:
     """
 
     text: str
-    title: str = ""
+    title: Annotated[str, BeforeValidator(lambda title: title or "")] = ""
     sentences: tuple[str, ...] = ()
 
     @property
@@ -106,29 +106,18 @@ class CalibrationQuestion:
 # Reading.
 
 
-class _DocumentRecord(BaseModel):
-    text: str
-    title: str | None = None
-    sentences: tuple[str, ...] = ()
-
-
 class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
     """One JSON object of a user's file."""
 
     question: str
-    documents: list[str | _DocumentRecord]
+    documents: list[str | Document]
     answer: str | None = None
     answers: list[str] | None = None
     supporting: list[int] = []
     id: str | None = None
 
     def made(self, place: str) -> CalibrationQuestion:
-        documents = [
-            Document(item)
-            if isinstance(item, str)
-            else Document(item.text, item.title or "", item.sentences)
-            for item in self.documents
-        ]
+        documents = [Document(item) if isinstance(item, str) else item for item in self.documents]
         answers = self.answers if self.answers is not None else [self.answer or ""]
         return CalibrationQuestion(
             place if self.id is None else self.id,
@@ -192,59 +181,10 @@ def _question(record: str, where: str, place: str) -> CalibrationQuestion:
         return _QuestionRecord.model_validate_json(record).made(place)
     except ValidationError as error:
         last = error.errors(include_url=False)[-1]
-        name = ".".join(str(part) for part in last["loc"] if part != "_DocumentRecord")
+        name = ".".join(str(part) for part in last["loc"] if part != "Document")
         raise InvalidInputError(f"{where}: {name and name + ': '}{last['msg']}") from error
     except InvalidInputError as error:
         raise InvalidInputError(f"{where}: {error}") from error
-
-
-# Fitting a model's window.
-
-
-def fit_contexts(
-    questions: Sequence[CalibrationQuestion],
-    max_tokens: int,
-    count_tokens: Callable[[Sequence[str]], Sequence[int]],
-) -> list[CalibrationQuestion]:
-    """Cut contexts that are too long to their first documents.
-
-    A question about a cut context stays if all its supporting documents do; where it does not
-    say which they are, it goes, because nobody knows whether it can still be answered.
-
-    Args:
-        questions: As read.
-        max_tokens: Longest context.
-        count_tokens: Tokens of each text.
-
-    Raises:
-        InvalidInputError: No question is left.
-    """
-    whole = {question.context.id: question.context for question in questions}
-    fitting = {name: _head(context, max_tokens, count_tokens) for name, context in whole.items()}
-    out = []
-    for question in questions:
-        kept = fitting[question.context.id]
-        if kept == len(question.context.documents):
-            out.append(question)
-        elif question.supporting and max(question.supporting) < kept:
-            head = Context(question.context.documents[:kept])
-            out.append(replace(question, context=head))
-    if not out:
-        raise InvalidInputError(
-            f"no question can be answered from the first {max_tokens} tokens of its context; "
-            "raise the limit"
-        )
-    return out
-
-
-def _head(
-    context: Context, max_tokens: int, count_tokens: Callable[[Sequence[str]], Sequence[int]]
-) -> int:
-    """How many whole documents fit, from the first on."""
-    if count_tokens([context.text])[0] <= max_tokens:
-        return len(context.documents)
-    sizes = count_tokens([document.titled + "\n\n" for document in context.documents])
-    return sum(1 for total in accumulate(sizes) if total <= max_tokens)
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

@@ -192,21 +192,11 @@ class RoutingDecision:
 
         Without intervals, ties and reasons, which take resampling; `to_dict` has them.
         """
-        return {
-            "label": self.label,
-            "strategy": self.strategy,
-            "config": dict(self.config),
-            "objective": str(self.objective),
-            "value": self.value,
-            "reuse": self.reuse,
-            "f1": self.f1,
-            "effective": self.effective,
-            "stage1": self.stage1,
-            "stage2": self.stage2,
-            "unit": self.unit,
-            "sunk": self.sunk,
-            "note": self.note,
-        }
+        names = (
+            "label strategy config objective value reuse f1 effective stage1 stage2 unit sunk note"
+        )
+        values = {name: getattr(self, name) for name in names.split()}
+        return values | {"config": dict(self.config), "objective": str(self.objective)}
 
     def to_dict(self) -> dict[str, object]:
         """Everything, for ``--json`` and reports."""
@@ -233,13 +223,10 @@ class RoutingDecision:
             if point.f1 < self.value:
                 return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
             rise = cost / self.effective - 1
-            if rise == 0:
-                return (
-                    f"reaches the target, but costs the same {amount(cost, self.unit)} and is "
-                    "not better"
-                )
-            more = f"{rise:.0%}" if rise >= 0.005 else "under 1%"
-            return f"reaches the target, but costs {amount(cost, self.unit)}, {more} more"
+            more = (
+                "the same" if rise == 0 else f"{rise:.0%} more" if rise >= 0.005 else "a bit more"
+            )
+            return f"reaches the target, but costs {amount(cost, self.unit)}, {more}"
         if self.objective == Objective.BUDGET:
             if cost > self.value:
                 return f"{amount(cost, self.unit)} is above the budget"
@@ -247,24 +234,18 @@ class RoutingDecision:
         return self._lower_score(point, cost)
 
     def _lower_score(self, point: StrategyPoint, cost: float) -> str:
-        rivals = [
-            (self._cost(other), other)
-            for other in self._measured.points
-            if other.routable and other.key != point.key and other.f1 >= point.f1
-        ]
         dominating = [
-            rival
-            for rival in rivals
-            if rival[0] <= cost and (rival[0] < cost or rival[1].f1 > point.f1)
+            other
+            for other in self._measured.routable
+            if other.f1 >= point.f1
+            and (price := self._cost(other)) <= cost
+            and (price < cost or other.f1 > point.f1)
         ]
         if dominating:
-            _, rival = min(dominating, key=lambda pair: pair[0])
+            rival = min(dominating, key=self._cost)
             return f"dominated by {rival.label}: at least as good and no dearer"
-        scores = [
-            efficiency_score(f1, price, self.value)
-            for f1, price in ((self.f1, self.effective), (point.f1, cost))
-        ]
-        text = f"scores {scores[0] - scores[1]:.3g} lower"
+        own = efficiency_score(self.f1, self.effective, self.value)
+        text = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"
         crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
         if crossing is not None:
             side = "above" if point.f1 > self.f1 else "below"

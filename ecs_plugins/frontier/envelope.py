@@ -25,8 +25,6 @@ from ecs_plugins.frontier.cost import (
     check_reuse,
     check_weight,
     exchange_rate,
-    reuse_crossover,
-    weight_crossover,
 )
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, UnreachableTargetError
 from ecs_plugins.frontier.hull import (
@@ -40,7 +38,6 @@ from ecs_plugins.frontier.measurements import Interval, MeasuredPoints, Measurem
 from ecs_plugins.frontier.points import PointKey, StrategyPoint
 
 _Choice = tuple[float, StrategyPoint]
-"""Cost per query and point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +130,10 @@ class EfficiencyFrontier(MeasuredPoints):
             kept[strategy] = tuple(step.point for step in envelope_steps(own, reuse))
         return kept
 
-    def envelope(
-        self, reuse: float, points: Sequence[StrategyPoint] | None = None
-    ) -> tuple[EnvelopeStep, ...]:
-        """Stage 3: the best point for every w in [0, 1] at N = ``reuse``, exactly.
-
-        Args:
-            reuse: N >= 1.
-            points: Only these; all survivors of stage 1 by default.
-        """
-        if points is None:
-            points = [point for kept in self.survivors(reuse).values() for point in kept]
-        return envelope_steps(points, reuse)
+    def envelope(self, reuse: float) -> tuple[EnvelopeStep, ...]:
+        """Stage 3: the best point for every w in [0, 1] at N = ``reuse``, exactly."""
+        survivors = self.survivors(reuse).values()
+        return envelope_steps([point for kept in survivors for point in kept], reuse)
 
     def transitions(self, reuse: float, *, intervals: bool = False) -> tuple[Transition, ...]:
         """Every w at which the best choice changes at N = ``reuse``.
@@ -153,14 +142,10 @@ class EfficiencyFrontier(MeasuredPoints):
             reuse: N >= 1.
             intervals: Whether to bootstrap each weight; needs measurements.
         """
-        steps = self.envelope(reuse)
         out = []
-        for before, after in pairwise(steps):
-            interval = None
-            if intervals:
-                interval = self.bootstrap.weight_crossover(
-                    self.row(before.point), self.row(after.point), reuse
-                )
+        for before, after in pairwise(self.envelope(reuse)):
+            rows = (self.row(before.point), self.row(after.point))
+            interval = self.bootstrap.weight_crossover(*rows, reuse) if intervals else None
             weight = after.weight_low
             out.append(
                 Transition(weight, exchange_rate(weight), before.point, after.point, interval)
@@ -194,16 +179,6 @@ class EfficiencyFrontier(MeasuredPoints):
             [point.effective(reuse) for point in self.routable],
         )
         return tuple(self.routable[index] for index in kept)
-
-    def weight_crossover(self, a: StrategyPoint, b: StrategyPoint, reuse: float) -> float | None:
-        """The w at which a and b score alike at N = ``reuse``; see `cost.weight_crossover`."""
-        return weight_crossover(a.f1, a.effective(reuse), b.f1, b.effective(reuse))
-
-    def reuse_crossover(
-        self, a: StrategyPoint, b: StrategyPoint, weight: float | None = None
-    ) -> float | None:
-        """The N at which a and b are equally good; see `cost.reuse_crossover`."""
-        return reuse_crossover(_triple(a), _triple(b), weight)
 
     # Decisions.
 
@@ -240,19 +215,20 @@ class EfficiencyFrontier(MeasuredPoints):
         choices = [
             (p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in self._by_f1
         ]
-        if target_f1 is not None and budget is None and weight is None:
-            objective, value = Objective.TARGET_F1, target_f1
-            cost, chosen = self._cheapest(choices, target_f1)
-        elif budget is not None and target_f1 is None and weight is None:
-            objective, value = Objective.BUDGET, budget
-            cost, chosen = self._within(choices, budget, reuse)
-        elif weight is not None and target_f1 is None and budget is None:
-            objective, value = Objective.WEIGHT, check_weight(weight)
-            cost, chosen = max(
-                choices, key=lambda c: (weight * c[1].f1 - (1 - weight) * math.log(c[0]), -c[0])
-            )
-        else:
+        given = zip(Objective, (target_f1, budget, weight), strict=True)
+        asked = [(objective, value) for objective, value in given if value is not None]
+        if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
+        objective, value = asked[0]
+        if objective == Objective.TARGET_F1:
+            cost, chosen = self._cheapest(choices, value)
+        elif objective == Objective.BUDGET:
+            cost, chosen = self._within(choices, value, reuse)
+        else:
+            w = check_weight(value)
+            cost, chosen = max(
+                choices, key=lambda c: (w * c[1].f1 - (1 - w) * math.log(c[0]), -c[0])
+            )
         return RoutingDecision(
             chosen, objective, value, reuse, cost, self.unit, chosen.key in ready, ready, self
         )
@@ -301,7 +277,7 @@ class EfficiencyFrontier(MeasuredPoints):
                 the wrong type (named), a value out of range, or means that do not follow from
                 the measurements.
         """
-        return cls(**artefact.loads(text, source).parts())
+        return cls(**artefact.loads(text, source))
 
     def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
         """Write the artefact; a file of that name is replaced whole or not at all.
@@ -320,7 +296,3 @@ class EfficiencyFrontier(MeasuredPoints):
             InvalidInputError: It is not a valid artefact; see `from_json`.
         """
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
-
-
-def _triple(point: StrategyPoint) -> tuple[float, float, float]:
-    return (point.f1, point.stage1, point.stage2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.errors import MissingExtraError
@@ -134,50 +134,23 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
     span = max(levels[-1] - levels[0], 0.02)
-    regions = map_regions(frontier, levels, max(0.0, levels[0] - 0.15 * span), max_reuse)
-    for region in regions:
-        corner, width = (region.left, region.low), region.right - region.left
-        colour = palette[region.point.strategy]
-        axis.add_patch(
-            Rectangle(corner, width, region.high - region.low, fc=colour, ec="white", lw=0.8)
-        )
-    shown = dict.fromkeys(region.point.strategy for region in regions)
+    bottom = max(0.0, levels[0] - 0.15 * span)
+    shown: dict[str, None] = {}
+    for low, high in pairwise([bottom, *levels]):
+        for step in frontier.reuse_path(target_f1=high):
+            if step.reuse_low < max_reuse:
+                width = min(step.reuse_high, max_reuse) - step.reuse_low
+                # Edges of its own colour: neighbours of one colour are one area.
+                colour = palette[step.point.strategy]
+                place = ((step.reuse_low, low), width, high - low)
+                axis.add_patch(Rectangle(*place, fc=colour, ec=colour, lw=0.3))
+                shown[step.point.strategy] = None
     _reuse_axis(axis, max_reuse)
-    axis.set_ylim(regions[0].low, levels[-1])
+    axis.set_ylim(bottom, levels[-1])
     axis.set_ylabel("target F1")
     axis.grid(visible=False)
     _legend(axis, [Patch(color=palette[name], label=name) for name in shown])
     return figure
-
-
-@dataclass(frozen=True, slots=True)
-class MapRegion:
-    """A rectangle of the decision map in which one point is the cheapest."""
-
-    point: StrategyPoint
-    left: float
-    right: float
-    low: float
-    high: float
-
-
-def map_regions(
-    frontier: EfficiencyFrontier, levels: Sequence[float], bottom: float, max_reuse: float
-) -> list[MapRegion]:
-    """All of them, exact; neighbouring targets with the same choices for every N are one."""
-    regions: list[MapRegion] = []
-    begins = bottom
-    for level, following in zip(levels, [*levels[1:], None], strict=True):
-        path = frontier.reuse_path(target_f1=level)
-        if following is not None and path == frontier.reuse_path(target_f1=following):
-            continue
-        regions += [
-            MapRegion(step.point, step.reuse_low, min(step.reuse_high, max_reuse), begins, level)
-            for step in path
-            if step.reuse_low < max_reuse
-        ]
-        begins = level
-    return regions
 
 
 def reuse_figure(

@@ -29,10 +29,10 @@ class LineJournal:
 
     Args:
         path: The file; made if it is not there. None keeps nothing on disk.
-        identity: What is measured; must equal that of the file.
-        format: The name of the kind of journal, in its first line.
+        identity: What is measured; must equal that of the file, as must the next two.
+        format: The kind of journal.
         version: Of the format.
-        what: The same in a word for messages, such as ``"calibration"``.
+        what: The kind in a word, for messages.
         take: Called with every line that is there already; raises ``ValueError``, ``KeyError``
             or ``TypeError`` for one that is damaged.
 
@@ -52,33 +52,27 @@ class LineJournal:
         take: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._path = None if path is None else Path(path)
-        self._head = {"format": format, "version": version, "identity": dict(identity)}
+        self._format, self._version, self._identity = format, version, dict(identity)
         self._what = what
         self._take = take
         self._file: IO[bytes] | None = None
-        if self._path is None:
-            return
         try:
-            self._open(self._path)
-        except OSError as error:
+            if self._path is not None:
+                self._open(self._path)
+        except BaseException as error:
             self.close()
-            if isinstance(error, StorageError):
-                raise
-            raise self._failed(error) from error
-        except BaseException:
-            self.close()
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise self._failed(error) from error
             raise
 
     def append(self, record: Mapping[str, object]) -> None:
-        """Write one line; it is on disk before this returns.
+        """Write one line; it is on disk before this returns. Without a file, nothing.
 
         Raises:
             StorageError: It cannot be written; everything written before stays.
         """
-        if self._path is None:
-            return
         if self._file is None:
-            raise StorageError(f"the journal {self._path} is closed; open it again")
+            return
         line = json.dumps(record)
         good = self._file.tell()
         try:
@@ -122,7 +116,8 @@ class LineJournal:
         file.truncate(kept)
         file.seek(kept)
         if not kept:
-            self._write(file, json.dumps(self._head))
+            head = {"format": self._format, "version": self._version}
+            self._write(file, json.dumps(head | {"identity": self._identity}))
 
     def _write(self, file: IO[bytes], line: str) -> None:
         rest = memoryview(line.encode() + b"\n")
@@ -137,21 +132,16 @@ class LineJournal:
         )
 
     def _check(self, head: Mapping[str, Any]) -> None:
-        if head.get("format") != self._head["format"]:
+        if [head.get(name) for name in ("format", "version")] != [self._format, self._version]:
             raise ConfigurationError(
-                f"{self._path} is not a {self._what} journal; name another file"
+                f"{self._path} is not a {self._what} journal of this version; name another file"
             )
-        if head.get("version") != self._head["version"]:
-            raise ConfigurationError(
-                f"{self._path} was written by another version of this package; name another file"
-            )
-        known: dict[str, object] = head["identity"]
-        identity: Any = self._head["identity"]
-        for name in sorted(known.keys() | identity.keys()):
-            if known.get(name) != identity.get(name):
+        known = head["identity"]
+        for name in sorted(known.keys() | self._identity.keys()):
+            if known.get(name) != self._identity.get(name):
                 raise ConfigurationError(
                     f"{self._path} holds a {self._what} with another {name}: "
-                    f"{known.get(name)!r}, not {identity.get(name)!r}; go on with the same "
+                    f"{known.get(name)!r}, not {self._identity.get(name)!r}; go on with the same "
                     "settings or name another file"
                 )
 

@@ -2,15 +2,15 @@
 
 The paper calls the balanced regime the range of targets in which the choice varies with reuse;
 below it lightweight retrieval always wins, above it full context. Its thresholds, 0.78 and
-0.82, belong to one data set and model, so here they are found by that property, or given.
+0.82, belong to one data set and model, so here they are found by that property.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import StrategyPoint
 
@@ -30,15 +30,14 @@ class RegimeChoice:
     """What dominates a regime at one N.
 
     Attributes:
-        strategy: Cheapest for the largest part of the regime's targets.
+        point: Of the strategy that is cheapest for the largest part of the regime's targets, the
+            best point in it.
         share: That part, in [0, 1].
-        point: Its best point in the regime.
-        effective: The cost of that point at N.
+        effective: The cost of the point at N.
     """
 
-    strategy: str
-    share: float
     point: StrategyPoint
+    share: float
     effective: float
 
 
@@ -62,7 +61,7 @@ def lookup_table(frontier: EfficiencyFrontier, reuse: float) -> tuple[TargetBand
     return tuple(bands)
 
 
-def varying_range(
+def _varying_range(
     frontier: EfficiencyFrontier, reuses: Sequence[float]
 ) -> tuple[float, float] | None:
     """The targets from the first to the last at which the cheapest strategy depends on N."""
@@ -80,36 +79,25 @@ def varying_range(
 
 
 def regimes(
-    frontier: EfficiencyFrontier,
-    reuses: Sequence[float] = (1, 10, 100),
-    bounds: tuple[float, float] | None = None,
+    frontier: EfficiencyFrontier, reuses: Sequence[float] = (1, 10, 100)
 ) -> tuple[Regime, ...]:
     """The regimes of Table I: efficiency-oriented, balanced, high-performance.
+
+    Where the choice depends on N nowhere, there is one regime, called "any".
 
     Args:
         frontier: What was measured.
         reuses: The N to compare.
-        bounds: Where balanced begins and ends; by default `varying_range`. Where the choice
-            depends on N nowhere, there is one regime, called "any".
-
-    Raises:
-        InvalidInputError: The bounds are not in order.
     """
     top = max(point.f1 for point in frontier.routable)
-    if bounds is None:
-        found = varying_range(frontier, reuses)
-        if found is None:
-            return (_regime(frontier, "any", 0.0, top, reuses),)
-        bounds = found
-    low, high = bounds
-    if not 0 <= low <= high:
-        raise InvalidInputError(f"need 0 <= low <= high, got {bounds}")
-    named = (
-        ("efficiency-oriented", 0.0, min(low, top)),
-        ("balanced", min(low, top), min(high, top)),
-        ("high-performance", min(high, top), top),
+    balanced = _varying_range(frontier, reuses)
+    if balanced is None:
+        return (_regime(frontier, "any", 0.0, top, reuses),)
+    edges = pairwise((0.0, *balanced, top))
+    named = zip(("efficiency-oriented", "balanced", "high-performance"), edges, strict=True)
+    return tuple(
+        _regime(frontier, name, low, high, reuses) for name, (low, high) in named if high > low
     )
-    return tuple(_regime(frontier, *regime, reuses) for regime in named if regime[2] > regime[1])
 
 
 def _at(table: Sequence[TargetBand], target: float) -> TargetBand:
@@ -130,8 +118,6 @@ def _regime(
                 width[strategy] = width.get(strategy, 0.0) + part
                 last[strategy] = band
         strategy = max(width, key=lambda key: width[key])
-        band = last[strategy]
-        choices[reuse] = RegimeChoice(
-            strategy, width[strategy] / sum(width.values()), band.point, band.effective
-        )
+        share, band = width[strategy] / sum(width.values()), last[strategy]
+        choices[reuse] = RegimeChoice(band.point, share, band.effective)
     return Regime(name, low, high, choices)

@@ -16,17 +16,21 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import PlainSerializer, PlainValidator
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
+    Account,
     PriceVector,
     Usage,
     check_reuse,
     check_weight,
+    flat,
+    nested,
     reuse_crossover,
     weight_crossover,
 )
@@ -38,11 +42,23 @@ from ecs_plugins.frontier.points import (
     StrategyPoint,
     config_json,
 )
-from ecs_plugins.tokens import Role, Stage
 
 Array = npt.NDArray[np.float64]
-Account = tuple[Stage, Role]
 
+
+def _array(rows: Any) -> Array:
+    try:
+        return np.array(rows, dtype=np.float64)
+    except (ValueError, TypeError) as error:
+        raise ValueError("measurements must be rows of numbers, all of one length") from error
+
+
+Table = Annotated[Array, PlainValidator(_array), PlainSerializer(np.ndarray.tolist)]
+Tables = Annotated[
+    Mapping[Account, Array],
+    PlainValidator(lambda stored: {name: _array(rows) for name, rows in flat(stored).items()}),
+    PlainSerializer(lambda tables: nested({name: v.tolist() for name, v in tables.items()})),
+]
 _ABSENT: Array = np.zeros(0)
 _Z95 = 1.959963984540054
 
@@ -83,12 +99,12 @@ class Measurements:
     arms: tuple[Arm, ...]
     questions: tuple[str, ...]
     contexts: tuple[str, ...]
-    f1: Array
-    em: Array
-    tokens: Mapping[Account, Array]
-    shared_input: Array = field(default_factory=lambda: _ABSENT)
-    prepare_seconds: Array = field(default_factory=lambda: _ABSENT)
-    query_seconds: Array = field(default_factory=lambda: _ABSENT)
+    f1: Table
+    em: Table
+    tokens: Tables
+    shared_input: Table = field(default_factory=lambda: _ABSENT)
+    prepare_seconds: Table = field(default_factory=lambda: _ABSENT)
+    query_seconds: Table = field(default_factory=lambda: _ABSENT)
 
     def __post_init__(self) -> None:
         if not all(self.shape):
@@ -126,28 +142,17 @@ class Measurements:
         """(P, Q)."""
         return (len(self.arms), len(self.questions))
 
-    def stages(self, prices: PriceVector) -> tuple[Array, Array]:
-        """Cost of stage 1 and 2 per configuration and question, each ``[P, Q]``."""
-        one, two = np.zeros(self.shape), np.zeros(self.shape)
-        for (stage, role), tokens in self.tokens.items():
-            if stage == Stage.PREPARE:
-                one += prices.prepare_factor * prices.of(role) * tokens
-            else:
-                two += prices.of(role) * tokens
-        one += prices.per_second * self.prepare_seconds + prices.cache_saving * self.shared_input
-        two += prices.per_second * self.query_seconds - prices.cache_saving * self.shared_input
-        return one, two
-
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
         """The mean of each configuration, with standard errors."""
-        one, two = self.stages(prices or PriceVector())
+        one, two = (prices or PriceVector()).stages(self)
         out = []
         for row, arm in enumerate(self.arms):
             usage = Usage(
                 {account: float(v[row].mean()) for account, v in self.tokens.items()},
-                float(self.shared_input[row].mean()),
-                float(self.prepare_seconds[row].mean()),
-                float(self.query_seconds[row].mean()),
+                *(
+                    float(v[row].mean())
+                    for v in (self.shared_input, self.prepare_seconds, self.query_seconds)
+                ),
             )
             out.append(
                 StrategyPoint(
@@ -225,9 +230,6 @@ class Bootstrap:
         f1: Mean F1 per configuration and resample, ``[P, B]``.
         stage1: Mean cost of stage 1, ``[P, B]``.
         stage2: Mean cost of stage 2, ``[P, B]``.
-
-    Raises:
-        ConfigurationError: ``replicates`` < 2, ``level`` outside (0, 1), or another ``by``.
     """
 
     def __init__(
@@ -240,11 +242,6 @@ class Bootstrap:
         level: float = 0.95,
         by: Literal["question", "context"] = "question",
     ) -> None:
-        if replicates < 2 or not 0 < level < 1 or by not in ("question", "context"):
-            raise ConfigurationError(
-                'need replicates >= 2, 0 < level < 1, and by "question" or "context", got '
-                f"{replicates}, {level} and {by!r}"
-            )
         self.level = level
         member = np.arange(len(measurements.questions))
         if by == "context":
@@ -255,7 +252,7 @@ class Bootstrap:
         # How much each question counts in each resample, [Q, B].
         weights = drawn[:, member].T.astype(np.float64)
         weights /= weights.sum(axis=0)
-        stages = measurements.stages(prices or PriceVector())
+        stages = (prices or PriceVector()).stages(measurements)
         self.f1, self.stage1, self.stage2 = (v @ weights for v in (measurements.f1, *stages))
 
     def interval(self, values: Array) -> Interval:
@@ -310,6 +307,20 @@ class Bootstrap:
         return self.interval(np.array([math.nan if x is None else x for x in found]))
 
 
+def check_choice(routable: Iterable[str], why: str = "") -> None:
+    """Refuse a choice between fewer than two strategies.
+
+    Raises:
+        InvalidInputError: There are fewer; ends with ``why``.
+    """
+    names = sorted(set(routable))
+    if len(names) < 2:
+        raise InvalidInputError(
+            "a frontier chooses between strategies and needs at least two that can be "
+            f"routed, got {names or 'none'}; measure another one as well. {why}".strip()
+        )
+
+
 class MeasuredPoints:
     """Points, and what is behind them.
 
@@ -345,12 +356,7 @@ class MeasuredPoints:
             raise InvalidInputError(
                 f"{twice[0][0]} {twice[0][1]} is given twice; average repeated measurements first"
             )
-        strategies = {point.strategy for point in self.routable}
-        if len(strategies) < 2:
-            raise InvalidInputError(
-                "a frontier chooses between strategies and needs at least two that can be "
-                f"routed, got {sorted(strategies) or 'none'}; measure another one as well"
-            )
+        check_choice(point.strategy for point in self.routable)
 
     def parts(self) -> dict[str, Any]:
         """The arguments that make it."""

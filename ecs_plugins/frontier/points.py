@@ -38,8 +38,8 @@ class StrategyPoint:
         stage2_se: Standard error of ``stage2``.
         em: Mean exact match, where measured.
         seconds: Mean wall time of a query.
-        usage: Tokens per stage and role, needed to price the point.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
+        usage: Tokens per stage and role, needed to price the point.
 
     Raises:
         InvalidInputError: F1 outside [0, 1] or NaN, a stage that is negative, not finite, or a
@@ -57,8 +57,8 @@ class StrategyPoint:
     stage2_se: float = 0.0
     em: float | None = None
     seconds: float = 0.0
-    usage: Usage | None = None
     routable: bool = True
+    usage: Usage | None = None
     key: PointKey = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -154,20 +154,15 @@ class Provenance:
     seed: int = 42
     settings: Mapping[str, ConfigValue] = field(default_factory=dict)
 
-    def require(self, *, answer_model: str | None = None, data_hash: str | None = None) -> None:
-        """Refuse another answering model or data set than the one measured.
+    def require(self, *, answer_model: str) -> None:
+        """Refuse another answering model than the one measured.
 
         Raises:
             ConfigurationError: It differs; a frontier holds for what it was measured on.
         """
         measured = self.models.get("answer", "")
-        if answer_model is not None and answer_model != measured:
+        if answer_model != measured:
             raise ConfigurationError(
                 f"this frontier was measured with {measured!r}, not {answer_model!r}; "
                 "F1 and tokens do not carry over, so calibrate again with the model in use"
-            )
-        if data_hash is not None and data_hash != self.data_hash:
-            raise ConfigurationError(
-                f"this frontier was measured on data {self.data_hash[:12]!r}, not "
-                f"{data_hash[:12]!r}; calibrate again"
             )

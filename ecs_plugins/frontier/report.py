@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DEFAULT_REUSES = (1.0, 10.0, 100.0)
+POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
@@ -65,8 +66,11 @@ def write_report(
         StorageError: A file cannot be written.
     """
     reuses = sorted({check_reuse(reuse) for reuse in reuses})
-    target = _default_target(frontier, reuses) if target_f1 is None else target_f1
-    frontier.decide(reuse=1, target_f1=target)
+    if target_f1 is None:
+        # Of equals the highest: there the alternatives are the dearest.
+        levels = sorted({point.f1 for point in frontier.routable}, reverse=True)
+        target_f1 = max(levels, key=lambda level: _saving(frontier, reuses, level))
+    frontier.decide(reuse=1, target_f1=target_f1)
     drawn = {
         "strategies": (
             "Each strategy: all configurations, non-dominated (dashed), optimal over w (solid)",
@@ -79,7 +83,7 @@ def write_report(
         "map": ("The cheapest strategy by reuse and target F1", map_figure(frontier)),
         "reuse": (
             "Cost over reuse: the router against always the same",
-            reuse_figure(frontier, target),
+            reuse_figure(frontier, target_f1),
         ),
     }
     folder = Path(directory)
@@ -113,18 +117,11 @@ def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -
     return written
 
 
-def _default_target(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> float:
-    """The target at which reuse saves the most."""
-
-    def saving(target: float) -> float:
-        first, last = (
-            frontier.decide(reuse=reuse, target_f1=target).effective
-            for reuse in (reuses[0], reuses[-1])
-        )
-        return first / last
-
-    # Of equals the highest: there the alternatives are the dearest.
-    return max(sorted({p.f1 for p in frontier.routable}, reverse=True), key=saving)
+def _saving(frontier: EfficiencyFrontier, reuses: Sequence[float], target: float) -> float:
+    """How many times as much a query costs at the first N as at the last."""
+    ends = (frontier.decide(reuse=n, target_f1=target) for n in (reuses[0], reuses[-1]))
+    first, last = (decision.effective for decision in ends)
+    return first / last
 
 
 def _inline(svg: str, name: str) -> str:
@@ -153,10 +150,7 @@ def _page(frontier: EfficiencyFrontier, figures: Sequence[str], reuses: Sequence
             ["N", "w", "95 % interval", "0.01 F1 is worth", "below", "above"],
             _transitions(frontier, reuses),
         ),
-        "Everything that was measured": _table(
-            ["strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2", *at],
-            _points(frontier, reuses),
-        ),
+        "Everything that was measured": _table([*POINT_COLUMNS, *at], point_rows(frontier, reuses)),
     }
     if frontier.dropped:
         rows = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
@@ -202,13 +196,14 @@ def _transitions(
             )
 
 
-def _points(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterable[Sequence[object]]:
+def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterator[list[str]]:
+    """The cells of `POINT_COLUMNS` and the cost at each N, best F1 first."""
     for point in sorted(frontier.points, key=lambda p: -p.f1):
         costs = (point.stage1, point.stage2, *(point.effective(reuse) for reuse in reuses))
-        yield (
+        yield [
             point.label + ("" if point.routable else " (upper bound)"),
             f"{point.f1:.3f}",
-            frontier.f1_interval(point),
+            str(frontier.f1_interval(point)),
             "" if point.em is None else f"{point.em:.3f}",
             *(f"{cost:,.0f}" if cost >= 100 or cost == 0 else f"{cost:.4g}" for cost in costs),
-        )
+        ]

@@ -58,32 +58,14 @@ RETURNING queries
 """
 # How far the number of contexts may grow before the model is fitted again.
 _REFIT = 1.1
+# How long a writer waits for another one.
+_BUSY_SECONDS = 10.0
 
 HORIZON = 1000
 _PRIOR = (2.0, 2.0)
 _PRIOR_SPREAD = 2.0
 _ROUNDS = 7
 _GRID = 7
-
-
-@dataclass(frozen=True, slots=True)
-class ReuseForecast:
-    """What is expected of one context.
-
-    Attributes:
-        seen: Queries so far.
-        remaining: Expected further queries, at most the horizon.
-        probability_next: Probability of at least one more.
-    """
-
-    seen: int
-    remaining: float
-    probability_next: float
-
-    @property
-    def reuse(self) -> float:
-        """N for a context that is to be prepared now: this query and all expected ones."""
-        return 1.0 + self.remaining
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,22 +82,12 @@ class ReuseModel:
     b: float = _PRIOR[1]
     contexts: int = 0
 
-    def probability_next(self, seen: int) -> float:
-        """Probability that a context asked ``seen`` times is asked again."""
-        b = self.b + max(seen - 1, 0)
-        return b / (self.a + b)
-
-    def forecast(self, seen: int, horizon: int = HORIZON) -> ReuseForecast:
+    def remaining(self, seen: int, horizon: int = HORIZON) -> float:
         """Expected further queries of a context that was asked ``seen`` >= 1 times.
 
         The expectation without a horizon, ``(b + seen - 1) / (a - 1)``, is infinite for a <= 1;
         with one it is ``sum over k <= horizon of P(at least k more)``, a telescoping sum.
-
-        Raises:
-            InvalidInputError: ``seen`` or ``horizon`` < 1.
         """
-        if seen < 1 or horizon < 1:
-            raise InvalidInputError("a forecast needs at least one query seen and a horizon >= 1")
         a, b = self.a, self.b + seen - 1
         if abs(a - 1) < 1e-6:
             a += 2e-6
@@ -123,8 +95,7 @@ class ReuseModel:
         # (a + b - 1) / (a - 1), and what lies beyond the horizon is the same sum from b + h + 1.
         beyond = math.exp(_log_beta(a, b + horizon + 1) - _log_beta(a, b))
         total = (a + b - 1) / (a - 1) - beyond * (a + b + horizon) / (a - 1) - 1.0
-        remaining = min(float(horizon), max(0.0, total))
-        return ReuseForecast(seen, remaining, self.probability_next(seen))
+        return min(float(horizon), max(0.0, total))
 
 
 def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
@@ -171,7 +142,6 @@ class ReuseLedger:
         path: The file, made if missing; ``":memory:"`` keeps nothing.
         namespace: Tenant, as a tuple of names; another namespace is never read or written.
         idle_seconds: After this long without a query a context counts as ended.
-        busy_timeout: Seconds to wait for another writer.
         clock: Unix time, for tests.
 
     Raises:
@@ -185,18 +155,16 @@ class ReuseLedger:
         *,
         namespace: tuple[str, ...] = (),
         idle_seconds: float = 86_400.0,
-        busy_timeout: float = 10.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if idle_seconds <= 0 or busy_timeout < 0:
-            raise ConfigurationError("need idle_seconds > 0 and busy_timeout >= 0")
+        if idle_seconds <= 0:
+            raise ConfigurationError(f"idle_seconds must be positive, got {idle_seconds}")
         if isinstance(namespace, str):
             raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
         self._path = str(path)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds
-        self._timeout = busy_timeout
         self._clock = clock
         self._lock = threading.RLock()
         self._model: ReuseModel | None = None
@@ -286,9 +254,9 @@ class ReuseLedger:
             (ended if idle else alive)[int(queries)] += int(contexts)
         return fit_reuse(ended, alive)
 
-    def forecast(self, context: str, horizon: int = HORIZON) -> ReuseForecast:
-        """Expected remaining queries of a context; one never seen counts as asked once now."""
-        return self.model().forecast(max(1, self.count(context)), horizon)
+    def forecast(self, context: str) -> float:
+        """Expected further queries of a context; one never seen counts as asked once now."""
+        return self.model().remaining(max(1, self.count(context)))
 
     # The connection.
 
@@ -322,7 +290,7 @@ class ReuseLedger:
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(
                 self._path,
-                timeout=self._timeout,
+                timeout=_BUSY_SECONDS,
                 isolation_level=None,
                 check_same_thread=False,
             )

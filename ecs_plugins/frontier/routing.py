@@ -23,6 +23,7 @@ from pydantic import model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey
@@ -40,21 +41,10 @@ class RentOrBuy:
     Attributes:
         rent_extra: What renting costs more per query; > 0.
         price: What buying costs once; >= 0.
-
-    Raises:
-        InvalidInputError: There is nothing to decide: a value is negative, zero rent or NaN.
     """
 
     rent_extra: float
     price: float
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.rent_extra) and self.rent_extra > 0):
-            raise InvalidInputError(
-                f"renting must cost more per query than buying, got {self.rent_extra!r} more"
-            )
-        if not (math.isfinite(self.price) and self.price >= 0):
-            raise InvalidInputError(f"the price must be >= 0, got {self.price!r}")
 
     @property
     def break_even(self) -> float:
@@ -89,11 +79,8 @@ def decide_online(
         The one for this query, with the reason as its note.
 
     Raises:
-        InvalidInputError: ``seen`` < 1.
         UnreachableTargetError: Nothing reaches the target.
     """
-    if seen < 1:
-        raise InvalidInputError(f"seen counts this query and must be at least 1, got {seen}")
     ready = frozenset(prepared)
     rent, owned = (
         frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready) for reuse in (1, math.inf)
@@ -140,8 +127,11 @@ class RouterConfig(Config):
     @property
     def objective(self) -> dict[str, float]:
         """The objective by name."""
-        named = {"target_f1": self.target_f1, "budget": self.budget, "weight": self.weight}
-        return {name: value for name, value in named.items() if value is not None}
+        return _given(target_f1=self.target_f1, budget=self.budget, weight=self.weight)
+
+
+def _given(**objectives: float | None) -> dict[str, float]:
+    return {name: value for name, value in objectives.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +206,7 @@ class Router:
             UnreachableTargetError: Nothing measured can do it.
             StorageError: The ledger failed.
         """
-        override = {"target_f1": target_f1, "budget": budget, "weight": weight}
-        given = {name: value for name, value in override.items() if value is not None}
+        given = _given(target_f1=target_f1, budget=budget, weight=weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective
@@ -231,17 +220,14 @@ class Router:
         seen = self.ledger.record(context_id) if count else self.ledger.count(context_id) + 1
         if reuse is not None:
             return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
-        forecast = self.ledger.model().forecast(seen)
-        decision = self.frontier.decide(reuse=forecast.reuse, prepared=ready, **asked)
+        more = self.ledger.model().remaining(seen)
+        decision = self.frontier.decide(reuse=1 + more, prepared=ready, **asked)
         if self.config.policy is None or "target_f1" not in asked:
-            note = (
-                f"N = {forecast.reuse:.1f}: query {seen} of this context, "
-                f"{forecast.remaining:.1f} more expected"
-            )
+            note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
         online = decide_online(self.frontier, asked["target_f1"], seen, prepared=ready)
-        cost = online.stage2 + online.stage1 / forecast.reuse
-        return replace(online, reuse=forecast.reuse, effective=cost)
+        cost = online.stage2 + online.stage1 / (1 + more)
+        return replace(online, reuse=1 + more, effective=cost)
 
     def settle(
         self,
@@ -273,14 +259,8 @@ class Router:
         if not 0 <= cached_input <= read:
             raise InvalidInputError(f"{cached_input} of {read} prompt tokens cannot be cached")
         prices = self.frontier.prices
-        one = two = 0.0
-        for (stage, role), tokens in actual:
-            cost = prices.of(role) * tokens
-            if stage == Stage.PREPARE:
-                one += prices.prepare_factor * cost
-            else:
-                two += cost
-        two += prices.per_second * seconds - cached_input * prices.cache_saving
+        one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
+        two -= cached_input * prices.cache_saving
         if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
             self.ledger.mark_prepared(context_id, decision.point.key, one)
         return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)

@@ -20,7 +20,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt
-from ecs_plugins.memory.store.items import Items, NewItem, StoredItem
+from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 
 SESSION = "session"
@@ -79,22 +79,12 @@ class Conversations:
 
     def __init__(self, memory: EntropicMemory) -> None:
         self.memory = memory
-        self.items = Items(memory)
+        self.items = memory.items
 
     def append(
         self, namespace: Namespace, entries: Sequence[Entry], *, log: Namespace | None = None
     ) -> None:
-        """Log entries and remember their texts, in order.
-
-        Args:
-            namespace: Where they are remembered.
-            entries: What is said.
-            log: Where they are logged, if not there too.
-
-        Raises:
-            InvalidInputError: A value is no JSON object; nothing was written.
-            ModelError: The embedder failed; nothing was written.
-        """
+        """Log entries and remember their texts, in order."""
         log = namespace if log is None else log
         for entry in entries:
             NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
@@ -196,11 +186,7 @@ _opened: list[EntropicMemory] = []
 
 
 def known_path(memory: EntropicMemory) -> str:
-    """Make an open memory known by its path; returns the path.
-
-    Raises:
-        ConfigurationError: It has no file.
-    """
+    """Make an open memory known by its path; returns the path."""
     key = _real_path(memory.path)
     with _lock:
         _known[key] = memory
@@ -210,12 +196,8 @@ def known_path(memory: EntropicMemory) -> str:
 def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
     """The open memory of a path; opened with the default embedder and settings if need be.
 
-    A memory that is opened here is closed at exit.
-
-    Raises:
-        ConfigurationError: It has no file, or was written with another embedder: open it with
-            that one, and make it known, first.
-        StorageError: The file cannot be opened.
+    A memory that is opened here is closed at exit. One that was written with another embedder has
+    to be opened with that, and made known, first.
     """
     key = _real_path(path)
     with _lock:

@@ -46,14 +46,7 @@ AnswerSource = Callable[[str], str | Sequence[str] | None]
 
 
 def as_model(model: str | LanguageModel | None) -> LanguageModel:
-    """The language model behind a ``model`` field.
-
-    Args:
-        model: A model, the name or directory of one, or None for the bundled model.
-
-    Raises:
-        ModelNotFoundError: The model is not on this machine.
-    """
+    """The language model behind a ``model`` field."""
     return _named_model(model) if model is None or isinstance(model, str) else model
 
 
@@ -102,17 +95,13 @@ def _check_embedder(
     return None if value is None else as_embedder(value)
 
 
-def _plain(name: str, value: object) -> object:
+def _plain(value: object) -> object:
     if value is None or isinstance(value, str | int | float):
         return value
     raise ConfigurationError(
-        f"{name} is an object ({type(value).__name__}) and cannot be written as JSON; "
+        f"a field is an object ({type(value).__name__}) and cannot be written as JSON; "
         "give it by name, or leave it out and pass it again when loading"
     )
-
-
-def _serialise(name: str) -> PlainSerializer:
-    return PlainSerializer(lambda value: _plain(name, value))
 
 
 class ShapingFields(StrictFields):
@@ -125,7 +114,7 @@ class ShapingFields(StrictFields):
     model: Annotated[
         str | LanguageModel | None,
         PlainValidator(_check_model, json_schema_input_type=str | None),
-        _serialise("model"),
+        PlainSerializer(_plain),
     ] = Field(
         default=None,
         description="A LanguageModel, a model name or directory, or None: the bundled model.",
@@ -146,13 +135,13 @@ class ShapingFields(StrictFields):
     answer: Annotated[
         AnswerSource | None,
         PlainValidator(_check_answer, json_schema_input_type=None),
-        _serialise("answer"),
+        PlainSerializer(_plain),
     ] = Field(default=None, description="A function from a query to its known answer or answers.")
 
     embedder: Annotated[
         Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
         PlainValidator(_check_embedder, json_schema_input_type=None),
-        _serialise("embedder"),
+        PlainSerializer(_plain),
     ] = Field(
         default=None,
         description="An Embedder or the framework's own embeddings, for rankers that are dense; "
@@ -180,11 +169,7 @@ class ShapingFields(StrictFields):
         return self
 
     def shaping_config(self) -> ShapingConfig:
-        """The config in effect: ``config`` with the fields set here in its place.
-
-        Raises:
-            ConfigurationError: The two do not go together.
-        """
+        """The config in effect: ``config`` with the fields set here in its place."""
         names = ("top_k", "threshold", "max_tokens")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         return self.config.replace(**given) if given else self.config
@@ -262,11 +247,7 @@ def signal_template(signal: Signal) -> PromptTemplate | None:
 
 
 def with_template(signal: Signal, parts: Mapping[str, str]) -> Signal:
-    """``signal`` with some parts of its prompt replaced.
-
-    Raises:
-        ConfigurationError: It has no such part, or the new text is no valid template.
-    """
+    """``signal`` with some parts of its prompt replaced."""
     if not parts:
         return signal
     template = signal_template(signal)

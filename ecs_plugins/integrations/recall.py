@@ -213,11 +213,7 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def check_template(template: Sequence[str]) -> Namespace:
-    """Return a namespace template as a tuple, or refuse it.
-
-    Raises:
-        ConfigurationError: It is no sequence of labels, or a label mixes a field with text.
-    """
+    """Return a namespace template as a tuple, or refuse it."""
     if isinstance(template, str) or not template:
         raise ConfigurationError(
             f"namespace is a tuple of labels such as ('memories', '{{user_id}}'), got {template!r}"
@@ -235,15 +231,7 @@ def check_template(template: Sequence[str]) -> Namespace:
 
 
 def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:
-    """The namespace that a template names for a run.
-
-    Args:
-        template: Labels; ``"{user_id}"`` is filled from the first source that has ``user_id``.
-        *sources: Mappings or objects, such as a runtime context and a run's configuration.
-
-    Raises:
-        ConfigurationError: A field has no value, or one that cannot name a user.
-    """
+    """A template whose ``"{user_id}"`` is filled from the first source that has ``user_id``."""
     return checked([_label(label, sources) for label in template])
 
 

@@ -59,12 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 def check_frontier(value: object) -> EfficiencyFrontier | str:
-    """A frontier, or the path of an artefact that exists.
-
-    Raises:
-        StorageError: There is no such file.
-        ConfigurationError: It is neither.
-    """
+    """A frontier, or the path of an artefact that exists."""
     if isinstance(value, EfficiencyFrontier):
         return value
     if not isinstance(value, str | os.PathLike):
@@ -79,12 +74,7 @@ def check_frontier(value: object) -> EfficiencyFrontier | str:
 
 
 def open_frontier(source: EfficiencyFrontier | str) -> EfficiencyFrontier:
-    """The frontier behind a field; a file is read again when it has changed.
-
-    Raises:
-        StorageError: It cannot be read.
-        InvalidInputError: It is no valid artefact.
-    """
+    """The frontier behind a field; a file is read again when it has changed."""
     if isinstance(source, EfficiencyFrontier):
         return source
     try:
@@ -157,11 +147,7 @@ class RouteRequest:
 
     @classmethod
     def read(cls, source: object) -> RouteRequest:
-        """The settings among the items of a mapping or the attributes of an object.
-
-        Raises:
-            InvalidInputError: A setting is no number, or two objectives are given.
-        """
+        """The settings among the items of a mapping or the attributes of an object."""
         values = source if isinstance(source, Mapping) else vars(source)
         return cls(**{name: values[name] for name in cls.__slots__ if name in values})
 
@@ -262,22 +248,7 @@ def route(
     count_tokens: TokenCounter | None = None,
     count: bool = True,
 ) -> RoutedQuery:
-    """Decide for one query.
-
-    Args:
-        source: What was measured, or its path.
-        request: What is asked.
-        ledger: A ledger or the path of one.
-        policy: How to decide when N is unknown.
-        count_tokens: For models that do not report what they used.
-        count: Whether to count the query in the ledger; False for a dry run.
-
-    Raises:
-        ConfigurationError: Nothing says what is wanted.
-        InvalidInputError: A value is out of range.
-        UnreachableTargetError: Nothing measured can do it.
-        StorageError: The artefact or the ledger cannot be read.
-    """
+    """Decide for one query."""
     # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
     usable = policy if request.target_f1 is not None else None
     config = RouterConfig(**request.objective, policy=usable)
@@ -287,11 +258,7 @@ def route(
 
 
 def chosen_name(decision: RoutingDecision, names: Collection[str]) -> str:
-    """Which of ``names`` runs a decision: its label or, for all configurations, its strategy.
-
-    Raises:
-        ConfigurationError: None does.
-    """
+    """Which of ``names`` runs a decision: its label or, for all configurations, its strategy."""
     for name in (decision.label, decision.strategy):
         if name in names:
             return name
@@ -303,11 +270,7 @@ def chosen_name(decision: RoutingDecision, names: Collection[str]) -> str:
 
 
 def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
-    """Refuse names that no decision of ``frontier`` can have.
-
-    Raises:
-        ConfigurationError: A name is neither a routable strategy nor a label of one.
-    """
+    """Refuse names that no decision of ``frontier`` can have."""
     known = {name for point in frontier.routable for name in (point.label, point.strategy)}
     unknown = sorted(set(names) - known)
     if unknown:
@@ -387,12 +350,7 @@ class ContextBuilder:
     def build(
         self, name: str, config: Mapping[str, ConfigValue], context: Context, question: str
     ) -> PaidContext:
-        """Both stages of a strategy, and what this query paid for them.
-
-        Raises:
-            ConfigurationError: There is no such strategy, or it lacks a model.
-            EcsPluginsError: Whatever the strategy raises.
-        """
+        """Both stages of a strategy, and what this query paid for them."""
         key = (name, config_json(config))
         strategy = self._own.get(key) or self._measured("signal" in config).get(name, config)
         with self._lock:
@@ -409,18 +367,48 @@ class ContextBuilder:
         tokens.add(built.ledger)
         return PaidContext(built.text, tokens, prepared.seconds if paid else 0.0)
 
-    def check(self, points: Iterable[StrategyPoint]) -> None:
-        """Refuse points that no strategy can run, before any query needs them.
+    def points(
+        self,
+        source: EfficiencyFrontier | str,
+        *,
+        llm: object,
+        prompt: str,
+        same_model: bool,
+        ledger: ReuseLedger | str | None,
+    ) -> list[StrategyPoint]:
+        """The points that a router may choose; refuses what cannot run before a query needs it.
 
         Raises:
-            ConfigurationError: There are some.
+            StorageError: There is no such artefact, or it cannot be read.
+            InvalidInputError: It is not valid.
+            ConfigurationError: The prompt is no template, ``llm`` is not the model that was
+                measured, a strategy is unknown, nothing counts the tokens of compressions, or
+                compressions would be forgotten that a ledger in a file takes for paid.
         """
+        frontier = open_frontier(source)
+        if same_model and frontier.provenance.models.get("answer"):
+            frontier.provenance.require(answer_model=as_answer_model(llm).name)
+        check_template(prompt)
+        if any(point.strategy.startswith("memory_compression") for point in frontier.routable):
+            if isinstance(ledger, str) and self.cache_dir is None:
+                raise ConfigurationError(
+                    "a ledger in a file remembers which contexts are prepared, but without "
+                    "cache_dir the compressions are lost with the process; give cache_dir=..., "
+                    "for example beside it"
+                )
+            if not (self.count_tokens or getattr(self.llm, "count_tokens", None)):
+                raise ConfigurationError(
+                    "compressions are sized in tokens and this model does not count them; give "
+                    "count_tokens=..., such as "
+                    "lambda texts: [len(tokenizer.encode(text)) for text in texts]"
+                )
         unused: Any = object()  # a strategy is made only to see whether it can be
         model = CallableAnswerModel(str, name="unused")
         known = StrategySet(model, embedder=self._embedder, scorer=unused)
-        for point in points:
+        for point in frontier.routable:
             if point.key not in self._own:
                 known.get(point.strategy, point.config)
+        return list(frontier.routable)
 
     def _measured(self, shaped: bool) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
@@ -461,51 +449,8 @@ class _OfflineEmbedder:
         return default_embedder().embed_query(text)
 
 
-def runnable_points(
-    source: EfficiencyFrontier | str,
-    *,
-    llm: object,
-    prompt: str,
-    same_model: bool,
-    ledger: ReuseLedger | str | None,
-    cache_dir: str | None,
-    counts_tokens: bool,
-) -> list[StrategyPoint]:
-    """The points that a router over a frontier chooses among, if it can run with these settings.
-
-    Raises:
-        StorageError: There is no such artefact, or it cannot be read.
-        InvalidInputError: It is not valid.
-        ConfigurationError: The prompt is no template, ``llm`` is not the model that was measured,
-            nothing counts the tokens of compressions, or compressions would be forgotten that a
-            ledger in a file takes for paid.
-    """
-    frontier = open_frontier(source)
-    if same_model and frontier.provenance.models.get("answer"):
-        frontier.provenance.require(answer_model=as_answer_model(llm).name)
-    check_template(prompt)
-    if any(point.strategy.startswith("memory_compression") for point in frontier.routable):
-        if isinstance(ledger, str) and cache_dir is None:
-            raise ConfigurationError(
-                "a ledger in a file remembers which contexts are prepared, but without cache_dir "
-                "the compressions are lost with the process; give cache_dir=..., for example "
-                "beside it"
-            )
-        if not counts_tokens:
-            raise ConfigurationError(
-                "compressions are sized in tokens and this model does not count them; give "
-                "count_tokens=..., such as "
-                "lambda texts: [len(tokenizer.encode(text)) for text in texts]"
-            )
-    return list(frontier.routable)
-
-
 def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:
-    """A fallback, or the one of a name.
-
-    Raises:
-        ConfigurationError: There is none of that name.
-    """
+    """A fallback, or the one of a name."""
     if not isinstance(fallback, str):
         return fallback
     if fallback not in made:

@@ -1,5 +1,4 @@
 from .compressor import ECSDocumentCompressor as ECSDocumentCompressor
-from .context import FrontierContext as FrontierContext
 from .context_middleware import ECSContextMiddleware as ECSContextMiddleware
 from .history import EntropicChatMessageHistory as EntropicChatMessageHistory
 from .memory_middleware import EntropicMemoryMiddleware as EntropicMemoryMiddleware

@@ -1,16 +1,12 @@
 """ECS context shaping as a LangChain document compressor and, in one object, as a Runnable.
 
 A translation only: `Document` in, `Document` out, with callbacks; `ecs_plugins.shaping` decides.
-
-The compressor is a `RunnableSerializable` besides a `BaseDocumentCompressor`, so that every
-call is one traced run whose custom event carries the verdicts, and so that batches, streams
-and configurable fields are LangChain's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
@@ -20,12 +16,8 @@ from langchain_core.callbacks import (
     dispatch_custom_event,
 )
 from langchain_core.documents import BaseDocumentCompressor, Document
-from langchain_core.retrievers import RetrieverLike
 from langchain_core.runnables import (
-    Runnable,
     RunnableConfig,
-    RunnableParallel,
-    RunnablePassthrough,
     RunnableSerializable,
 )
 from pydantic import ConfigDict
@@ -65,22 +57,11 @@ class ECSDocumentCompressor(
     )
     ```
 
-    Kept documents are copies with the same ids. Their metadata gains ``relevance_score`` (the
-    utility in nats, unless the signal orders by another number) and ``ecs`` (verdict, utility
-    and its parts, tokens, original rank, the retriever's score). When the model cannot score,
-    all documents come back with the verdict ``unscored`` and the error, unless
-    ``config.on_error`` is ``"raise"``.
+    Kept documents are copies with the same ids; their metadata gains ``relevance_score`` and
+    ``ecs``, the verdict with its numbers. When the model cannot score, all come back with the
+    verdict ``unscored`` and the error, unless ``config.on_error`` is ``"raise"``.
 
-    Attributes:
-        model: A `LanguageModel`, a model name or directory, or None for the bundled model.
-        config: A `ShapingConfig`, or a dict of its fields.
-        top_k: Keep at most so many documents; overrides the config.
-        threshold: Minimum utility in nats; overrides the config.
-        max_tokens: Token budget of the kept documents; overrides the config.
-        answer: A function from a query to its known answer or answers, for evaluation and for
-            applications that have drafted one.
-        embedder: An `Embedder` or LangChain ``Embeddings``, for rankers that are dense.
-        templates: Parts of a signal's prompt to replace: signal -> part -> text.
+    The fields are those of `ShapingFields`; ``embedder`` may be LangChain ``Embeddings``.
     """
 
     model_config = ConfigDict(protected_namespaces=())
@@ -117,21 +98,6 @@ class ECSDocumentCompressor(
     ) -> list[Document]:
         """`invoke` with the model off the event loop."""
         return await self._acall_with_config(self._acompress, input, config, **kwargs)
-
-    @overload
-    def as_runnable(self) -> Runnable[CompressionInput, list[Document]]: ...
-
-    @overload
-    def as_runnable(self, retriever: RetrieverLike) -> Runnable[str, list[Document]]: ...
-
-    def as_runnable(
-        self, retriever: RetrieverLike | None = None
-    ) -> Runnable[CompressionInput, list[Document]] | Runnable[str, list[Document]]:
-        """A Runnable over ``{"documents", "query"}`` or, behind a retriever, over the query."""
-        if retriever is None:
-            return self
-        gather = RunnableParallel(documents=retriever, query=RunnablePassthrough())
-        return cast("Runnable[str, CompressionInput]", gather) | self
 
     def _compress(
         self, input: CompressionInput, run_manager: CallbackManagerForChainRun
@@ -179,13 +145,19 @@ def _unpack(input: CompressionInput) -> tuple[list[Document], str]:
         raise InvalidInputError(
             'the compressor as a Runnable takes {"documents": [Document, ...], "query": str}'
         )
-    documents = list(input["documents"])
+    return checked_documents(input["documents"]), input["query"]
+
+
+def checked_documents(documents: Sequence[object]) -> list[Document]:
+    """The documents, or the error that something else is among them."""
+    found: list[Document] = []
     for document in documents:
         if not isinstance(document, Document):
             raise InvalidInputError(
                 f"documents must be langchain_core Documents, got {type(document).__name__}"
             )
-    return documents, input["query"]
+        found.append(document)
+    return found
 
 
 def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document]:

@@ -24,6 +24,7 @@ from ecs_plugins.frontier.answering import AnswerModel, TokenCounter, as_answer_
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
 from ecs_plugins.integrations.routing import ContextBuilder
+from ecs_plugins.langchain.compressor import checked_documents
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
@@ -119,13 +120,8 @@ def traced_model(llm: Any, count_tokens: TokenCounter | None) -> AnswerModel:
     """A LangChain model that writes compressions: tagged, and traced below the run that asks."""
     model: Runnable[Any, Any] = llm.with_config(tags=[PREPARE_TAG])
     name = as_answer_model(llm).name
-    return as_answer_model(model, name=name, count_tokens=token_counter(llm, count_tokens))
-
-
-def token_counter(llm: object, given: TokenCounter | None = None) -> TokenCounter | None:
-    """What counts tokens for a model: what is given, or the model itself where it can."""
-    own: TokenCounter | None = getattr(llm, "count_tokens", None)
-    return given or own
+    counter = count_tokens or getattr(llm, "count_tokens", None)
+    return as_answer_model(model, name=name, count_tokens=counter)
 
 
 def as_context(documents: Sequence[Document]) -> Context:
@@ -134,15 +130,10 @@ def as_context(documents: Sequence[Document]) -> Context:
     Raises:
         InvalidInputError: There is no document with text.
     """
-    for document in documents:
-        if not isinstance(document, Document):
-            raise InvalidInputError(
-                f"documents must be langchain_core Documents, got {type(document).__name__}"
-            )
     return Context(
         tuple(
             ContextDocument(document.page_content, str(document.metadata.get("title") or ""))
-            for document in documents
+            for document in checked_documents(documents)
         )
     )
 

@@ -19,7 +19,6 @@ from langchain_core.messages import (
 )
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.integrations.conversation import Entry, Session
 from ecs_plugins.integrations.recall import RecallOptions, said
@@ -101,10 +100,6 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
             threshold=self._options.threshold,
             filter=self._options.filter,
         )
-
-    async def arecall(self, query: str, *, k: int | None = None) -> list[Recollection]:
-        """`recall` with the embedder and the database off the event loop."""
-        return await run_sync(self.recall, query, k=k)
 
 
 def _entry(message: BaseMessage) -> Entry:

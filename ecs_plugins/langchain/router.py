@@ -51,7 +51,6 @@ from ecs_plugins.integrations.routing import (
     named_fallback,
     open_frontier,
     route,
-    runnable_points,
 )
 from ecs_plugins.langchain.context import (
     CONTEXT_EVENT,
@@ -59,7 +58,6 @@ from ecs_plugins.langchain.context import (
     FrontierContext,
     as_context,
     question_of,
-    token_counter,
     traced_model,
 )
 from ecs_plugins.tokens import TokenLedger
@@ -92,17 +90,11 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
     router.invoke("Who built the mill?", {"configurable": {"reuse": 40}})   # N from the caller
     ```
 
-    A query's settings are ``reuse`` (N), ``context_id``, and one of ``target_f1``, ``budget``
-    and ``weight``. They are taken from the input where that is a dict, else from
-    ``config["configurable"]``, else from the fields here; N at last from the ledger, as this
-    query and those expected to follow.
-
-    A chain is given the input as it came; with ``documents`` or ``retriever``,
-    ``{"question": ..., "documents": [...]}``. It runs under the tag ``strategy:<label>``, with
-    the decision under ``frontier`` in its metadata. The custom events ``frontier_decision`` and
-    ``frontier_settlement`` report the decision and what it cost beside what was expected, and a
-    message that comes back carries both in ``response_metadata["frontier"]``; in a stream, its
-    last chunk does.
+    A query's settings come from the input where that is a dict, else from
+    ``config["configurable"]``, else from the fields here; N at last from the ledger. A chain is
+    given the input as it came; with ``documents`` or ``retriever``,
+    ``{"question": ..., "documents": [...]}``. Decision and cost are custom events, and stand in
+    ``response_metadata["frontier"]`` of a message or of the last chunk of a stream.
 
     Attributes:
         frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
@@ -123,17 +115,17 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
     frontier: Annotated[
         Any, PlainValidator(_check_frontier, json_schema_input_type=str | dict[str, str])
     ]
-    chains: dict[str, Any]
+    chains: dict[str, Runnable[Any, Any]]
     documents: list[Document] | None = None
-    retriever: Any = None
+    retriever: Runnable[Any, Any] | None = None
     reuse: float | None = Field(default=None, description="N: queries that share the context.")
     target_f1: float | None = Field(default=None, description="The cheapest that reaches it.")
     budget: float | None = Field(default=None, description="The best F1 within this cost.")
     weight: float | None = Field(default=None, description="The best efficiency score.")
     context_id: str | None = Field(default=None, description="What queries are about.")
-    ledger: Any = None
+    ledger: ReuseLedger | str | None = None
     policy: OnlinePolicy | None = None
-    fallback: Any = None
+    fallback: Runnable[Any, Any] | None = None
     count_tokens: TokenCounter | None = None
 
     @override
@@ -141,19 +133,9 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         """Refuse what cannot work, as far as that takes no file."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
-        runnables = {**self.chains, "fallback": self.fallback, "retriever": self.retriever}
-        for name, runnable in runnables.items():
-            if runnable is not None and not isinstance(runnable, Runnable):
-                raise ConfigurationError(
-                    f"{name} must be a Runnable, got {type(runnable).__name__}"
-                )
         RouteRequest.read(self)
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
-        if not isinstance(self.ledger, str | ReuseLedger | None):
-            raise ConfigurationError(
-                f"ledger must be a ReuseLedger or a path as text, got {type(self.ledger).__name__}"
-            )
         if isinstance(self.frontier, EfficiencyFrontier):
             check_names(self.chains, self.frontier)
 
@@ -166,7 +148,6 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         documents: Sequence[Document] | None = None,
         retriever: Runnable[str, list[Document]] | None = None,
         strategies: Iterable[Strategy] = (),
-        compressor: LanguageModelLike | None = None,
         scorer: object = None,
         embedder: object = None,
         cache_dir: str | None = None,
@@ -182,11 +163,10 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
 
         Args:
             frontier: What was measured, or its path.
-            llm: Answers.
+            llm: Answers, and writes compressions.
             documents: What every query is asked about.
             retriever: Finds what a query is asked about.
             strategies: Own strategies that were measured.
-            compressor: Writes compressions; ``llm`` by default.
             scorer: The local model of ECS; None for the bundled one.
             embedder: For dense retrieval; the offline one by default, where it is needed.
             cache_dir: Where compressions are kept; None keeps them for the life of the process.
@@ -202,32 +182,24 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
                 together.
         """
         source = check_frontier(frontier)
-        writer, counter = compressor or llm, fields.get("count_tokens")
-        points = runnable_points(
-            source,
-            llm=llm,
-            prompt=prompt,
-            same_model=same_model,
-            ledger=fields.get("ledger"),
-            cache_dir=cache_dir,
-            counts_tokens=token_counter(writer, counter) is not None,
-        )
         own = {(each.name, config_json(each.config)): each for each in strategies}
         settings: dict[str, Any] = {
             "scorer": scorer,
             "embedder": embedder,
             "cache_dir": cache_dir,
-            "count_tokens": counter,
+            "count_tokens": fields.get("count_tokens"),
         }
-        builder = ContextBuilder(writer, [*own.values()], answering=traced_model, **settings)
-        builder.check(points)
+        builder = ContextBuilder(llm, [*own.values()], answering=traced_model, **settings)
+        points = builder.points(
+            source, llm=llm, prompt=prompt, same_model=same_model, ledger=fields.get("ledger")
+        )
         answer = _answer_template(prompt) | llm
         chains: dict[str, Runnable[Any, Any]] = {}
         for point in points:
             context = FrontierContext(
                 strategy=point.strategy,
                 config=dict(point.config),
-                llm=writer,
+                llm=llm,
                 custom=own.get(point.key),
                 builder=builder,
                 **settings,
@@ -375,7 +347,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
 
     def _start(
         self, input: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
-    ) -> _Run:
+    ) -> _RoutedRun:
         documents = self._given(input)
         if documents is None and self.retriever is not None:
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
@@ -386,7 +358,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
 
     async def _astart(
         self, input: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
-    ) -> _Run:
+    ) -> _RoutedRun:
         documents = self._given(input)
         if documents is None and self.retriever is not None:
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
@@ -428,7 +400,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         config: RunnableConfig,
         documents: Sequence[Document] | None,
         run_manager: BaseRunManager,
-    ) -> _Run:
+    ) -> _RoutedRun:
         check_names(self.chains, open_frontier(self.frontier))
         query = self._routed(input, config, documents)
         chain = self.chains[chosen_name(query.decision, self.chains)]
@@ -436,7 +408,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
             rest = input if isinstance(input, Mapping) else {}
             input = {**rest, "question": question_of(input), "documents": list(documents)}
         manager = cast("CallbackManagerForChainRun", run_manager)
-        return _Run(query, chain, self.fallback, input, manager, config)
+        return _RoutedRun(query, chain, self.fallback, input, manager, config)
 
     # What LangChain asks of a Runnable.
 
@@ -465,7 +437,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
 
 
 @dataclass
-class _Run:
+class _RoutedRun:
     """One query on its way through LangChain: what runs, and how it is traced."""
 
     query: RoutedQuery
@@ -486,7 +458,7 @@ class _Run:
         tag = f"strategy:{decision.label}" if self.query.error is None else "fallback"
         callbacks = self.manager.get_child(tag=tag)
         callbacks.add_metadata({METADATA_KEY: decision.summary()})
-        callbacks.add_handler(_UsageHandler(self.query))
+        callbacks.add_handler(_CallbackCounter(self.query))
         return patch_config(self.given, callbacks=callbacks)
 
     def fallback_after(self, error: Exception, *, begun: bool = False) -> Runnable[Any, Any]:
@@ -509,7 +481,7 @@ class _Run:
         return report
 
 
-class _UsageHandler(BaseCallbackHandler):
+class _CallbackCounter(BaseCallbackHandler):
     """Counts every model call below a run, and what building its context cost.
 
     Chat models come here too: LangChain gives their messages as text to who has only this hook.

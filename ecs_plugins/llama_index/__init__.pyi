@@ -1,5 +1,5 @@
 from .memory import EntropicChatMemory as EntropicChatMemory
-from .memory_block import EntropicMemoryBlock as EntropicMemoryBlock
+from .memory import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor
 from .query_engine import FrontierQueryEngine as FrontierQueryEngine
 from .selector import FrontierQuery as FrontierQuery

@@ -42,30 +42,20 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     engine = index.as_query_engine(node_postprocessors=[ECSPostprocessor(top_k=5)])
     ```
 
-    Kept nodes are new `NodeWithScore` objects around copies with the same ids. Their score is
-    the utility in nats, unless the signal orders by another number, and their metadata gains
-    ``ecs`` (verdict, utility and its parts, tokens, original rank, the retriever's score),
-    hidden from language and embedding models.
-    When the model cannot score, all nodes come back with the verdict ``unscored``, the error
-    and the retriever's score, unless ``config.on_error`` is ``"raise"``.
+    Kept nodes are copies with the same ids; their score is what they are ordered by, and their
+    metadata gains ``ecs``, the verdict with its numbers, hidden from models. When the model cannot
+    score, all come back with the verdict ``unscored``, the error and the retriever's score, unless
+    ``config.on_error`` is ``"raise"``.
 
-    Attributes:
-        model: A `LanguageModel`, a model name or directory, or None for the bundled model.
-        config: A `ShapingConfig`, or a dict of its fields.
-        top_k: Keep at most so many nodes; overrides the config.
-        threshold: Minimum utility in nats; overrides the config.
-        max_tokens: Token budget of the kept nodes; overrides the config.
-        answer: A function from a query to its known answer or answers.
-        embedder: An `Embedder`, or a LlamaIndex embedding model, for rankers that are dense.
-        templates: Parts of a signal's prompt to replace: signal -> part -> text; what
-            ``get_prompts`` and ``update_prompts`` show and change.
-        metadata_mode: Which text of a node is scored: by default what the answering model reads.
+    The fields are those of `ShapingFields`, and ``metadata_mode``. ``get_prompts`` and
+    ``update_prompts`` show and change ``templates``.
     """
 
     model_config = ConfigDict(protected_namespaces=())
 
     metadata_mode: MetadataMode = Field(
-        default=MetadataMode.LLM, description="Which text of a node is scored."
+        default=MetadataMode.LLM,
+        description="Which text of a node is scored; by default what the answering model reads.",
     )
 
     _shared: ClassVar[tuple[str, ...]] = (*ShapingFields._shared, "callback_manager")

@@ -47,7 +47,6 @@ from ecs_plugins.integrations.routing import (
     chosen_name,
     named_fallback,
     open_frontier,
-    runnable_points,
 )
 from ecs_plugins.llama_index.selector import FrontierSelector, selection
 
@@ -148,7 +147,6 @@ class FrontierQueryEngine(BaseQueryEngine):
         nodes: Sequence[BaseNode] | None = None,
         retriever: BaseRetriever | None = None,
         strategies: Iterable[Strategy] = (),
-        compressor: LLM | None = None,
         scorer: Any = None,
         embedder: Any = None,
         cache_dir: str | None = None,
@@ -162,11 +160,10 @@ class FrontierQueryEngine(BaseQueryEngine):
 
         Args:
             frontier: What was measured, or its path.
-            llm: Answers.
+            llm: Answers, and writes compressions.
             nodes: What every query is asked about; LlamaIndex Documents are nodes.
             retriever: Finds what a query is asked about, in place of ``nodes``.
             strategies: Own strategies that were measured.
-            compressor: Writes compressions; ``llm`` by default.
             scorer: The local model of ECS; None for the bundled one.
             embedder: For dense retrieval; the offline one by default, where it is needed.
             cache_dir: Where compressions are kept; None keeps them for the life of the process.
@@ -184,29 +181,22 @@ class FrontierQueryEngine(BaseQueryEngine):
         source = check_frontier(frontier)
         if (nodes is None) == (retriever is None):
             raise ConfigurationError("give either nodes or a retriever")
-        points = runnable_points(
-            source,
-            llm=llm,
-            prompt=prompt,
-            same_model=same_model,
-            ledger=settings.get("ledger"),
-            cache_dir=cache_dir,
-            counts_tokens=count_tokens is not None,
-        )
         builder = ContextBuilder(
-            compressor or llm,
+            llm,
             [*strategies],
             scorer=scorer,
             embedder=embedder,
             cache_dir=cache_dir,
             count_tokens=count_tokens,
         )
-        builder.check(points)
+        points = builder.points(
+            source, llm=llm, prompt=prompt, same_model=same_model, ledger=settings.get("ledger")
+        )
         context = None if nodes is None else as_context(nodes)
+        asked = retriever if context is None else context
+        assert asked is not None
         engines: dict[str, BaseQueryEngine] = {
-            point.label: StrategyQueryEngine(
-                point, builder, llm=llm, context=context, retriever=retriever, prompt=prompt
-            )
+            point.label: StrategyQueryEngine(point, builder, llm=llm, source=asked, prompt=prompt)
             for point in points
         }
         return cls(
@@ -277,17 +267,7 @@ class FrontierQueryEngine(BaseQueryEngine):
 
 
 class StrategyQueryEngine(BaseQueryEngine):
-    """Answers from the context that one measured strategy builds; the default engine.
-
-    Args:
-        point: The strategy and its configuration.
-        builder: Builds contexts.
-        llm: Answers.
-        context: What every query is asked about; None: what the retriever finds.
-        retriever: Finds what a query is asked about.
-        prompt: With {context} and, behind it, {question}.
-        callback_manager: Of LlamaIndex.
-    """
+    """Answers from the context that one measured strategy builds; the default engine."""
 
     def __init__(
         self,
@@ -295,41 +275,33 @@ class StrategyQueryEngine(BaseQueryEngine):
         builder: ContextBuilder,
         *,
         llm: LLM,
-        context: Context | None = None,
-        retriever: BaseRetriever | None = None,
+        source: Context | BaseRetriever,
         prompt: str = ANSWER_PROMPT,
-        callback_manager: CallbackManager | None = None,
     ) -> None:
         self._point = point
         self._builder = builder
         self._llm = llm
-        self._context = context
-        self._retriever = retriever
+        self._source = source
         self._prompt = prompt
-        super().__init__(callback_manager)
+        super().__init__(None)
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        context = self._context
-        if context is None:
-            context = _found(self._retrieve().retrieve(query_bundle))
+        context = self._source
+        if isinstance(context, BaseRetriever):
+            context = _found(context.retrieve(query_bundle))
         paid = self._build(context, query_bundle.query_str)
         reply = self._llm.complete(self._fill(paid, query_bundle))
         return self._response(paid, reply.text)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        context = self._context
-        if context is None:
-            context = _found(await self._retrieve().aretrieve(query_bundle))
+        context = self._source
+        if isinstance(context, BaseRetriever):
+            context = _found(await context.aretrieve(query_bundle))
         paid = await run_sync(self._build, context, query_bundle.query_str)
         reply = await self._llm.acomplete(self._fill(paid, query_bundle))
         return self._response(paid, reply.text)
-
-    def _retrieve(self) -> BaseRetriever:
-        if self._retriever is None:
-            raise ConfigurationError("a strategy needs a context or a retriever")
-        return self._retriever
 
     def _build(self, context: Context, question: str) -> PaidContext:
         query = _query.get()
@@ -377,7 +349,7 @@ def _found(nodes: Sequence[NodeWithScore]) -> Context:
     return as_context([node.node for node in nodes])
 
 
-class _UsageHandler(BaseEventHandler):
+class _EventCounter(BaseEventHandler):
     """Counts the calls of language models for the query in whose context they are made."""
 
     @classmethod
@@ -413,8 +385,8 @@ def _counted(query: RoutedQuery | None) -> Iterator[None]:
 def _install_handler() -> None:
     root = get_dispatcher()
     with _lock:
-        if not any(isinstance(handler, _UsageHandler) for handler in root.event_handlers):
-            root.add_event_handler(_UsageHandler())
+        if not any(isinstance(handler, _EventCounter) for handler in root.event_handlers):
+            root.add_event_handler(_EventCounter())
 
 
 def _add_call(query: RoutedQuery, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:

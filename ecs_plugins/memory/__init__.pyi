@@ -1,5 +1,5 @@
-from .closed_loop import answer_utility as answer_utility
 from .config import MemoryConfig as MemoryConfig
+from .config import StoreConfig as StoreConfig
 from .consolidation import consolidate as consolidate
 from .entropic import EntropicMemory as EntropicMemory
 from .records import ErasureReceipt as ErasureReceipt
@@ -8,5 +8,5 @@ from .records import Recollection as Recollection
 from .records import SleepReport as SleepReport
 from .store.messages import Message as Message
 from .store.messages import NewMessage as NewMessage
-from .store.store_config import StoreConfig as StoreConfig
 from .types import UtilityFunction as UtilityFunction
+from .utility import answer_utility as answer_utility

@@ -10,9 +10,8 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
-from ecs_plugins.memory.store.inspection import namespace_stats, verify
-from ecs_plugins.memory.store.items import count_items
-from ecs_plugins.memory.store.schema import MIGRATIONS
+from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
+from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.transfer import Import, exported, read_export, write_export
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
@@ -108,7 +107,7 @@ class MemoryAdmin:
             items = count_items(connection, wanted, time.time())
         return MemoryStats(
             path=store.database.path,
-            schema=len(MIGRATIONS),
+            schema=VERSION,
             embedder=store.identity,
             config_version=store.config.version,
             namespaces=tuple(found),

@@ -119,11 +119,6 @@ def promotable(item: HotItem, config: MemoryConfig) -> bool:
     return attestations >= config.min_support and attestations > item.judged
 
 
-def sleep_due(messages_since_sleep: int, config: MemoryConfig) -> bool:
-    """Return whether a sleep phase is due."""
-    return messages_since_sleep >= config.sleep_every
-
-
 def moved_centroid(vector: Vector, resultant: float, addition: Vector) -> tuple[Vector, float]:
     """Return direction and length of ``resultant * vector + addition``: the running centroid."""
     total = vector * np.float32(resultant) + addition

@@ -1,4 +1,4 @@
-"""``MemoryConfig``: every setting of consolidation, and the paper's configuration."""
+"""`MemoryConfig`: every setting of consolidation; `StoreConfig`: how a memory is stored and run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ Rule = Literal["default", "paper"]
 ProposalKind = Literal["centroid", "medoid", "summary"]
 UtilityKind = Literal["informed", "query_mean"]
 EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
+Synchronous = Literal["full", "normal"]
 
 _OF_0_1 = frozenset(
     {
@@ -192,3 +193,37 @@ class MemoryConfig(Config):
         """Twelve hex digits that name these settings; it stands in every decision."""
         canonical = json.dumps(self.to_json(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+class StoreConfig(Config):
+    """How a memory is stored and run; what it keeps is `MemoryConfig`'s business."""
+
+    synchronous: Synchronous = Field(
+        default="full",
+        description="full: a write that returned survives a power cut. normal: a power cut may "
+        "lose the last writes; a killed process loses none.",
+    )
+    busy_timeout: float = Field(
+        default=30.0, gt=0, description="Seconds to wait for another writer."
+    )
+    sleep: Literal["caller", "background", "manual"] = Field(
+        default="caller",
+        description="Who runs the sleep phases that fall due: the caller of add, a background "
+        "thread, or nobody.",
+    )
+    summary_deadline: float = Field(
+        default=60.0,
+        gt=0,
+        description="Seconds that all summaries of one sleep phase may take together.",
+    )
+    on_summary_error: Literal["extractive", "raise"] = Field(
+        default="extractive",
+        description="When the language model fails: take the text from the cluster, or leave the "
+        "tiers as they were and raise.",
+    )
+    log_retention: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds that the message log is kept for; None is for ever. What the hot "
+        "tier holds is kept anyway.",
+    )

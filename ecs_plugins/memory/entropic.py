@@ -17,7 +17,7 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
-from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE, Namespace, checked
 from ecs_plugins.memory.records import (
@@ -33,10 +33,10 @@ from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import inspection, sleeps, spaces
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.search import RecallRequest
 from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
-from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import TIERS, Tier, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
@@ -55,6 +55,7 @@ class EntropicMemory:
 
     Attributes:
         admin: Operations on the whole file: export, import, checks, statistics.
+        items: Key-value items, kept verbatim beside the memories.
 
     Example:
         >>> from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -75,6 +76,7 @@ class EntropicMemory:
         self._utility = utility
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
+        self.items = Items(store)
 
     @classmethod
     def open(

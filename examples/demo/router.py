@@ -199,7 +199,9 @@ def _documents(context: Context) -> list[str]:
 
 def _sentences(context: Context) -> list[str]:
     documents = context.documents
-    return [Document(s.text, documents[s.document].title).titled for s in sentences_of(documents)]
+    return [
+        Document(text, documents[index].title).titled for index, text in sentences_of(documents)
+    ]
 
 
 def _show_map(demo: Demo, frontier: EfficiencyFrontier) -> None:

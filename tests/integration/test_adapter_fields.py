@@ -8,21 +8,13 @@ from ecs_plugins.langchain import (
     EntropicChatMessageHistory,
     EntropicMemoryMiddleware,
     EntropicMemoryRetriever,
-    FrontierContext,
     RecallOptions,
 )
+from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock, FrontierSelector
-from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("memories", "u1")
-
-
-@pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
 
 
 def history(memory, namespace=USER, session_id="s1", **fields):

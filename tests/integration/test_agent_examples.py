@@ -56,20 +56,17 @@ def test_the_shaped_agent_reads_fewer_passages(run):
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("local_chat")
-def test_a_chat_model_on_the_loaded_weights_answers_from_what_they_kept(run):
-    out = run("langchain_local_chat")
-    assert "kept: Agnes Bright" in out
-    assert "Agnes" in out.partition("answer:")[2]
-    assert "<|im_start|>" not in out
-
-
-@pytest.mark.model
-def test_an_llm_on_the_loaded_weights_answers_from_what_they_kept(run, bundled_lm):
-    pytest.importorskip(
-        "llama_index.llms.huggingface", reason="pip install llama-index-llms-huggingface"
-    )
-    out = run("llama_index_local_llm")
+@pytest.mark.usefixtures("bundled_lm", "embedder")
+@pytest.mark.parametrize(
+    ("example", "package"),
+    [
+        ("langchain_local_chat", "langchain_huggingface"),
+        ("llama_index_local_llm", "llama_index.llms.huggingface"),
+    ],
+)
+def test_a_model_on_the_loaded_weights_answers_from_what_they_kept(run, example, package):
+    pytest.importorskip(package, reason="the framework's package for Hugging Face models")
+    out = run(example)
     assert "kept: Agnes Bright" in out
     assert "Agnes" in out.partition("answer:")[2]
     assert "<|im_start|>" not in out

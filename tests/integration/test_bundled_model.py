@@ -5,7 +5,11 @@ import pytest
 
 from ecs_plugins.lm._gguf import TOLERANCE, token_logprobs
 from ecs_plugins.lm._model_store import Manifest
-from ecs_plugins.lm.bundled import BUNDLED, bundled_path, install, verify
+from ecs_plugins.lm.base import ScoreRequest
+from ecs_plugins.lm.bundled import BUNDLED, bundled_path, verify
+from ecs_plugins.lm.prompts import PromptTemplate
+from ecs_plugins.lm.runtime import encode_request
+from ecs_plugins.lm.scoring.planner import ScoringPath
 
 pytestmark = pytest.mark.model
 
@@ -22,12 +26,6 @@ def test_every_byte_is_as_installed():
     assert verify() == BUNDLED.directory
 
 
-def test_installing_again_does_nothing():
-    steps = []
-    assert install(progress=steps.append).state == "installed"
-    assert steps == []
-
-
 def test_the_converted_copy_scores_like_the_gguf_file(pair):
     """The yardstick was computed by the model as read from the GGUF file, at installation."""
     manifest = Manifest.read(bundled_path())
@@ -39,18 +37,6 @@ def test_the_converted_copy_scores_like_the_gguf_file(pair):
     )
 
 
-def test_the_model_knows_what_it_has_read(pair):
-    model, tokenizer = pair
-
-    def score(text):
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        return token_logprobs(model, ids)[-1]
-
-    told = score("Anna's dog is called Rex. It sleeps. The name of Anna's dog is Rex")
-    untold = score("Anna's dog is old. It sleeps. The name of Anna's dog is Rex")
-    assert told > untold + 1
-
-
 def test_special_tokens_in_untrusted_text_can_be_switched_off(pair):
     tokenizer = pair[1]
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
@@ -59,10 +45,43 @@ def test_special_tokens_in_untrusted_text_can_be_switched_off(pair):
     assert end not in tokenizer(text, split_special_tokens=True)["input_ids"]
 
 
-def test_the_chat_template_ends_turns(pair):
-    tokenizer = pair[1]
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Hello"}], add_generation_prompt=True, tokenize=False
+VALUES = {"context": "", "question": "Where does Ann live?", "answer": "Paris"}
+PASSAGES = ("Ann moved to Paris in 2019.", "Bob likes green tea.", "Ann lives in Rome.")
+
+
+def asked(lm):
+    template = PromptTemplate()
+    return ScoreRequest(
+        template.prefix(lm.layout, VALUES),
+        ((), *(template.candidate(passage) for passage in PASSAGES)),
+        (
+            template.continuation(lm.layout, VALUES),
+            template.continuation(lm.layout, {**VALUES, "answer": "Rome"}),
+        ),
     )
-    assert text.endswith("<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n")
-    assert tokenizer.model_max_length == 8192
+
+
+def test_evidence_raises_the_log_probability_of_its_own_answer(bundled_lm) -> None:
+    (result,) = bundled_lm.score([asked(bundled_lm)])
+    base, paris, tea, rome = ([c[0].sum for c in row] for row in result.scores)
+    assert paris[0] - base[0] > 2
+    assert rome[1] - base[1] > 2
+    assert paris[0] > tea[0]
+    assert rome[0] < paris[0]
+
+
+def test_the_fast_path_equals_the_reference(bundled_lm) -> None:
+    runtime = bundled_lm.warmup()._load()
+    request = encode_request(runtime.encoder, asked(bundled_lm))
+    everything = range(len(request.candidates))
+    wanted, _ = runtime.engine.run(ScoringPath.REFERENCE, request, everything)
+    got, _ = runtime.engine.run(ScoringPath.CASCADE, request, everything)
+    assert max(np.abs(wanted[key] - got[key]).max() for key in wanted) < 1e-4
+
+
+def test_it_reads_the_answer_off_a_passage(bundled_lm) -> None:
+    (reply,) = bundled_lm.generate(
+        [PromptTemplate().prompt(bundled_lm.layout, PASSAGES[0], VALUES)], max_new_tokens=16
+    )
+    assert "Paris" in reply.text
+    assert reply.finish_reason == "stop"

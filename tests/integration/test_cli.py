@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -39,31 +38,3 @@ def test_a_pipe_of_passages_is_shaped_and_json_alone_goes_to_standard_output() -
     result = json.loads(done.stdout)
     assert result["kept"] == [1]
     assert result["tokens"]["after"] < result["tokens"]["before"]
-
-
-def test_a_false_statement_hurts_the_true_answer() -> None:
-    stdin = "The ferry leaves at nine.\nThe ferry leaves at seven.\n"
-    options = ("--answer", "at nine", "--json")
-    done = command("shape", "-q", "When does the ferry leave?", "-p", "-", *options, stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    true, false = json.loads(done.stdout)["passages"]
-    assert true["verdict"] == "helps"
-    assert false["utility"] < true["utility"]
-
-
-def test_bad_input_ends_in_one_line_and_a_failure() -> None:
-    done = command("shape", "-q", "Why?", "-p", "-", stdin='{"text": "x"}\n{"text": \n')
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.count("\n") == 1
-    assert "line 2" in done.stderr
-
-
-def test_the_demo_runs_and_writes_what_it_measured(tmp_path: Path) -> None:
-    done = command("demo", "--limit", "2", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "demo.json").read_text(encoding="utf-8"))
-    assert set(results["evidence"]["methods"]) == {"TF-IDF", "BM25", "dense", "hybrid", "ECS"}
-    kept = list(results["frameworks"]["kept"].values())
-    assert len(kept) == 3
-    assert kept[0] == kept[1] == kept[2]
-    assert (tmp_path / "evidence.png").stat().st_size > 10_000

@@ -219,10 +219,6 @@ class TestChoice:
         assert decision.why_not()
         assert ledger.count("handbook") == 501
 
-    def test_a_label_is_preferred_to_its_strategy(self, kind, frontier):
-        names = (*NAMES, "memory_compression(ratio=0.5)")
-        assert kind.ask(kind.named(frontier, names, target_f1=0.7, reuse=40)).text == names[-1]
-
     def test_a_policy_rents_before_it_buys_when_n_is_unknown(self, kind, frontier, tmp_path):
         router = kind.named(
             frontier, target_f1=0.7, policy="deterministic", ledger=str(tmp_path / "reuse.db")
@@ -279,12 +275,6 @@ class TestCounting:
         assert answer.settlement["tokens"]["query"]["answer_output"] == 3
         assert answer.settlement["tokens"]["query"]["answer_input"] > 30
 
-    def test_without_a_counter_a_silent_model_leaves_the_ratio_open(self, kind, frontier):
-        plain = frontier.only(["full_context", "bm25"])
-        answer = kind.ask(kind.routed(plain, llm=kind.model(reports=False), count_tokens=None))
-        assert answer.settlement["uncounted"] == 1
-        assert answer.settlement["ratio"] is None
-
     def test_a_ledger_that_cannot_be_written_does_not_cost_the_answer(
         self, kind, frontier, ledger, monkeypatch
     ):
@@ -325,10 +315,6 @@ class TestFallback:
             kind.ask(router, context_id="c", reuse=40)
         assert ledger.prepared("c")
 
-    def test_a_refused_request_is_not_answered_by_it(self, kind, frontier):
-        with pytest.raises(UnreachableTargetError):
-            kind.ask(kind.routed(frontier, fallback="full_context", target_f1=0.99))
-
 
 class TestBadInput:
     def test_a_target_above_what_was_measured_names_the_nearest(self, kind, frontier):
@@ -360,11 +346,6 @@ class TestBadInput:
     def test_a_choice_that_nothing_runs_is_refused_by_name(self, kind, frontier):
         with pytest.raises(ConfigurationError, match=r"chose memory_compression\(ratio=0.5\)"):
             kind.ask(kind.named(frontier, ("full_context",), target_f1=0.7, reuse=40))
-
-    def test_a_measured_strategy_that_is_unknown_here_is_refused_at_once(self, kind):
-        frontier = EfficiencyFrontier([*points(), point("graph", 0.9, 0, 900, hops=2)])
-        with pytest.raises(ConfigurationError, match="no strategy graph"):
-            kind.routed(frontier)
 
     def test_a_missing_or_damaged_artefact_is_refused(self, kind, tmp_path):
         path = tmp_path / "frontier.json"
@@ -406,14 +387,6 @@ class TestCopies:
             ours, theirs = kind.ask(router, reuse=reuse), kind.ask(copy, reuse=reuse)
             assert theirs.text == ours.text
             assert theirs.report["label"] == ours.report["label"]
-
-    def test_a_pickle_shares_the_ledger_behind_the_path(self, kind, frontier, tmp_path):
-        path = str(tmp_path / "reuse.db")
-        router = kind.routed(frontier, cache_dir=str(tmp_path / "notes"), ledger=path)
-        kind.ask(router, context_id="c")
-        kind.ask(pickle.loads(pickle.dumps(router)), context_id="c")
-        with ReuseLedger(path) as ledger:
-            assert ledger.count("c") == 2
 
 
 def test_a_model_of_the_framework_answers_for_calibration(kind):

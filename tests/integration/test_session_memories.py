@@ -108,12 +108,6 @@ def kind(request):
 
 
 @pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
-
-
-@pytest.fixture
 def say(kind):
     def say(log, *pairs):
         kind.put(log, kind.messages(*pairs))
@@ -172,14 +166,6 @@ def test_erasing_a_session_erases_it_everywhere_and_leaves_the_others(
     assert remembered(memory) == [FACT]
     for file in tmp_path.iterdir():
         assert b"heliotrope" not in file.read_bytes()
-
-
-def test_what_repeats_in_two_sessions_survives_the_erasure_of_one(kind, memory, say):
-    for session in ("s1", "s2"):
-        say(kind.open(memory, session), ("user", FACT))
-    kind.open(memory, "s1").erase()
-    (found,) = kind.open(memory, "s2").recall(QUESTION)
-    assert (found.text, found.support) == (FACT, 1)
 
 
 def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory, say, texts):

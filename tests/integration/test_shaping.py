@@ -5,9 +5,7 @@ import copy
 import json
 import pickle
 import threading
-from contextvars import ContextVar
 
-import numpy as np
 import pytest
 from langchain_core.documents import Document
 from llama_index.core.schema import (
@@ -18,12 +16,10 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
-from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.shaping import ShapingConfig
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
@@ -118,9 +114,6 @@ def read_by(model) -> str:
     return "".join(s.text for r in model.requests for c in r.continuations for s in c)
 
 
-# -- what comes out ------------------------------------------------------------------------
-
-
 def test_what_helps_is_kept_in_its_original_order(kind, make, given):
     assert kind.ids(kind.shape(make(), given)) == ["id-1", "id-3"]
     assert kind.ids(kind.shape(make(), given[::-1])) == ["id-3", "id-1"]
@@ -154,30 +147,9 @@ def test_ecs_metadata_tells_where_an_item_came_from(kind, make, given):
     assert ecs["parts"]
 
 
-def test_a_verdict_says_helps_only_where_a_threshold_was_reached(kind, make, given):
-    kept = kind.shape(make(threshold=0.0), given)
-    assert {item.metadata["ecs"]["verdict"] for item in kept} == {"helps"}
-
-
-def test_shaping_twice_keeps_one_verdict_and_the_score_between(kind, make, given):
-    once = kind.shape(make(top_k=3), given)
-    (twice,) = kind.shape(make(top_k=1), once)
-    assert kind.ids([twice]) == ["id-3"]
-    assert twice.metadata["ecs"]["retriever_score"] == kind.score(once[-1])
-
-
 async def test_nothing_gives_nothing_without_a_model(kind):
     component = kind.component(model="no/such-model")
     assert kind.shape(component, []) == await kind.ashape(component, []) == []
-
-
-# -- configuration -------------------------------------------------------------------------
-
-
-def test_plain_fields_override_the_config(kind, make, given):
-    config = ShapingConfig(ranker=None, top_k=1)
-    assert len(kind.shape(make(config=config, top_k=None), given)) == 1
-    assert len(kind.shape(make(config=config, top_k=3), given)) == 3
 
 
 def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
@@ -186,11 +158,6 @@ def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
     tokens = scored[-1].metadata["ecs"]["tokens"]
     assert kind.ids(kind.shape(make(top_k=4, threshold=best), given)) == ["id-3"]
     assert kind.ids(kind.shape(make(top_k=None, max_tokens=tokens), given)) == ["id-3"]
-
-
-def test_a_config_is_accepted_as_it_is_or_as_a_dict(make):
-    assert make(config=GIVEN_ORDER).config is GIVEN_ORDER
-    assert make(config={"ranker": None, "redundancy_similarity": None}).config == GIVEN_ORDER
 
 
 @pytest.mark.parametrize(
@@ -230,20 +197,11 @@ def test_known_answers_are_asked_per_query_and_decide_what_helps(kind, make, giv
     assert kept.metadata["ecs"]["signal"] == "joint_shift+bm25"
 
 
-def test_a_query_without_known_answer_falls_back_to_the_label_free_signal(kind, make, given):
-    templates = {"joint_shift": {"cue": "The answer:"}}
-    kept = kind.shape(make(answer=lambda query: None, templates=templates), given)
-    assert kept[0].metadata["ecs"]["signal"] == "query_likelihood+bm25"
-
-
 def test_a_replaced_template_is_what_the_model_reads(kind, make, given):
     model = FakeLanguageModel()
     templates = {"query_likelihood": {"after": "Ask about it, briefly."}}
     kind.shape(make(model=model, templates=templates), given)
     assert "Ask about it, briefly." in read_by(model)
-
-
-# -- failures ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("query", ["", "  \n"])
@@ -261,15 +219,6 @@ def test_a_model_that_cannot_score_gives_back_everything_and_says_so(kind, make,
         assert "not finite" in item.metadata["ecs"]["error"]
 
 
-def test_a_model_that_cannot_score_raises_if_asked_to(kind, make, given):
-    config = ShapingConfig(ranker=None, on_error="raise")
-    with pytest.raises(ModelError, match="not finite"):
-        kind.shape(make(model=BrokenModel(), config=config), given)
-
-
-# -- async ---------------------------------------------------------------------------------
-
-
 async def test_the_model_runs_off_the_loop_while_other_coroutines_progress(kind, make, given):
     model = WatchedModel()
 
@@ -282,17 +231,6 @@ async def test_the_model_runs_off_the_loop_while_other_coroutines_progress(kind,
     assert model.progressed_during_scoring
     assert model.thread is not threading.current_thread()
     assert kept == kind.shape(make(), given)
-
-
-async def test_context_variables_reach_the_answer_function(kind, make, given):
-    tenant: ContextVar[str] = ContextVar("tenant")
-    tenant.set("acme")
-    seen = []
-    await kind.ashape(make(answer=lambda query: seen.append(tenant.get())), given)
-    assert seen == ["acme"]
-
-
-# -- copies in memory and on disk ----------------------------------------------------------
 
 
 def test_it_pickles_as_its_configuration(kind, make, given):
@@ -328,33 +266,6 @@ def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given):
     assert len(back.embedder.embedded) == 2 * len(TEXTS)
 
 
-def test_a_copy_with_another_embedder_or_ranker_uses_its_own(kind, make, given):
-    mine, other = CountingEmbedder(), CountingEmbedder(dimension=8)
-    component = make(config=RANKED, embedder=mine)
-    kind.shape(component, given)
-    kind.shape(component.model_copy(update={"embedder": other}), given)
-    assert len(other.embedded) == len(TEXTS)
-    lexical = ShapingConfig(ranker="bm25", pool_size=2, redundancy_similarity=None)
-    renamed = kind.shape(component.model_copy(update={"config": lexical}), given)
-    assert renamed == kind.shape(make(config=lexical), given)
-    assert len(mine.embedded) == len(TEXTS)
-
-
-def test_what_its_ranker_remembers_is_no_part_of_a_component(kind, make, given):
-    services = {"model": FakeLanguageModel(), "embedder": CountingEmbedder()}
-    used, fresh = (make(config=RANKED, **services) for _ in range(2))
-    if hasattr(used, "callback_manager"):
-        fresh.callback_manager = used.callback_manager
-    kind.shape(used, given)
-    assert used == fresh
-    assert repr(used) == repr(fresh)
-
-
-def test_rebuilt_components_share_one_model_handle(make):
-    first, second = (make(model="some-organisation/some-model") for _ in range(2))
-    assert as_model(first.model) is as_model(second.model)
-
-
 def test_no_model_is_loaded_or_touched_at_construction(make):
     class Lazy(FakeLanguageModel):
         @property
@@ -367,13 +278,3 @@ def test_no_model_is_loaded_or_touched_at_construction(make):
 
     for model in (Lazy(), "no/such-model", None):
         make(model=model)
-
-
-def test_a_numpy_score_of_a_retriever_becomes_a_python_float(kind, make, given):
-    for item in given:
-        if isinstance(item, NodeWithScore):
-            item.score = np.float32(0.25)
-        else:
-            item.metadata["score"] = np.float32(0.25)
-    for item in kind.shape(make(), given):
-        assert type(item.metadata["ecs"]["retriever_score"]) is float

@@ -126,13 +126,6 @@ class StoreMessages(StoreItems):
         self.store.put(self.space(user), text, {"role": "user", "content": text})
 
 
-class StoreMessagesByHand(StoreMessages):
-    forget_text = Direct.forget_text
-
-    def remember(self, user, text):
-        self.store.put(self.space(user), str(len(text)), {"role": "user", "content": text})
-
-
 class Block(Direct):
     def block(self):
         # One block for all users, as several sessions share one.
@@ -174,7 +167,6 @@ class ChatMemories(Direct):
         Middleware,
         StoreItems,
         StoreMessages,
-        StoreMessagesByHand,
         Block,
         ChatMemories,
     ],

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -36,7 +36,7 @@ from ecs_plugins.ranking.embedder import Embedder
 
 T = TypeVar("T")
 
-StrategyMaker = Callable[["StrategySet", Mapping[str, ConfigValue]], Strategy]
+StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""
 
 
@@ -203,37 +203,25 @@ def _needed(value: T | None, what: str) -> T:
     return value
 
 
-def _depth(config: Mapping[str, ConfigValue]) -> int:
-    depth = config["depth"]
-    if not isinstance(depth, int):
-        raise ConfigurationError(f"depth must be a whole number, got {depth!r}")
-    return depth
-
-
-def _ratio(config: Mapping[str, ConfigValue]) -> float:
-    ratio = config["ratio"]
-    if not isinstance(ratio, float):
-        raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
-    return ratio
-
-
-def _shaped(own: StrategySet, config: Mapping[str, ConfigValue]) -> Strategy:
+def _shaped(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
     after = None
     if "ratio" in config:
         after = own.get("memory_compression", {"ratio": config["ratio"]})
-    return ShapedPassages(own.scorer(str(config["signal"])), _depth(config), after=after)
+    return ShapedPassages(own.scorer(str(config["signal"])), config["depth"], after=after)
 
 
 STRATEGIES: dict[str, StrategyMaker] = {
     "full_context": lambda *_: FullContext(),
-    "tfidf": lambda _, config: Retrieval(make_ranker("tfidf"), _depth(config), uses_question=False),
-    "tfidf_query": lambda _, config: Retrieval(make_ranker("tfidf_query"), _depth(config)),
-    "bm25": lambda _, config: Retrieval(make_ranker("bm25"), _depth(config)),
+    "tfidf": lambda _, config: Retrieval(
+        make_ranker("tfidf"), config["depth"], uses_question=False
+    ),
+    "tfidf_query": lambda _, config: Retrieval(make_ranker("tfidf_query"), config["depth"]),
+    "bm25": lambda _, config: Retrieval(make_ranker("bm25"), config["depth"]),
     "dense": lambda own, config: Retrieval(
-        make_ranker("dense", own.embedder), _depth(config), by_document=True
+        make_ranker("dense", own.embedder), config["depth"], by_document=True
     ),
     "memory_compression": lambda own, config: MemoryCompression(
-        own.model, _ratio(config), cache_dir=own.cache_dir
+        own.model, config["ratio"], cache_dir=own.cache_dir
     ),
     "ecs": _shaped,
     "memory_compression+ecs": _shaped,

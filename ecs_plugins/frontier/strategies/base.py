@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.tokens import TokenLedger
@@ -83,8 +84,29 @@ class Strategy(Protocol):
         ...
 
 
+class NoPreparation:
+    """A strategy without a stage 1, to derive from."""
+
+    routable = True
+
+    def prepare(self, context: Context) -> Prepared:
+        """Costs nothing."""
+        return Prepared(context)
+
+
 def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepared]:
     """Stage 1 of several contexts: in one call of ``prepare_many`` where the strategy has it."""
     many: Callable[[Sequence[Context]], list[Prepared]] | None
     many = getattr(strategy, "prepare_many", None)
     return [strategy.prepare(context) for context in contexts] if many is None else many(contexts)
+
+
+def check_depth(depth: object) -> int:
+    """Return ``depth`` if it is a whole number from 1 on.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if not isinstance(depth, int) or depth < 1:
+        raise ConfigurationError(f"depth must be a whole number, at least 1, got {depth!r}")
+    return depth

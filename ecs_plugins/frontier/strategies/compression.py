@@ -29,6 +29,10 @@ COMPRESS_PROMPT = (
     "and who did what; leave out what repeats or decorates. Write the notes only.\n\n"
     "{documents}\n\nNotes:"
 )
+# Contexts longer than this are compressed piece by piece.
+_CHUNK_TOKENS = 3000
+# Pieces per call of the model; what is written is kept after each.
+_BATCH = 32
 _LIMIT_STEP = 32
 _WORDS_PER_TOKEN = 0.75
 
@@ -40,12 +44,9 @@ class MemoryCompression:
         model: Writes the notes.
         ratio: Length of the notes over length of the context, in (0, 1).
         cache_dir: Where notes are kept; None keeps nothing.
-        chunk_tokens: Contexts longer than this are compressed piece by piece.
-        prompt: With {words} and {documents}.
-        batch_size: Pieces per call of the model; what is written is kept after each.
 
     Raises:
-        ConfigurationError: An argument is out of range.
+        ConfigurationError: The ratio is no number in (0, 1).
     """
 
     name = "memory_compression"
@@ -57,22 +58,12 @@ class MemoryCompression:
         ratio: float,
         *,
         cache_dir: str | Path | None = None,
-        chunk_tokens: int = 3000,
-        prompt: str = COMPRESS_PROMPT,
-        batch_size: int = 32,
     ) -> None:
-        if not 0 < ratio < 1:
-            raise ConfigurationError(f"ratio must lie between 0 and 1, got {ratio}")
-        if chunk_tokens < 64 or batch_size < 1:
-            raise ConfigurationError("need chunk_tokens >= 64 and batch_size >= 1")
-        if prompt.count("{words}") != 1 or prompt.count("{documents}") != 1:
-            raise ConfigurationError("a compression prompt needs {words} and {documents} once")
+        if not isinstance(ratio, float) or not 0 < ratio < 1:
+            raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
         self._model = model
         self._ratio = ratio
         self._directory = None if cache_dir is None else Path(cache_dir)
-        self._chunk_tokens = chunk_tokens
-        self._prompt = prompt
-        self._batch_size = batch_size
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
@@ -113,8 +104,8 @@ class MemoryCompression:
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
         for limit in sorted(set(limits)):
             same = [k for k, own in enumerate(limits) if own == limit]
-            for start in range(0, len(same), self._batch_size):
-                batch = same[start : start + self._batch_size]
+            for start in range(0, len(same), _BATCH):
+                batch = same[start : start + _BATCH]
                 prompts = [self._fill(*pieces[k][1:]) for k in batch]
                 began = time.perf_counter()
                 replies = self._model.complete(prompts, max_new_tokens=limit)
@@ -137,18 +128,18 @@ class MemoryCompression:
 
     def _fill(self, text: str, tokens: int) -> str:
         words = max(8, int(self._ratio * tokens * _WORDS_PER_TOKEN))
-        head, _, tail = self._prompt.replace("{words}", str(words)).partition("{documents}")
+        head, _, tail = COMPRESS_PROMPT.replace("{words}", str(words)).partition("{documents}")
         return f"{head}{text}{tail}"
 
     def _cut(self, text: str) -> list[tuple[str, int]]:
-        """Pieces of at most about ``chunk_tokens``, cut at sentence ends, with their tokens."""
+        """Pieces of at most about `_CHUNK_TOKENS`, cut at sentence ends, with their tokens."""
         total = self._model.count_tokens([text])[0]
-        if total <= self._chunk_tokens:
+        if total <= _CHUNK_TOKENS:
             return [(text, total)]
         parts = [text[start:end] for start, end in sentence_spans(text)]
         pieces: list[tuple[str, int]] = []
         for part, tokens in zip(parts, self._model.count_tokens(parts), strict=True):
-            if pieces and pieces[-1][1] + tokens <= self._chunk_tokens:
+            if pieces and pieces[-1][1] + tokens <= _CHUNK_TOKENS:
                 pieces[-1] = (pieces[-1][0] + part, pieces[-1][1] + tokens)
             else:
                 pieces.append((part, tokens))
@@ -159,7 +150,7 @@ class MemoryCompression:
     def _path(self, context: Context) -> Path | None:
         if self._directory is None:
             return None
-        key = [context.id, self._model.name, self._ratio, self._chunk_tokens, self._prompt]
+        key = [context.id, self._model.name, self._ratio, _CHUNK_TOKENS, COMPRESS_PROMPT]
         digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()
         return self._directory / digest[:2] / f"{digest}.json"
 

@@ -10,31 +10,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.data import CalibrationQuestion, Document
 from ecs_plugins.frontier.points import ConfigValue
-from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
+from ecs_plugins.frontier.strategies.base import BuiltContext, NoPreparation, Prepared, check_depth
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.text import sentence_spans
 
 
-class FullContext:
+class FullContext(NoPreparation):
     """All documents, as they are."""
 
     name = "full_context"
-    routable = True
     config: Mapping[str, ConfigValue] = {}
-
-    def prepare(self, context: Context) -> Prepared:
-        """Costs nothing."""
-        return Prepared(context)
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Every document behind its title."""
@@ -42,7 +36,7 @@ class FullContext:
         return BuiltContext(prepared.context.text, shared=True)
 
 
-class Oracle:
+class Oracle(NoPreparation):
     """The documents that hold the answer: an upper bound of selection, never routed.
 
     Args:
@@ -65,10 +59,6 @@ class Oracle:
         if not self._supporting:
             raise InvalidInputError("the oracle needs questions with supporting documents")
 
-    def prepare(self, context: Context) -> Prepared:
-        """Costs nothing."""
-        return Prepared(context)
-
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """The supporting documents; all of them where the data set names none."""
         documents = prepared.context.documents
@@ -77,26 +67,21 @@ class Oracle:
         return BuiltContext("\n\n".join(documents[index].titled for index in indices))
 
 
-@dataclass(frozen=True, slots=True)
-class ContextPart:
-    """A sentence or a whole text, and the index of the document that it stands in."""
+def sentences_of(documents: Sequence[Document]) -> list[tuple[int, str]]:
+    """Every sentence that is not blank behind the index of its document, in order.
 
-    document: int
-    text: str
-
-
-def sentences_of(documents: Sequence[Document]) -> list[ContextPart]:
-    """All sentences that are not blank, in order; as the data set cuts them, where it does."""
+    They are cut as the data set cuts them, where it does.
+    """
     out = []
     for index, document in enumerate(documents):
         parts: Sequence[str] = document.sentences or [
             document.text[start:end] for start, end in sentence_spans(document.text)
         ]
-        out += [ContextPart(index, part.strip()) for part in parts if part.strip()]
+        out += [(index, part.strip()) for part in parts if part.strip()]
     return out
 
 
-class Retrieval:
+class Retrieval(NoPreparation):
     """The best parts of a context for a question, in their original order.
 
     Args:
@@ -108,10 +93,8 @@ class Retrieval:
             gets the same context.
 
     Raises:
-        ConfigurationError: ``depth`` < 1.
+        ConfigurationError: ``depth`` is no whole number from 1 on.
     """
-
-    routable = True
 
     def __init__(
         self,
@@ -122,9 +105,7 @@ class Retrieval:
         by_document: bool = False,
         uses_question: bool = True,
     ) -> None:
-        if depth < 1:
-            raise ConfigurationError(f"depth must be at least 1, got {depth}")
-        self._depth = depth
+        self._depth = check_depth(depth)
         self._ranker = ranker
         self._by_document = by_document
         self._uses_question = uses_question
@@ -135,25 +116,20 @@ class Retrieval:
         """``{"depth": parts}``."""
         return {"depth": self._depth}
 
-    def prepare(self, context: Context) -> Prepared:
-        """Costs no tokens of a language model."""
-        return Prepared(context)
-
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Rank, keep, and put those of one document together behind its title."""
         started = time.perf_counter()
         documents = prepared.context.documents
         parts = (
-            [ContextPart(index, document.text) for index, document in enumerate(documents)]
+            [(index, document.text) for index, document in enumerate(documents)]
             if self._by_document
             else sentences_of(documents)
         )
-        titles = [documents[part.document].title for part in parts]
-        texts = [Document(part.text, title) for part, title in zip(parts, titles, strict=True)]
-        best = self._ranker.rank(question, [text.titled for text in texts]).top(self._depth)
+        titled = [Document(text, documents[index].title).titled for index, text in parts]
         kept: dict[int, list[str]] = {}
-        for index in sorted(best):
-            kept.setdefault(parts[index].document, []).append(parts[index].text)
+        for place in sorted(self._ranker.rank(question, titled).top(self._depth)):
+            index, text = parts[place]
+            kept.setdefault(index, []).append(text)
         text = "\n\n".join(
             Document(" ".join(found), documents[index].title).titled
             for index, found in kept.items()

@@ -12,10 +12,15 @@ from collections.abc import Mapping, Sequence
 
 from cachetools import LRUCache
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
-from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
+from ecs_plugins.frontier.strategies.base import (
+    BuiltContext,
+    Prepared,
+    Strategy,
+    check_depth,
+    prepare_all,
+)
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
@@ -39,7 +44,6 @@ class SharedScorer:
         signal: What is measured, by its name in `ecs_plugins.shaping.SIGNALS`.
         ranker: What finds the passages worth scoring, likewise.
         embedder: For the ranker, where that needs one.
-        capacity: How many results are kept.
     """
 
     def __init__(
@@ -49,12 +53,11 @@ class SharedScorer:
         signal: str = SIGNAL,
         ranker: str | Ranker | None = "hybrid",
         embedder: Embedder | None = None,
-        capacity: int = 512,
     ) -> None:
         config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
         self.signal = signal
         self._shaper = ContextShaper(model, config, embedder=embedder)
-        self._known: LRUCache[tuple[str, tuple[str, ...]], ShapedContext] = LRUCache(capacity)
+        self._known: LRUCache[tuple[str, tuple[str, ...]], ShapedContext] = LRUCache(512)
         self._lock = threading.Lock()
 
     def score(self, question: str, passages: Sequence[str]) -> ShapedContext:
@@ -79,16 +82,14 @@ class ShapedPassages:
             compression, the passages are the sentences of its notes.
 
     Raises:
-        ConfigurationError: ``depth`` < 1.
+        ConfigurationError: ``depth`` is no whole number from 1 on.
     """
 
     routable = True
 
     def __init__(self, scorer: SharedScorer, depth: int, *, after: Strategy | None = None) -> None:
-        if depth < 1:
-            raise ConfigurationError(f"depth must be at least 1, got {depth}")
         self._scorer = scorer
-        self._depth = depth
+        self._depth = check_depth(depth)
         self._after = after
         self.name = "ecs" if after is None else f"{after.name}+ecs"
 

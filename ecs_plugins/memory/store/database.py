@@ -21,12 +21,11 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import NoReturn
 
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import StorageError
+from ecs_plugins.memory.config import Synchronous
 from ecs_plugins.memory.store import schema
-
-Synchronous = Literal["full", "normal"]
 
 MEMORY = ":memory:"
 
@@ -85,8 +84,6 @@ class Database:
         synchronous: Synchronous = "full",
         busy_timeout: float = 30.0,
     ) -> None:
-        if synchronous not in ("full", "normal"):
-            raise InvalidInputError(f"synchronous is 'full' or 'normal', got {synchronous!r}")
         self.path = os.fspath(path)
         self.in_memory = self.path == MEMORY
         self._real_path = os.path.realpath(self.path)
@@ -145,17 +142,14 @@ class Database:
         return connection
 
     def _migrate(self) -> None:
-        known = len(schema.MIGRATIONS)
         # Looking first keeps a file that needs nothing open to readers while others write.
         with self.read() as connection:
-            if self._version(connection) == known:
+            if self._version(connection) == schema.VERSION:
                 return
         with self.write() as connection:
             version = self._version(connection)
-            for number in range(version, known):
-                schema.MIGRATIONS[number](connection)
-            connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={known}")
+            if version < schema.VERSION:
+                schema.upgrade(connection, version)
 
     def _version(self, connection: sqlite3.Connection) -> int:
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
@@ -165,10 +159,10 @@ class Database:
             raise StorageError(
                 f"{self.path} is an SQLite database of something else; choose another path"
             )
-        if version > len(schema.MIGRATIONS):
+        if version > schema.VERSION:
             raise StorageError(
                 f"{self.path} was written by a newer version of this package (schema {version}, "
-                f"this version knows {len(schema.MIGRATIONS)}); upgrade ecs-plugins"
+                f"this version knows {schema.VERSION}); upgrade ecs-plugins"
             )
         return version
 

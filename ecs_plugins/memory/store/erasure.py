@@ -21,10 +21,10 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import founded, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
-from ecs_plugins.memory.namespaces import Namespace
+from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
-from ecs_plugins.memory.store import items, spaces, tiers
 from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import spaces, tiers
 from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
 from ecs_plugins.memory.store.rows import Metadata, crc, dump, earliest, pack, shared
 from ecs_plugins.memory.store.spaces import Space
@@ -220,13 +220,20 @@ class Erasure:
         if not below:
             found = [space for space in found if space.namespace == namespace]
         if condition is None:
-            self.erased.items += items.erase_items(self._connection, namespace, below=below)
+            where, bounds = spaces.under(namespace, "namespace")
+            if not below:
+                where, bounds = "namespace = ?", (encode(namespace),)
+            self._erase_items(where, bounds)
         for space in found:
             if condition is None:
                 self._drop_namespace(space)
             else:
                 self._forget_matching(space, condition)
                 self._save(space)
+
+    def _erase_items(self, where: str, values: Sequence[object]) -> None:
+        gone = self._connection.execute(f"DELETE FROM items WHERE {where}", values)
+        self.erased.items += gone.rowcount
 
     def _forget_matching(self, space: Space, condition: Filter) -> None:
         messages = [
@@ -274,7 +281,7 @@ class Erasure:
 
     def purge(self, now: float, retention: float | None) -> None:
         """Erase the messages and items that have expired, and what the log's retention ends."""
-        self.erased.items += items.expire_items(self._connection, now)
+        self._erase_items("expires <= ?", (now,))
         expired: dict[int, list[str]] = {}
         for number, name in self._connection.execute(
             "SELECT namespace, id FROM messages WHERE expires <= ?", (now,)
@@ -419,16 +426,6 @@ def without(record: dict[str, object], gone: Collection[str]) -> dict[str, objec
 
 def _unknown(name: str) -> InvalidInputError:
     return InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
-
-
-def any_expired(connection: sqlite3.Connection, now: float) -> bool:
-    """Whether a message or an item has expired and is still there."""
-    found = connection.execute(
-        "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
-        " OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)",
-        (now,),
-    ).fetchone()
-    return found is not None
 
 
 def _drop_old(connection: sqlite3.Connection, before: float) -> list[str]:

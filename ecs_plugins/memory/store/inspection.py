@@ -22,7 +22,6 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import spaces, tiers
 from ecs_plugins.memory.store.accesses import recent_queries
 from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.items import item_problems
 from ecs_plugins.memory.store.rows import crc
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.spaces import Space
@@ -210,6 +209,14 @@ def namespace_stats(
     return found
 
 
+def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: float) -> int:
+    """How many items there are in and below a namespace that have not expired."""
+    where, bounds = spaces.under(prefix, "namespace")
+    sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
+    count: int = connection.execute(sql, (*bounds, now)).fetchone()[0]
+    return count
+
+
 def verify(
     connection: sqlite3.Connection,
     indexes: Indexes,
@@ -235,7 +242,7 @@ def verify(
         for text, sql in _REFERENCES.items()
         for (name,) in connection.execute(sql)
     ]
-    wrong, items = item_problems(connection, epoch=epoch, dimension=dimension)
+    wrong, items = _item_problems(connection, epoch=epoch, dimension=dimension)
     problems += wrong
     checked += items
     for space in spaces.listed(connection):
@@ -263,6 +270,28 @@ _REFERENCES = {
         "SELECT id FROM tiers WHERE live = 1 GROUP BY id HAVING count(*) > 1"
     ),
 }
+
+
+def _item_problems(
+    connection: sqlite3.Connection, *, epoch: int, dimension: int
+) -> tuple[list[str], int]:
+    """What is wrong with the items, and how many values and vectors were looked at."""
+    problems: list[str] = []
+    checked_ = 0
+    for key, value, check in connection.execute("SELECT key, value, value_crc FROM items"):
+        checked_ += 1
+        if crc(value) != check:
+            problems.append(f"the value of item {key!r} does not match its checksum")
+    for key, path, made, data, check in connection.execute(
+        "SELECT i.key, v.path, v.epoch, v.vector, v.vector_crc FROM item_vectors v"
+        " JOIN items i ON i.row = v.item"
+    ):
+        checked_ += 1
+        # A vector of an earlier epoch waits to be replaced by the next search.
+        wrong_length = made == epoch and len(data) != 4 * dimension
+        if wrong_length or crc(data) != check:
+            problems.append(f"the vector of item {key!r} at {path} does not match its checksum")
+    return problems, checked_
 
 
 def _tier_problems(connection: sqlite3.Connection, space: Space, indexes: Indexes) -> list[str]:

@@ -10,22 +10,23 @@ stays in the message alone: what changes or erases the message changes or erases
 
 from __future__ import annotations
 
-import base64
 import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.namespaces import Namespace, below, checked, decode, encode
-from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.rows import crc, damaged, dump, pack, unpack
-from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.memory.namespaces import Namespace, decode, encode
+from ecs_plugins.memory.store.rows import crc, damaged, pack, unpack
+from ecs_plugins.memory.store.spaces import under
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.types import Vector
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -90,12 +91,6 @@ class StoredItem:
     message: str | None
 
 
-_COLUMNS = (
-    "i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl, i.message,"
-    " i.text_key, m.text FROM items i LEFT JOIN messages m ON m.id = i.message"
-)
-
-
 class ItemView:
     """One consistent view of the items.
 
@@ -110,21 +105,25 @@ class ItemView:
         self._now = now
         self._dimension = dimension
 
+    def _select(self, where: str, values: Sequence[object]) -> Iterator[StoredItem]:
+        """What meets a condition, in the order in which it was first put."""
+        rows = self._connection.execute(
+            "SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,"
+            " i.message, i.text_key, m.text FROM items i LEFT JOIN messages m ON m.id = i.message"
+            f" WHERE {where} AND (i.expires IS NULL OR i.expires > ?) ORDER BY i.row",
+            (*values, self._now),
+        )
+        return map(_item, rows)
+
     def get(self, namespace: Namespace, key: str) -> StoredItem | None:
         """One item."""
-        row = self._connection.execute(
-            f"SELECT {_COLUMNS} WHERE i.namespace = ? AND i.key = ? AND {_ALIVE}",
-            (encode(namespace), key, self._now),
-        ).fetchone()
-        return None if row is None else _item(row)
+        return next(self._select("i.namespace = ? AND i.key = ?", (encode(namespace), key)), None)
 
     def of_messages(self, ids: Sequence[str]) -> dict[str, StoredItem]:
         """The items that belong to messages, by message id."""
-        rows = self._connection.execute(
-            f"SELECT {_COLUMNS} WHERE i.message IN (SELECT value FROM json_each(?)) AND {_ALIVE}",
-            (json.dumps(list(ids)), self._now),
-        )
-        return {item.message: item for item in map(_item, rows) if item.message is not None}
+        among = "i.message IN (SELECT value FROM json_each(?))"
+        found = self._select(among, (json.dumps(list(ids)),))
+        return {item.message: item for item in found if item.message is not None}
 
     def find(
         self,
@@ -134,15 +133,9 @@ class ItemView:
         limit: int | None = None,
     ) -> list[StoredItem]:
         """The items in a namespace and below it, in the order in which they were first put."""
-        where, values = under(prefix)
-        sql = f"SELECT {_COLUMNS} WHERE {where} AND {_ALIVE} ORDER BY i.row"
-        values = [*values, self._now]
-        if condition is None:
-            sql += " LIMIT ?"
-            values.append(-1 if limit is None else limit)
-            return [_item(row) for row in self._connection.execute(sql, values)]
-        matching = _matching(map(_item, self._connection.execute(sql, values)), condition)
-        return matching[:limit]
+        found = self._select(*under(prefix, "i.namespace"))
+        matching = (item for item in found if condition is None or condition(item.value))
+        return list(islice(matching, limit))
 
     def nearest(
         self,
@@ -161,7 +154,7 @@ class ItemView:
         return [*scored, *rest][:limit]
 
     def _scores(self, prefix: Namespace, rows: set[int], query: Vector) -> dict[int, float]:
-        where, values = under(prefix)
+        where, values = under(prefix, "i.namespace")
         owners: list[int] = []
         vectors: list[Vector] = []
         for row, path, data, checksum in self._connection.execute(
@@ -181,53 +174,21 @@ class ItemView:
     def namespaces(self) -> list[Namespace]:
         """Every namespace that holds an item, sorted."""
         rows = self._connection.execute(
-            f"SELECT DISTINCT i.namespace FROM items i WHERE {_ALIVE}", (self._now,)
+            "SELECT DISTINCT namespace FROM items WHERE expires IS NULL OR expires > ?",
+            (self._now,),
         )
         return sorted(decode(key) for (key,) in rows)
-
-
-_ALIVE = "(i.expires IS NULL OR i.expires > ?)"
-
-
-class ItemStore(Protocol):
-    """What the items need of the open file that they stand in (`SqliteStore`)."""
-
-    database: Database
-    dimension: int
-    epoch: int
-
-    def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit vectors of texts."""
-
-    def embed_query(self, text: str) -> Vector:
-        """The unit vector of a query."""
-
-    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """One write transaction."""
-
-    def note_scrub(self, connection: sqlite3.Connection) -> None:
-        """Note that a scrub has to follow."""
-
-    def scrub(self) -> bool:
-        """Take what was erased out of the log."""
-
-
-class HasStore(Protocol):
-    """An open memory, as far as its items see it: `EntropicMemory` is one."""
-
-    @property
-    def _store(self) -> ItemStore: ...
 
 
 class Items:
     """The key-value items of an open memory. Thread-safe.
 
     Args:
-        memory: Whose file they stand in, and whose embedder they are found by.
+        store: The file that they stand in, whose embedder they are found by.
     """
 
-    def __init__(self, memory: HasStore) -> None:
-        self._store = memory._store
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
 
     def embed_query(self, text: str) -> Vector:
         """A unit vector ``[dimension]``; see `SqliteStore.embed_query`."""
@@ -269,11 +230,10 @@ class Items:
         unique = list(dict.fromkeys(text for _, _, text in texts))
         vectors = dict(zip(unique, self._store.embed(unique), strict=True)) if unique else {}
         now = time.time()
-        erases = bool(deletes) or self._is_due(now)
         with self._store.writing() as connection:
-            if erases:
+            expired = connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
+            if deletes or expired:
                 self._store.note_scrub(connection)
-            expire_items(connection, now)
             connection.executemany(
                 "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL"
                 " AND message IS NULL",
@@ -289,14 +249,9 @@ class Items:
                     for index, path, text in texts
                 ),
             )
-        if erases:
+        if deletes or expired:
             self._store.scrub()
         return deleted
-
-    def _is_due(self, now: float) -> bool:
-        with self._store.database.read() as connection:
-            due = "SELECT 1 FROM items WHERE expires <= ? LIMIT 1"
-            return connection.execute(due, (now,)).fetchone() is not None
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""
@@ -306,7 +261,7 @@ class Items:
             ).fetchall()
         if not stale:
             return
-        vectors: Matrix = self._store.embed([text for _, _, text in stale])
+        vectors = self._store.embed([text for _, _, text in stale])
         with self._store.writing() as connection:
             connection.executemany(
                 "UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?"
@@ -318,22 +273,9 @@ class Items:
             )
 
 
-def expire_items(connection: sqlite3.Connection, now: float) -> int:
-    """Erase the items that have expired; returns how many."""
-    return connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
-
-
 def _packed(vector: Vector) -> tuple[bytes, int]:
     data = pack(vector)
     return data, crc(data)
-
-
-def under(prefix: Namespace, column: str = "i.namespace") -> tuple[str, list[Any]]:
-    """A condition for the namespaces equal to a prefix or below it, label by label."""
-    if not prefix:
-        return "1", []
-    low, high = below(prefix)
-    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", [encode(prefix), low, high]
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:
@@ -344,10 +286,6 @@ def _item(row: tuple[Any, ...]) -> StoredItem:
     if text_key is not None:
         value[text_key] = text
     return StoredItem(number, decode(namespace), key, value, created, updated, ttl, message)
-
-
-def _matching(items: Iterator[StoredItem], condition: Condition) -> list[StoredItem]:
-    return [item for item in items if condition(item.value)]
 
 
 def _delete(connection: sqlite3.Connection, address: Address) -> int:
@@ -377,149 +315,3 @@ def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:
     ).fetchone()[0]
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))
     return int(row)
-
-
-# Export, import, checks, counts, erasure
-
-
-def exported_items(
-    connection: sqlite3.Connection,
-    prefix: Namespace | None,
-    *,
-    epoch: int,
-    dimension: int,
-    now: float,
-) -> Iterator[dict[str, Any]]:
-    """The lines of the items in and below a namespace, without what has expired.
-
-    An item that belongs to a message goes with it: it is left out where the message is. A vector
-    that another embedder made travels as None.
-
-    Raises:
-        StorageError: An item is damaged.
-    """
-    where, values = under(prefix or ())
-    holds, bounds = under(prefix or (), column="n.key")
-    for row in connection.execute(
-        "SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,"
-        f" i.expires, i.message, i.text_key FROM items i WHERE {where}"
-        " AND (i.expires IS NULL OR i.expires > ?) AND (i.message IS NULL OR EXISTS ("
-        f"SELECT 1 FROM messages m JOIN namespaces n ON n.id = m.namespace WHERE m.id = i.message"
-        f" AND (m.expires IS NULL OR m.expires > ?) AND {holds})) ORDER BY i.row",
-        (*values, now, now, *bounds),
-    ).fetchall():
-        number, namespace, key, value, check, created, updated, ttl, expires, message, text = row
-        if crc(value) != check:
-            raise damaged(f"item {key!r}", "value", "restore a backup, or put the item again")
-        yield {
-            "kind": "item",
-            "labels": list(decode(namespace)),
-            "key": key,
-            "value": json.loads(value),
-            "created": created,
-            "updated": updated,
-            "ttl": ttl,
-            "expires": expires,
-            "message": message,
-            "text_key": text,
-            "vectors": _vectors(connection, number, key, epoch, dimension),
-        }
-
-
-def _vectors(
-    connection: sqlite3.Connection, item: int, key: str, epoch: int, dimension: int
-) -> list[dict[str, Any]]:
-    lines: list[dict[str, Any]] = []
-    for path, text, made, data, check in connection.execute(
-        "SELECT path, text, epoch, vector, vector_crc FROM item_vectors WHERE item = ?"
-        " ORDER BY path",
-        (item,),
-    ):
-        vector = None
-        if made == epoch:
-            vector = pack(unpack(data, check, dimension, f"item {key!r} at {path}"))
-        encoded = None if vector is None else base64.b64encode(vector).decode()
-        lines.append({"path": path, "text": text, "vector": encoded})
-    return lines
-
-
-def import_item(
-    connection: sqlite3.Connection,
-    line: dict[str, Any],
-    vectors: Mapping[str, Vector],
-    *,
-    epoch: int,
-) -> None:
-    """Write an item that `exported_items` described.
-
-    Args:
-        connection: Inside a write transaction.
-        line: Its line.
-        vectors: Path -> vector.
-        epoch: Of the embedder that the vectors are from.
-
-    Raises:
-        InvalidInputError: There is an item of its namespace and key already.
-    """
-    namespace = checked(line["labels"])
-    value = dump(line["value"])
-    cursor = connection.execute(
-        "INSERT INTO items (namespace, key, value, value_crc, created, updated, ttl, expires,"
-        " message, text_key) VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING",
-        (
-            encode(namespace), line["key"], value, crc(value), line["created"], line["updated"],
-            line["ttl"], line["expires"], line["message"], line["text_key"],
-        ),
-    )  # fmt: skip
-    if not cursor.rowcount:
-        raise InvalidInputError(
-            f"the namespace {namespace} holds an item {line['key']!r} here already; "
-            "delete it first, or import into another file"
-        )
-    for entry in line["vectors"]:
-        data = pack(vectors[entry["path"]])
-        connection.execute(
-            "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
-            " VALUES (?,?,?,?,?,?)",
-            (cursor.lastrowid, entry["path"], entry["text"], epoch, data, crc(data)),
-        )
-
-
-def item_problems(
-    connection: sqlite3.Connection, *, epoch: int, dimension: int
-) -> tuple[list[str], int]:
-    """What is wrong with the items, and how many values and vectors were looked at."""
-    problems: list[str] = []
-    checked_ = 0
-    for key, value, check in connection.execute("SELECT key, value, value_crc FROM items"):
-        checked_ += 1
-        if crc(value) != check:
-            problems.append(f"the value of item {key!r} does not match its checksum")
-    for key, path, made, data, check in connection.execute(
-        "SELECT i.key, v.path, v.epoch, v.vector, v.vector_crc FROM item_vectors v"
-        " JOIN items i ON i.row = v.item"
-    ):
-        checked_ += 1
-        # A vector of an earlier epoch waits to be replaced by the next search.
-        wrong_length = made == epoch and len(data) != 4 * dimension
-        if wrong_length or crc(data) != check:
-            problems.append(f"the vector of item {key!r} at {path} does not match its checksum")
-    return problems, checked_
-
-
-def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: float) -> int:
-    """How many items there are in and below a namespace that have not expired."""
-    where, values = under(prefix or ())
-    count: int = connection.execute(
-        f"SELECT count(*) FROM items i WHERE {where} AND (i.expires IS NULL OR i.expires > ?)",
-        (*values, now),
-    ).fetchone()[0]
-    return count
-
-
-def erase_items(connection: sqlite3.Connection, namespace: Namespace, *, below: bool) -> int:
-    """Erase the items in a namespace, and with ``below`` in those below it; returns how many."""
-    where, values = under(namespace) if below else ("i.namespace = ?", [encode(namespace)])
-    return connection.execute(
-        f"DELETE FROM items WHERE row IN (SELECT i.row FROM items i WHERE {where})", values
-    ).rowcount

@@ -118,11 +118,14 @@ def create(connection: sqlite3.Connection, namespace: Namespace, now: float, epo
 
 def listed(connection: sqlite3.Connection, prefix: Namespace | None = None) -> list[Space]:
     """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
-    if prefix is None:
-        rows = connection.execute(f"{_SELECT} ORDER BY key")
-    else:
-        rows = connection.execute(
-            f"{_SELECT} WHERE key = ? OR (key >= ? AND key < ?) ORDER BY key",
-            (encode(prefix), *below(prefix)),
-        )
-    return [_space(row) for row in rows]
+    where, bounds = under(prefix, "key")
+    return [
+        _space(row) for row in connection.execute(f"{_SELECT} WHERE {where} ORDER BY key", bounds)
+    ]
+
+
+def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
+    """A condition for the namespaces equal to a prefix or below it, label by label."""
+    if not prefix:
+        return "1", ()
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", (encode(prefix), *below(prefix))

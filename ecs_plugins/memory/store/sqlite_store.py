@@ -21,20 +21,19 @@ from ecs_plugins.errors import (
     InvalidInputError,
     StorageError,
 )
-from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, spaces
 from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.erasure import Change, Erased, Erasure, any_expired
+from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Intake
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.store_config import StoreConfig
 from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
@@ -334,8 +333,17 @@ class SqliteStore:
         if self.settings.log_retention is not None and time.monotonic() >= self._retention_due:
             self._retention_due = time.monotonic() + _RETENTION_EVERY
             return True
+        return self.has_expired(time.time())
+
+    def has_expired(self, now: float) -> bool:
+        """Whether a message or an item has expired and is still there."""
         with self.database.read() as connection:
-            return any_expired(connection, time.time())
+            found = connection.execute(
+                "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
+                " OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)",
+                (now,),
+            ).fetchone()
+        return found is not None
 
     # Changing and erasing
 
@@ -376,9 +384,8 @@ class SqliteStore:
     def purge(self) -> ErasureReceipt:
         """Erase the messages and items that have expired, and end the log's retention."""
         retention, now = self.settings.log_retention, time.time()
-        with self.database.read() as connection:
-            if retention is None and not any_expired(connection, now):
-                return Erased().receipt(scrubbed=True)
+        if retention is None and not self.has_expired(now):
+            return Erased().receipt(scrubbed=True)
         with self._erasing() as erasure:
             erasure.purge(now, retention)
         return self.finish_erasure(erasure)

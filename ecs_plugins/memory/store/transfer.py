@@ -15,19 +15,18 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.namespaces import Namespace, checked
+from ecs_plugins.memory.namespaces import Namespace, checked, decode, encode
 from ecs_plugins.memory.store import spaces, tiers
 from ecs_plugins.memory.store.database import refuse_open_database
-from ecs_plugins.memory.store.items import exported_items, import_item
 from ecs_plugins.memory.store.reembedding import Embed, Progress, derived, embedded
-from ecs_plugins.memory.store.rows import crc, dump, pack, unpack
+from ecs_plugins.memory.store.rows import crc, damaged, dump, pack, unpack
 from ecs_plugins.memory.store.sleeps import record_decisions
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
@@ -114,7 +113,7 @@ def exported(
                 if row.expires is None or row.expires > now:
                     yield _tier_line(row, tiers.provenance(connection, [row.item.id]))
         yield from _sleeps(connection, space)
-    yield from exported_items(connection, prefix, epoch=epoch, dimension=dimension, now=now)
+    yield from _items(connection, prefix, dimension, epoch, now)
 
 
 def _base64(vector: Vector) -> str:
@@ -186,6 +185,48 @@ def _sleeps(connection: sqlite3.Connection, space: Space) -> Iterator[Line]:
                 )
             ],
         }
+
+
+_ITEM = ("key", "value", "created", "updated", "ttl", "expires", "message", "text_key")
+
+
+def _items(
+    connection: sqlite3.Connection, prefix: Namespace | None, dimension: int, epoch: int, now: float
+) -> Iterator[Line]:
+    """The key-value items; one that belongs to a message goes with it, or stays with it.
+
+    A vector that another embedder made travels as None: the next search replaces it.
+    """
+    where, bounds = spaces.under(prefix, "i.namespace")
+    holds, again = spaces.under(prefix, "n.key")
+    for number, labels, check, *values in connection.execute(
+        f"SELECT i.row, i.namespace, i.value_crc, i.{', i.'.join(_ITEM)} FROM items i WHERE {where}"
+        " AND (i.expires IS NULL OR i.expires > ?) AND (i.message IS NULL OR EXISTS ("
+        "SELECT 1 FROM messages m JOIN namespaces n ON n.id = m.namespace WHERE m.id = i.message"
+        f" AND (m.expires IS NULL OR m.expires > ?) AND {holds})) ORDER BY i.row",
+        (*bounds, now, now, *again),
+    ):
+        line = dict(zip(_ITEM, values, strict=True))
+        what = f"item {line['key']!r}"
+        if crc(line["value"]) != check:
+            raise damaged(what, "value", "restore a backup, or put the item again")
+        vectors = connection.execute(
+            "SELECT path, text, epoch, vector, vector_crc FROM item_vectors WHERE item = ?"
+            " ORDER BY path",
+            (number,),
+        )
+        line["vectors"] = [
+            {
+                "path": path,
+                "text": text,
+                "vector": _base64(unpack(data, check, dimension, f"{what} at {path}"))
+                if made == epoch
+                else None,
+            }
+            for path, text, made, data, check in vectors
+        ]
+        value = json.loads(line["value"])
+        yield {"kind": "item", "labels": list(decode(labels)), **line, "value": value}
 
 
 def read_export(path: str | os.PathLike[str]) -> list[Line]:
@@ -306,13 +347,13 @@ class Import:
                         space.save(connection)
                     space = _namespace(connection, line, epoch)
                 elif kind == "item":
-                    import_item(connection, line, vectors, epoch=epoch)
+                    _write_item(connection, line, vectors, epoch)
                 elif space is None:
                     raise InvalidInputError("the export names no namespace before its content")
                 elif kind == "message":
                     _write_message(connection, space, line, self._of_message[line["id"]])
                 elif kind in ("hot", "memory"):
-                    _write_item(connection, space, line, vectors[line["id"]])
+                    _write_tier(connection, space, line, vectors[line["id"]])
                 elif kind == "sleep":
                     _write_sleep(connection, space, line)
                 else:
@@ -353,7 +394,7 @@ def _write_message(
     )
 
 
-def _write_item(connection: sqlite3.Connection, space: Space, line: Line, vector: Vector) -> None:
+def _write_tier(connection: sqlite3.Connection, space: Space, line: Line, vector: Vector) -> None:
     evidence = Evidence.from_json(line["evidence"])
     is_hot = line["kind"] == "hot"
     members = line["members" if is_hot else "provenance"]
@@ -386,3 +427,27 @@ def _write_sleep(connection: sqlite3.Connection, space: Space, line: Line) -> No
     for entry in line["decisions"]:
         decision = SleepDecision.from_json(entry["record"])
         record_decisions(connection, space, sleep, [decision], erased=bool(entry["erased"]))
+
+
+def _write_item(
+    connection: sqlite3.Connection, line: Line, vectors: Mapping[str, Vector], epoch: int
+) -> None:
+    namespace, value = checked(line["labels"]), dump(line["value"])
+    row = {name: line[name] for name in _ITEM} | {"value": value}
+    cursor = connection.execute(
+        f"INSERT INTO items (namespace, value_crc, {', '.join(row)})"
+        f" VALUES (?, ?, {', '.join('?' * len(row))}) ON CONFLICT DO NOTHING",
+        (encode(namespace), crc(value), *row.values()),
+    )
+    if not cursor.rowcount:
+        raise InvalidInputError(
+            f"the namespace {namespace} holds an item {line['key']!r} here already; "
+            "delete it first, or import into another file"
+        )
+    for entry in line["vectors"]:
+        data = pack(vectors[entry["path"]])
+        connection.execute(
+            "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
+            " VALUES (?,?,?,?,?,?)",
+            (cursor.lastrowid, entry["path"], entry["text"], epoch, data, crc(data)),
+        )

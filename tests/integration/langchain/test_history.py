@@ -5,17 +5,9 @@ from langchain_core.runnables.history import RunnableWithMessageHistory
 from scripted_model import ScriptedModel
 
 from ecs_plugins.langchain import EntropicChatMessageHistory
-from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."
-
-
-@pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
 
 
 def history(memory, session="s1", user=USER) -> EntropicChatMessageHistory:

@@ -1,7 +1,6 @@
 import threading
 
 import pytest
-from langchain_core.tools import create_retriever_tool
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
 from ecs_plugins.langchain import EntropicMemoryRetriever
@@ -58,12 +57,6 @@ def test_filter_threshold_and_namespace_limit_what_is_found(memory):
     assert found(filter={"n": {"$gte": 5}}) == [5]
     assert found(threshold=0.99) == []
     assert found(tiers="cold") == []
-
-
-def test_it_works_as_a_tool(memory):
-    retriever = EntropicMemoryRetriever(memory=memory, namespace=USER, k=2)
-    tool = create_retriever_tool(retriever, "remember", "Recall.")
-    assert tool.invoke({"query": "bees number1"}).startswith("bees number1 place1")
 
 
 async def test_it_runs_off_the_event_loop(memory, monkeypatch):

@@ -9,20 +9,15 @@ from langgraph.store.base import (
     PutOp,
     SearchOp,
 )
-from langgraph.store.memory import InMemoryStore
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.store import NS, StoreConformance, keys
 
 MESSAGES = ("chats",)
 CHAT = ("chats", "u1")
-
-
-def embed(texts) -> list[list[float]]:
-    return FakeEmbedder().embed_documents(list(texts)).tolist()
 
 
 class WatchedEmbedder:
@@ -46,12 +41,6 @@ class WatchedEmbedder:
 
 
 @pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
-
-
-@pytest.fixture
 def store(memory):
     return EntropicStore(memory, messages_under=MESSAGES)
 
@@ -60,14 +49,6 @@ class TestConformance(StoreConformance):
     @pytest.fixture
     def store(self, memory):
         return EntropicStore(memory, messages_under=MESSAGES)
-
-
-class TestTheSuiteAsksNoMoreThanTheReference(StoreConformance):
-    supports_ttl = keeps_created_at = returns_copies = False
-
-    @pytest.fixture
-    def store(self):
-        return InMemoryStore(index={"dims": 384, "embed": embed})
 
 
 @pytest.mark.parametrize(
@@ -115,12 +96,6 @@ def test_a_failing_embedder_leaves_everything_as_it_was(tmp_path):
         assert store.get(NS, "x") is None
 
 
-def test_an_overwrite_forgets_what_the_old_value_was_found_by(store):
-    store.put(NS, "a", {"text": "sardines"})
-    store.put(NS, "a", {"text": "ferry"}, index=False)
-    assert store.search(NS, query="sardines")[0].score is None
-
-
 def test_a_time_to_live_by_default_and_a_sweep(memory):
     store = EntropicStore(memory, ttl={"default_ttl": 0.001, "refresh_on_read": False})
     store.put(NS, "k", {"text": "short"})
@@ -144,14 +119,6 @@ def test_everything_survives_a_restart(tmp_path):
         assert store.get(NS, "k").created_at == created
         assert keys(store.search(NS, query="heron")) == ["k"]
         assert store.get(CHAT, "m").value == {"role": "user", "content": "I keep bees."}
-
-
-def test_items_are_found_after_a_reembedding(memory):
-    store = EntropicStore(memory)
-    store.put(NS, "a", {"text": "sardines"})
-    store.put(NS, "b", {"text": "a ferry"})
-    memory.admin.reembed(FakeEmbedder(64))
-    assert keys(store.search(NS, query="sardines")) == ["a", "b"]
 
 
 def test_deleted_content_is_in_no_file_any_more(memory, tmp_path):
@@ -220,45 +187,6 @@ class TestMessages:
         assert store.get(CHAT, found.key).value["content"] == found.value["content"]
         assert memory.recall("keep bees", namespace=CHAT, threshold=0.3)[0].support == 3
 
-    def test_messages_go_through_sleep_phases_and_are_still_got_by_key(self, tmp_path):
-        config = MemoryConfig(hot_capacity=6, cold_capacity=8, sleep_every=5)
-        with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
-            store = EntropicStore(memory, messages_under=MESSAGES)
-            for n in range(40):
-                store.put(CHAT, f"m{n}", {"content": f"word{n} other{n} thing{n}"})
-            (stats,) = memory.admin.stats().namespaces
-            assert stats.sleeps >= 7
-            assert stats.hot <= 6
-            assert stats.cold <= 8
-            assert store.get(CHAT, "m0").value == {"content": "word0 other0 thing0"}
-            assert len(store.search(CHAT, limit=100)) == 40
-            assert len(store.search(CHAT, query="word39 other39", limit=100)) <= 14
-
-    def test_deleting_a_message_deletes_it_from_every_tier(self, store, memory):
-        store.put(CHAT, "m", {"content": "My safe word is heliotrope."})
-        store.put(CHAT, "n", {"content": "The ferry was late."})
-        memory.sleep(CHAT)
-        store.delete(CHAT, "m")
-        assert store.get(CHAT, "m") is None
-        assert [m.text for m in memory.messages(CHAT)] == ["The ferry was late."]
-        assert all(
-            "heliotrope" not in i.value["content"] for i in store.search(CHAT, query="safe word")
-        )
-
-    def test_what_a_search_found_can_be_deleted_by_its_key(self, store, memory):
-        for n in range(2):
-            store.put(CHAT, f"m{n}", {"content": "I keep bees on the roof."})
-        (found,) = store.search(CHAT, query="keep bees")
-        store.delete(CHAT, found.key)
-        if store.search(CHAT):
-            store.delete(CHAT, store.search(CHAT)[0].key)
-        assert store.search(CHAT, query="keep bees") == []
-
-    def test_erasing_a_message_in_the_memory_erases_its_item(self, store, memory):
-        store.put(CHAT, "m", {"content": "I keep bees."})
-        memory.delete(memory.messages(CHAT)[0].id)
-        assert store.get(CHAT, "m") is None
-
     def test_a_changed_message_replaces_the_old_one_and_an_unchanged_one_is_no_repeat(
         self, store, memory
     ):
@@ -267,12 +195,6 @@ class TestMessages:
         assert len(memory.messages(CHAT)) == 1
         store.put(CHAT, "m", {"content": "I keep wasps."})
         assert [m.text for m in memory.messages(CHAT)] == ["I keep wasps."]
-
-    def test_a_filter_is_applied_to_recollections(self, store):
-        store.put(CHAT, "m1", {"content": "I keep bees.", "lang": "en"})
-        store.put(CHAT, "m2", {"content": "Ich halte keep Bienen auf dem Dach.", "lang": "de"})
-        found = store.search(CHAT, query="keep bees", filter={"lang": "de"})
-        assert [item.value.get("lang") for item in found] == ["de"]
 
     def test_a_search_above_finds_items_and_recollections_by_score(self, store):
         store.put(("notes",), "n", {"text": "bees"})

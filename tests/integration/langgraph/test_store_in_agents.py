@@ -11,8 +11,6 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langmem import create_manage_memory_tool, create_search_memory_tool
 
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 class Model(GenericFakeChatModel):
@@ -41,12 +39,6 @@ def read_city(runtime: ToolRuntime) -> str:
 
 def call(name, **args) -> AIMessage:
     return AIMessage("", tool_calls=[{"name": name, "args": args, "id": "c", "type": "tool_call"}])
-
-
-@pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
 
 
 def run(store, tools, *messages, user="u1"):
@@ -85,18 +77,3 @@ def test_langmems_tools_read_and_write_it(memory, under):
     assert store.get(("memories", "u1"), key).value["content"] == "I keep wasps."
     run(store, tools, call("manage_memory", action="delete", id=key))
     assert store.get(("memories", "u1"), key) is None
-
-
-async def test_langmems_tools_work_from_an_event_loop(memory):
-    store = EntropicStore(memory)
-    tools = [create_manage_memory_tool(namespace=("memories", "{user_id}"))]
-    agent = create_agent(
-        Model(
-            messages=iter([call("manage_memory", action="create", content="Hi."), AIMessage("ok")])
-        ),
-        tools,
-        store=store,
-    )
-    config = {"configurable": {"user_id": "u1"}}
-    await agent.ainvoke({"messages": [HumanMessage("go")]}, config)
-    assert [i.value["content"] for i in await store.asearch(("memories", "u1"))] == ["Hi."]

@@ -2,9 +2,8 @@ import json
 import pickle
 
 import pytest
-from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.chat_engine import SimpleChatEngine
 from llama_index.core.workflow import Context
 from recording_llm import Recorder, call
 
@@ -17,12 +16,6 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."
 QUESTION = "Where does my sister Quilla keep her bees?"
-
-
-@pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
 
 
 def chat(memory, session="s1", user=USER, **fields) -> EntropicChatMemory:
@@ -92,12 +85,6 @@ def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
     assert "tool" not in {message.role for message in view}
     assert FACT in view[-1].content
     assert len(log.get_all()) == 15
-
-
-def test_the_latest_turn_stays_however_long_it_is(memory):
-    log = chat(memory, token_limit=3)
-    log.put_messages([say("a b c d e f"), say("g h i j k l", "assistant")])
-    assert len(log.get()) == 2
 
 
 def test_setting_a_history_keeps_what_is_remembered(memory):
@@ -178,15 +165,6 @@ async def test_it_survives_a_context_that_is_written_down(memory):
     assert FACT in recorder.prompt
 
 
-async def test_an_agent_workflow_uses_it(memory):
-    recorder = Recorder("Lovely.", "In Tarrow.")
-    workflow = AgentWorkflow(agents=[agent(recorder)], root_agent="helper")
-    await workflow.run(FACT, memory=chat(memory, "s1"))
-    await workflow.run(QUESTION, memory=chat(memory, "s2"))
-    assert FACT in recorder.prompt
-    assert texts(chat(memory, "s2").get_all()) == [QUESTION, "In Tarrow."]
-
-
 async def test_a_question_counts_once_however_often_the_agent_looks(memory):
     chat(memory, "s0").put(say(FACT))
     recorder = Recorder(call("read", path="a"), "In Tarrow.")
@@ -204,11 +182,3 @@ async def test_a_streaming_agent_uses_it(memory):
     _ = [event async for event in handler.stream_events()]
     await handler
     assert texts(log.get_all()) == [FACT, "Lovely."]
-
-
-def test_a_chat_engine_uses_it(memory):
-    recorder = Recorder("Lovely.", "In Tarrow.")
-    engine = SimpleChatEngine.from_defaults(llm=recorder.llm, memory=chat(memory))
-    engine.chat(FACT)
-    engine.reset()
-    assert memory.messages(USER) == []

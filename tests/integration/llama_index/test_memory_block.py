@@ -9,18 +9,10 @@ from recording_llm import Recorder, call
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.llama_index import EntropicMemoryBlock
-from ecs_plugins.memory import EntropicMemory
-from ecs_plugins.ranking.embedder import FakeEmbedder
 
 USER = ("memories", "u1")
 FACT = "My sister Quilla keeps bees in Tarrow."
 QUESTION = "Where does my sister Quilla keep her bees?"
-
-
-@pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
-        yield opened
 
 
 def words(text: str) -> list[str]:
@@ -65,13 +57,6 @@ async def test_without_a_question_nothing_is_recalled(memory):
     assert FACT in await block(memory).aget([say(QUESTION), say("hm", "assistant")])
 
 
-async def test_what_the_short_term_shows_is_not_recalled(memory):
-    memory.add([FACT, "The bees of Quilla are calm."], namespace=USER)
-    content = await block(memory).aget([say(FACT), say(QUESTION)])
-    assert FACT not in content
-    assert "calm" in content
-
-
 async def test_only_user_and_assistant_are_remembered(memory):
     await block(memory).aput(
         [
@@ -109,19 +94,6 @@ async def test_truncation_keeps_the_best(memory):
     assert "bicycle" not in best
     assert await memory_block.atruncate(content, size) is None
     assert await memory_block.atruncate(content, 0) == content
-
-
-async def test_a_memory_under_pressure_truncates_the_block_and_not_the_question(memory):
-    memory.add([f"bees fact{n} " + f"w{n} " * 30 for n in range(6)], namespace=USER)
-    chat = Memory.from_defaults(
-        session_id="s", token_limit=150, tokenizer_fn=words, insert_method="user",
-        memory_blocks=[block(memory, threshold=0.0)],
-    )  # fmt: skip
-    await chat.aput(say("bees"))
-    (message,) = await chat.aget()
-    assert "recalled_notes" in str(message.content)
-    assert len(words(str(message.content))) <= 170
-    assert "bees" in message.blocks[-1].text
 
 
 async def test_one_block_serves_several_sessions_at_once(memory):

@@ -1,4 +1,3 @@
-import copy
 import json
 import pickle
 import threading
@@ -24,7 +23,6 @@ from llama_index.core.schema import (
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.shaping import ShapingConfig
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
@@ -60,17 +58,6 @@ def ids(nodes) -> list[str]:
     return [node.node_id for node in nodes]
 
 
-# -- what comes out ------------------------------------------------------------------------
-
-
-def test_content_metadata_and_relationships_survive(nodes):
-    kept = postprocessor().postprocess_nodes(nodes, query_str=QUERY)[0]
-    assert kept.text == TEXTS[1]
-    assert kept.metadata["source"] == "file-1"
-    assert kept.node.relationships == nodes[1].node.relationships
-    assert type(kept.node) is TextNode
-
-
 def test_ecs_metadata_is_hidden_from_language_and_embedding_models(nodes):
     kept = postprocessor().postprocess_nodes(nodes, query_str=QUERY)[0]
     for mode in (MetadataMode.LLM, MetadataMode.EMBED):
@@ -87,15 +74,9 @@ def test_what_is_scored_is_what_the_answering_model_reads_unless_told_otherwise(
     assert ("source: file-0" in scored) == (mode is MetadataMode.LLM)
 
 
-# -- bad input and failures ----------------------------------------------------------------
-
-
 def test_a_missing_query_is_a_clear_error(nodes):
     with pytest.raises(InvalidInputError, match="query_str or query_bundle"):
         postprocessor().postprocess_nodes(nodes)
-
-
-# -- prompts -------------------------------------------------------------------------------
 
 
 def test_the_signals_prompt_is_exposed_as_plain_text():
@@ -110,51 +91,11 @@ def test_the_signals_prompt_is_exposed_as_plain_text():
     }
 
 
-def test_an_answer_source_exposes_the_prompt_of_the_joint_shift_too():
-    prompts = postprocessor(answer=lambda query: "Lisbon").get_prompts()
-    assert {key.partition(".")[0] for key in prompts} == {"query_likelihood", "joint_shift"}
-
-
-def test_an_updated_prompt_is_what_the_model_reads(nodes):
-    model = FakeLanguageModel()
-    shaper = postprocessor(model=model)
-    shaper.update_prompts({"query_likelihood.after": PromptTemplate("Ask about it, briefly.")})
-    shaper.postprocess_nodes(nodes, query_str=QUERY)
-    read = "".join(s.text for r in model.requests for c in r.continuations for s in c)
-    assert "Ask about it, briefly." in read
-    assert QueryLikelihood().template.after not in read
-
-
 def test_an_updated_prompt_survives_to_dict():
     shaper = ECSPostprocessor(model="some/model")
     shaper.update_prompts({"query_likelihood.cue": PromptTemplate("Asked:")})
     back = ECSPostprocessor.from_dict(json.loads(json.dumps(shaper.to_dict())))
     assert back.get_prompts()["query_likelihood.cue"].get_template() == "Asked:"
-
-
-def test_an_updated_prompt_leaves_deep_copies_alone():
-    shaper = postprocessor()
-    other = copy.deepcopy(shaper)
-    shaper.update_prompts({"query_likelihood.cue": PromptTemplate("Asked:")})
-    assert other.templates == {}
-
-
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        ("no_such_prompt", "text"),
-        ("query_likelihood.no_such_part", "text"),
-        ("query_likelihood.passage", "a wrapper without the passage"),
-    ],
-)
-def test_a_prompt_that_cannot_be_used_is_refused_and_changes_nothing(key, text):
-    shaper = postprocessor()
-    with pytest.raises(ValueError, match=r"prompt|passage"):
-        shaper.update_prompts({key: PromptTemplate(text)})
-    assert shaper.templates == {}
-
-
-# -- events --------------------------------------------------------------------------------
 
 
 class EventRecorder(BaseEventHandler):
@@ -193,15 +134,6 @@ async def test_rerank_events_are_dispatched(nodes, events, asynchronous):
     assert ids(end.nodes) == ["node-1", "node-3"]
 
 
-def test_the_start_event_tells_how_many_are_kept_when_nobody_said(nodes, events):
-    ECSPostprocessor(model=FakeLanguageModel()).postprocess_nodes(nodes, query_str=QUERY)
-    ECSPostprocessor(model=FakeLanguageModel(), threshold=0.1).postprocess_nodes(
-        nodes, query_str=QUERY
-    )
-    starts = [event for event in events if isinstance(event, ReRankStartEvent)]
-    assert [event.top_n for event in starts] == [5, len(nodes)]
-
-
 class LegacyRecorder(BaseCallbackHandler):
     def __init__(self) -> None:
         super().__init__([], [])
@@ -233,20 +165,6 @@ def test_the_legacy_callback_manager_is_told(nodes):
     assert ids(payload[EventPayload.NODES]) == ["node-1", "node-3"]
 
 
-# -- copies on disk and in memory ----------------------------------------------------------
-
-
-def test_it_survives_to_dict_and_from_dict():
-    given = ECSPostprocessor(
-        model="some/model", config=ShapingConfig(pool_size=7), threshold=0.5, metadata_mode="none"
-    )
-    data = given.to_dict()
-    assert data["class_name"] == "ECSPostprocessor"
-    back = ECSPostprocessor.from_dict(json.loads(json.dumps(data)))
-    assert back.to_dict() == data
-    assert back.config == given.config
-
-
 @pytest.mark.parametrize("fields", [{"model": FakeLanguageModel()}, {"answer": str.upper}])
 def test_a_live_object_is_not_silently_left_out_of_a_dict(fields):
     with pytest.raises(ValueError, match="cannot be written as JSON"):
@@ -259,9 +177,6 @@ def test_a_callback_manager_does_not_stop_a_pickle():
     shaper = postprocessor(callback_manager=manager)
     assert pickle.loads(pickle.dumps(shaper)).top_k == 2
     assert shaper.callback_manager is manager
-
-
-# -- in a real query engine ----------------------------------------------------------------
 
 
 def index() -> VectorStoreIndex:

@@ -51,12 +51,6 @@ async def test_n_travels_with_the_query_through_the_router_of_llama_index(
     assert str(await engine.aquery(FrontierQuery(QUESTION, reuse=reuse))) == expected
 
 
-def test_a_plain_query_takes_the_settings_of_the_selector(frontier):
-    assert str(router(FrontierSelector(frontier, weight=0.0)).query(QUESTION)) == "bm25"
-    engine = router(FrontierSelector(frontier, target_f1=0.7, reuse=40))
-    assert str(engine.query(QUESTION)) == NAMES[1]
-
-
 def test_the_reason_holds_the_numbers(frontier):
     engine = router(FrontierSelector(frontier, target_f1=0.7))
     result = engine.query(FrontierQuery(QUESTION, reuse=40)).metadata["selector_result"]

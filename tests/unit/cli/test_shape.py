@@ -161,7 +161,7 @@ def test_bad_input_is_one_clear_line_and_a_failure(run, tmp_path, name, content,
 
 
 def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) -> None:
-    for source, said in ((str(tmp_path / "no.txt"), "does not exist"), (str(tmp_path), "read")):
+    for source, said in ((str(tmp_path / "no.txt"), "No such file"), (str(tmp_path), "read")):
         status, out, err = run("-q", QUESTION, "-p", source)
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert said in err

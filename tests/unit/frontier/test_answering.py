@@ -5,7 +5,6 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
 from ecs_plugins.frontier.answering import (
-    AnswerModel,
     CallableAnswerModel,
     LocalAnswerModel,
     answer_prompt,
@@ -90,12 +89,6 @@ def test_prompts_are_answered_in_order_by_several_workers():
 def test_what_cannot_answer_is_refused():
     with pytest.raises(ConfigurationError, match="int cannot answer"):
         as_answer_model(3)
-
-
-def test_an_answer_model_passes_through():
-    model = CallableAnswerModel(str.upper, name="x", count_tokens=words)
-    assert isinstance(model, AnswerModel)
-    assert as_answer_model(model) is model
 
 
 def test_braces_in_context_and_question_are_plain_text():

@@ -11,7 +11,12 @@ from .conftest import hand_points
 
 
 def test_round_trip_keeps_points_rows_prices_and_provenance(measured_frontier, tmp_path):
-    money = PriceVector("USD", ModelPrice(1e-6, 4e-6, 1e-7), ModelPrice(1e-7, 1e-7), scorer=0.0)
+    money = PriceVector(
+        unit="USD",
+        answer=ModelPrice(input=1e-6, output=4e-6, cached_input=1e-7),
+        compressor=ModelPrice(input=1e-7, output=1e-7),
+        scorer=0.0,
+    )
     original = measured_frontier.priced(money)
     again = EfficiencyFrontier.load(original.save(tmp_path / "deep" / "frontier.json"))
     assert again.points == original.points
@@ -57,7 +62,7 @@ def changed(frontier, **changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "newer than the 1"),
+        ({"version": 2}, "version 2, not the 1"),
         ({"format": "other"}, "not a frontier"),
         ({"points": ...}, "points: Field required"),
         ({"points__1__f1": ...}, r"points\.1\.f1: Field required"),
@@ -67,10 +72,10 @@ def changed(frontier, **changes):
         ({"points__1__stage2": 0}, "stage 2 must be positive"),
         ({"points__1__config": {"depth": [1]}}, r"points\.1\.config\.depth"),
         ({"measurements__f1": [[0.5]]}, "shape"),
-        ({"measurements__f1": [[0.5], [0.1, 0.2]]}, "rows of one length"),
+        ({"measurements__f1": [[0.5], [0.1, 0.2]]}, "all of one length"),
         ({"measurements__tokens": {"prepare": {"nobody": [[1]]}}}, "nobody"),
         ({"provenance__models": {"answer": 3}}, r"provenance\.models\.answer"),
-        ({"prices__scorer": None}, r"prices\.scorer"),
+        ({"prices__scorer": None}, "prices: .*scorer"),
     ],
 )
 def test_a_damaged_artefact_is_refused_with_the_place(measured_frontier, change, message):
@@ -86,7 +91,7 @@ def test_a_truncated_artefact_is_refused(measured_frontier):
 def test_nan_in_an_artefact_is_refused():
     frontier = EfficiencyFrontier(hand_points())
     text = frontier.to_json().replace('"f1": 0.84', '"f1": NaN')
-    with pytest.raises(InvalidInputError, match=r"points\.0\.f1: .*finite"):
+    with pytest.raises(InvalidInputError, match=r"points\.0: .*F1 must lie"):
         EfficiencyFrontier.from_json(text)
 
 
@@ -109,9 +114,7 @@ def test_a_full_disk_leaves_the_old_artefact_untouched(measured_frontier, tmp_pa
     assert [item.name for item in tmp_path.iterdir()] == ["frontier.json"]
 
 
-def test_an_artefact_of_another_model_or_data_set_is_refused(measured_frontier):
-    measured_frontier.provenance.require(answer_model="fake", data_hash="ab" * 32)
+def test_an_artefact_of_another_model_is_refused(measured_frontier):
+    measured_frontier.provenance.require(answer_model="fake")
     with pytest.raises(ConfigurationError, match="measured with 'fake', not 'other'"):
         measured_frontier.provenance.require(answer_model="other")
-    with pytest.raises(ConfigurationError, match="calibrate again"):
-        measured_frontier.provenance.require(data_hash="cd" * 32)

@@ -1,19 +1,16 @@
 import errno
-import json
 from contextlib import closing
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier import journal as journal_module
-from ecs_plugins.frontier.answering import Completion, LocalAnswerModel
+from ecs_plugins.frontier.answering import Completion
 from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
-from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
-from ecs_plugins.frontier.strategies import Grid, default_strategies
+from ecs_plugins.frontier.journal import CalibrationJournal
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import simple
@@ -133,19 +130,6 @@ def test_a_line_cut_short_by_a_kill_is_measured_again(tmp_path, cut):
     assert path.read_bytes().count(b"\n") == whole.count(b"\n")
 
 
-def test_a_long_torn_line_leaves_nothing_behind(tmp_path):
-    path = tmp_path / "j"
-    row = CalibrationRow("q", "an answer", 0.5, 0.0, {"query": {"answer_input": 3}}, 1.5, 0.0, 0.25)
-    opened(path).close()
-    with path.open("ab") as file:
-        file.write(b'{"key": ["' + b"x" * 5000)
-    with closing(opened(path)) as journal:
-        journal.keep(("bm25", "{}"), [row])
-    with closing(opened(path)) as journal:
-        assert journal.rows == {(("bm25", "{}"), "q"): row}
-    assert b"xxx" not in path.read_bytes()
-
-
 def test_a_strategy_can_be_added_to_a_finished_calibration(tmp_path):
     questions = made_up()
     path = tmp_path / "journal.jsonl"
@@ -242,39 +226,6 @@ def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_meas
     assert {p.strategy for p in frontier.points} == {"bm25", "tfidf"}
 
 
-def test_all_default_strategies_run_on_fakes(tmp_path):
-    questions = made_up()
-    model = FakeLanguageModel(replies=lambda p: "notes" if "Notes:" in p else read_door(p))
-    answerer = LocalAnswerModel(model)
-    grid = Grid(sentences=(2,), documents=(1,), ratios=(0.3,), shaped=(1,), shaped_notes=(1,))
-    strategies = default_strategies(
-        answerer,
-        questions=questions,
-        grid=grid,
-        embedder=FakeEmbedder(),
-        scorer=model,
-        cache_dir=tmp_path,
-    )
-    frontier = calibrate(questions, strategies, model, config=QUICK)
-    labels = {p.strategy for p in frontier.points}
-    assert labels == {
-        "full_context",
-        "tfidf",
-        "tfidf_query",
-        "bm25",
-        "dense",
-        "memory_compression",
-        "ecs",
-        "memory_compression+ecs",
-        "oracle",
-    }
-    compressed = frontier.get("memory_compression", ratio=0.3)
-    assert compressed.stage1 > 0
-    assert frontier.get("bm25", depth=2).stage1 == 0
-    ecs = next(p for p in frontier.points if p.strategy == "ecs")
-    assert ecs.usage.tokens[(Stage.QUERY, Role.SCORER)] > 0
-
-
 @pytest.mark.parametrize(
     ("questions", "strategies", "message"),
     [
@@ -301,11 +252,3 @@ def test_bad_settings_are_refused():
         CalibrationConfig(batch_size=0)
     with pytest.raises(ConfigurationError, match="context"):
         CalibrationConfig(prompt="{question} {context}")
-
-
-def test_the_journal_holds_the_predictions(tmp_path):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
-    line = json.loads(path.read_text().splitlines()[1])
-    assert line["rows"][0]["prediction"] == questions[0].answers[0]

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import _setup, app
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -38,20 +38,10 @@ def test_route_as_json_is_the_decision(artefact):
     assert json.loads(done.output) == decision.to_dict()
 
 
-def test_route_needs_exactly_one_objective(artefact):
-    assert isinstance(
-        run("route", "--frontier", artefact, "--reuse", 4).exception, InvalidInputError
-    )
-
-
 def test_report_writes_beside_the_frontier(artefact):
     done = run("report", artefact, "--reuses", "1,50")
     assert done.exit_code == 0, done.output
     assert (artefact.parent / "frontier.report" / "frontier.html").exists()
-
-
-def test_report_refuses_a_list_that_is_no_list(artefact):
-    assert isinstance(run("report", artefact, "--reuses", "1;2").exception, ConfigurationError)
 
 
 @pytest.fixture
@@ -172,27 +162,6 @@ def test_an_answer_model_that_cannot_be_had_is_refused(
     )
     assert isinstance(done.exception, ConfigurationError)
     assert message in str(done.exception)
-
-
-def test_two_answering_models_are_refused(tmp_path, questions, own_models):
-    arguments = ["calibrate", "--data", questions, "--out", tmp_path / "f.json"]
-    done = run(*arguments, "--model", "a", "--answer-model", "own_models:chat")
-    assert isinstance(done.exception, ConfigurationError)
-
-
-def test_calibrate_on_the_heads_of_long_contexts(tmp_path, questions, monkeypatch):
-    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel(replies=answer))
-    other = json.loads(questions.read_text().splitlines()[0])
-    other["documents"] = ["Door 0 is red."]
-    questions.write_text(questions.read_text() + "\n" + json.dumps(other))
-    out = tmp_path / "f.json"
-    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
-    arguments += ["--documents", "", "--ratios", "", "--shaped", "", "--shaped-notes", ""]
-    done = run(*arguments, "--max-context-tokens", 24)
-    assert done.exit_code == 0, done.output
-    frontier = EfficiencyFrontier.load(out)
-    assert frontier.provenance.questions == 4
-    assert frontier.provenance.settings["max_context_tokens"] == 24
 
 
 @pytest.mark.parametrize(

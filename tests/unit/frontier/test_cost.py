@@ -115,9 +115,9 @@ def test_by_default_every_token_costs_one_token():
 
 def test_roles_have_prices_of_their_own():
     prices = PriceVector(
-        "USD",
-        answer=ModelPrice(2.0, 8.0),
-        compressor=ModelPrice(1.0, 4.0),
+        unit="USD",
+        answer=ModelPrice(input=2.0, output=8.0),
+        compressor=ModelPrice(input=1.0, output=4.0),
         scorer=0.1,
         prepare_factor=0.5,
     )
@@ -125,7 +125,9 @@ def test_roles_have_prices_of_their_own():
 
 
 def test_prompt_cache_is_exact_for_every_reuse():
-    prices = PriceVector("USD", answer=ModelPrice(2.0, 8.0, cached_input=0.2), scorer=0.0)
+    prices = PriceVector(
+        unit="USD", answer=ModelPrice(input=2.0, output=8.0, cached_input=0.2), scorer=0.0
+    )
     one, two = prices.stages(USAGE)
     for reuse in (1, 2, 17):
         paid = 2.0 * 1000 + 8.0 * 200
@@ -138,15 +140,11 @@ def test_seconds_and_joules_count_wall_time():
     assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
 
 
-def test_prices_per_million_are_scaled():
-    assert ModelPrice.per_million(3.0, 15.0, 0.3).input == pytest.approx(3e-6)
-
-
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ModelPrice(-1.0),
-        lambda: ModelPrice(1.0, math.nan),
+        lambda: ModelPrice(input=-1.0, output=1.0),
+        lambda: ModelPrice(input=1.0, output=math.nan),
         lambda: PriceVector(scorer=-1.0),
         lambda: PriceVector(unit=""),
     ],

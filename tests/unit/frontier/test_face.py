@@ -1,13 +1,6 @@
 import subprocess
 import sys
 
-import ecs_plugins.frontier
-
-
-def test_every_exported_name_exists():
-    for name in ecs_plugins.frontier.__all__:
-        assert getattr(ecs_plugins.frontier, name) is not None
-
 
 def test_deciding_loads_neither_torch_nor_sklearn_nor_matplotlib():
     code = (

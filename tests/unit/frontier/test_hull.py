@@ -52,9 +52,3 @@ def test_non_dominated_equals_brute_force_on_10000_random_sets():
         }
         assert {points[i] for i in kept} == brute
         assert len(kept) == len(brute)
-
-
-def test_collinear_middle_is_left_out_and_identical_points_are_kept_once():
-    chain, starts = upper_envelope([0.0, 0.5, 1.0, 1.0], [0.0, -1.0, -2.0, -2.0])
-    assert chain == [0, 2]
-    assert starts == [0.0, 2.0]

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, StorageError
-from ecs_plugins.frontier.artefact import read_prices
+from ecs_plugins.frontier.cost import PriceVector
 
 LIST = {
     "unit": "USD",
@@ -17,7 +17,7 @@ LIST = {
 def test_a_price_list_is_per_million_tokens(tmp_path):
     path = tmp_path / "prices.json"
     path.write_text(json.dumps(LIST))
-    prices = read_prices(path)
+    prices = PriceVector.read(path)
     assert prices.answer.input == pytest.approx(0.75e-6)
     assert prices.answer.cached_input == pytest.approx(0.075e-6)
     assert prices.compressor.output == pytest.approx(0.4e-6)
@@ -40,9 +40,9 @@ def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
     path = tmp_path / "prices.json"
     path.write_text(json.dumps(LIST | change))
     with pytest.raises(ConfigurationError, match=message):
-        read_prices(path)
+        PriceVector.read(path)
 
 
 def test_a_missing_price_list_is_a_storage_error(tmp_path):
     with pytest.raises(StorageError):
-        read_prices(tmp_path / "none.json")
+        PriceVector.read(tmp_path / "none.json")

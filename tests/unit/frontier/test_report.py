@@ -2,11 +2,12 @@ import re
 import sys
 
 import pytest
+from matplotlib.colors import to_rgba
 
 from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.figures import map_regions
+from ecs_plugins.frontier.figures import colours, map_figure
 from ecs_plugins.frontier.report import write_report
 
 from .conftest import hand_points, point
@@ -72,14 +73,17 @@ def test_names_from_the_data_cannot_inject_markup(tmp_path):
 
 def test_the_map_says_what_the_router_would_choose():
     frontier = EfficiencyFrontier(hand_points())
-    levels = sorted({p.f1 for p in frontier.routable})
-    regions = map_regions(frontier, levels, 0.5, 1000.0)
-    for region in regions:
-        middle = (region.left * region.right) ** 0.5
-        for target in (region.low + 1e-6, (region.low + region.high) / 2, region.high):
-            assert frontier.decide(target_f1=target, reuse=middle).point == region.point
-    covered = sum((r.high - r.low) * (r.right - r.left) for r in regions)
-    assert covered == pytest.approx((levels[-1] - 0.5) * 999)
+    palette = colours(frontier)
+    (axis,) = map_figure(frontier).axes
+    covered = 0.0
+    for area in axis.patches:
+        covered += area.get_width() * area.get_height()
+        reuse = ((area.get_x() + area.get_width()) * area.get_x()) ** 0.5
+        target = area.get_y() + area.get_height() / 2
+        chosen = frontier.decide(target_f1=target, reuse=reuse).strategy
+        assert area.get_facecolor() == to_rgba(palette[chosen])
+    low, high = axis.get_ylim()
+    assert covered == pytest.approx((high - low) * 999)
 
 
 def test_a_report_of_an_unreachable_target_writes_nothing(tmp_path):

@@ -93,14 +93,14 @@ def test_settling_reports_expected_against_actual_and_sinks_stage_one(frontier, 
 
 
 def test_settling_uses_the_prices_of_the_frontier(measured_frontier):
-    money = PriceVector("USD", ModelPrice(2.0, 8.0), prepare_factor=0.5)
+    money = PriceVector(unit="USD", answer=ModelPrice(input=2.0, output=8.0), prepare_factor=0.5)
     router = Router(measured_frontier.priced(money), RouterConfig(weight=0.9))
     settled = router.settle(router.route(reuse=10), spent(10, 3))
     assert (settled.actual_stage1, settled.actual_stage2, settled.unit) == (10.0, 6.0, "USD")
 
 
 def test_settling_charges_cached_prompt_tokens_at_their_price(measured_frontier):
-    money = PriceVector("USD", ModelPrice(2.0, 8.0, cached_input=0.5))
+    money = PriceVector(unit="USD", answer=ModelPrice(input=2.0, output=8.0, cached_input=0.5))
     router = Router(measured_frontier.priced(money), RouterConfig(weight=0.9))
     settled = router.settle(router.route(reuse=10), spent(0, 10), cached_input=4)
     assert settled.actual_stage2 == 6 * 2.0 + 4 * 0.5

@@ -25,7 +25,7 @@ def say(**what) -> None:
 
 
 def open_memory(path: str) -> EntropicMemory:
-    return EntropicMemory.open(path, embedder=FakeEmbedder(16), config=CONFIG, store=STORE)
+    return EntropicMemory.open(path, embedder=FakeEmbedder(32), config=CONFIG, store=STORE)
 
 
 def write_for_ever(path: str, seed: int) -> None:

@@ -10,7 +10,6 @@ from ecs_plugins.memory.admission import (
     overflow,
     record_hit,
     record_outcome,
-    sleep_due,
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.types import Observation
@@ -80,15 +79,6 @@ def test_the_running_centroid_is_the_centroid(seeds):
     assert item.evidence.spread == pytest.approx(1 - np.mean(cosines), abs=1e-4)
 
 
-def test_inputs_are_not_changed():
-    memory = cold("c", axis(0), support=3)
-    before, vector = memory.evidence, memory.vector.copy()
-    admitted(Observation("m9", axis(0, 1, 0.8), 9), nearest_cold=(memory, 0.95))
-    record_hit(memory, step=9)
-    assert memory.evidence == before
-    assert np.array_equal(memory.vector, vector)
-
-
 def test_a_hit_counts_as_demand():
     memory = record_hit(cold("c", axis(0)), step=9)
     assert (memory.evidence.hits, memory.evidence.demand) == (1, 1.0)
@@ -115,15 +105,6 @@ def test_an_item_that_earned_a_proposal_outlives_the_others():
     assert overflow(items, config) == ("m1", "m2")
     items[0] = replace(items[0], judged=2)
     assert overflow(items, config) == ("m0", "m1")
-
-
-def test_nothing_leaves_a_store_within_its_capacity():
-    assert overflow([hot("m0", axis(0))], CONFIG) == ()
-
-
-def test_sleep_is_due_after_the_configured_number_of_messages():
-    assert not sleep_due(CONFIG.sleep_every - 1, CONFIG)
-    assert sleep_due(CONFIG.sleep_every, CONFIG)
 
 
 def test_a_near_text_that_says_something_else_is_a_memory_of_its_own():

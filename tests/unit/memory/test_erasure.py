@@ -28,12 +28,6 @@ def fill(memory, count: int = 30) -> None:
         memory.add(f"subject{i} does thing{i} " + "padding " * (37 * i % 200))
 
 
-def test_the_search_for_leftovers_finds_what_is_there(db, open_memory):
-    memory = open_memory()
-    memory.add(SECRET)
-    assert leftovers(db.parent)
-
-
 def test_an_erased_message_is_in_no_file(db, open_memory):
     memory = open_memory(store=MANUAL)
     fill(memory)

@@ -5,6 +5,7 @@ acknowledged deletion holds, and `verify` is clean. A sleep phase moves messages
 into memories, so a message in both, or counts that do not fit, would be a sleep phase half done.
 """
 
+import gzip
 import json
 import os
 import random
@@ -18,10 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.memory.store.rows import crc, pack
-from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory import crash_writer
-from tests.unit.memory.test_storage_database import write_first_version
+from tests.unit.memory.test_storage_database import FIRST
 
 FILES, KILLS_PER_FILE = 20, 10
 
@@ -118,14 +117,7 @@ def test_a_killed_writer_keeps_every_promise(tmp_path, writers, file):
     path = tmp_path / "memory.db"
     promises = Promises()
     if file % 4 == 0:  # the first kills hit the upgrade of an old file
-        vector = pack(FakeEmbedder(32).embed_query("an old fact")[:16])
-        write_first_version(path, vector, crc(vector), crc("an old fact"))
-        connection = sqlite3.connect(path)
-        connection.execute(
-            "UPDATE meta SET value = replace(replace(value, 'fake-32', 'fake-16'), '32', '16')"
-        )
-        connection.commit()
-        connection.close()
+        path.write_bytes(gzip.decompress(FIRST.read_bytes()))
         promises.kept["old"] = "an old fact"
     for kill in range(KILLS_PER_FILE):
         upgrade = file % 4 == 0 and kill < 2

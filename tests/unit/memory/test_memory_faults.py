@@ -407,23 +407,3 @@ def test_a_read_only_directory_is_a_clear_error():
     shutil.rmtree(folder)
     assert said.startswith("StorageError")
     assert "writable" in said
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_uses_the_memory_beside_its_parent(open_memory):
-    memory = open_memory()
-    memory.add("said by the parent")
-    memory.recall("said by the parent")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            memory.add("cats chase birds")
-            code = 0 if len(memory.recall("cats chase birds")) == 1 else 2
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    memory.add("said by the parent again")
-    assert len(memory.messages()) == 3
-    assert memory.admin.verify().ok

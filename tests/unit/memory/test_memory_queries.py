@@ -71,11 +71,6 @@ def test_only_what_a_recall_returns_is_hit(memory):
     }
 
 
-def test_an_observation_without_a_recall_is_a_query_of_its_own(memory):
-    memory.observe(QUESTION, "in the harbour")
-    assert events(memory) == [(QUESTION, "in the harbour", 0)]
-
-
 def test_an_observation_of_another_question_leaves_the_recall_alone(memory):
     ask(memory)
     memory.observe("who sleeps?", "a cat")
@@ -102,14 +97,6 @@ def test_a_second_observation_does_not_overwrite_the_first(memory):
     assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
 
 
-def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
-    used = ask(memory)
-    memory.close()
-    later = open_memory(store=StoreConfig(sleep="manual"))
-    later.observe(QUESTION, "in the harbour", used)
-    assert len(events(later)) == 1
-
-
 def test_erasing_what_was_recalled_erases_the_completed_query(memory):
     used = ask(memory)
     memory.observe(QUESTION, "in the harbour", used[:1])
@@ -122,11 +109,6 @@ def test_what_is_excluded_is_not_recalled_and_leaves_its_place(memory):
     found = ask(memory, k=2, exclude=best, threshold=-1)
     assert len(found) == 2
     assert not set(found) & set(best)
-
-
-def test_everything_can_be_excluded(memory):
-    everything = ask(memory, k=9, threshold=-1)
-    assert ask(memory, k=9, threshold=-1, exclude=everything) == []
 
 
 def test_an_excluded_memory_of_the_cold_tier_is_not_recalled(memory):
@@ -164,3 +146,11 @@ async def test_async_forms_of_the_record(memory):
     assert await memory.amemories() == memory.memories()
     assert (await memory.admin.apurge()).messages == ()
     assert await memory.admin.await_(5)
+
+
+def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
+    used = ask(memory)
+    memory.close()
+    later = open_memory(store=StoreConfig(sleep="manual"))
+    later.observe(QUESTION, "in the harbour", used)
+    assert len(events(later)) == 1

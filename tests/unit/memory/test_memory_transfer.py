@@ -52,14 +52,6 @@ def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
     assert first[1:-1] == second[1:-1]
 
 
-def test_one_namespace_can_be_exported(exported, tmp_path):
-    memory, _ = exported
-    memory.admin.export(tmp_path / "part.jsonl", namespace=("other",))
-    with EntropicMemory.open(embedder=FakeEmbedder(32)) as copy:
-        copy.admin.import_(tmp_path / "part.jsonl")
-        assert copy.namespaces() == [("other", "place")]
-
-
 def test_an_import_with_another_embedder_embeds_anew(exported):
     memory, file = exported
     seen = []

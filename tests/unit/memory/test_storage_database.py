@@ -1,6 +1,7 @@
-import os
+import gzip
 import sqlite3
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -8,49 +9,19 @@ from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.store.database import Database
 
-FIRST_VERSION_ROWS = """
-INSERT INTO meta VALUES ('embedder', '{"name": "fake-32", "dimension": 32, "normalisation": "l2"}');
-INSERT INTO meta VALUES ('epoch', '0');
-INSERT INTO namespaces (key, created, step, since_sleep, novel, hot_count, hot_generation)
-VALUES ('["default"]', 1.0, 1, 1, 1, 1, 1);
-"""
-
-
-def write_first_version(path, vector: bytes, vector_crc: int, text_crc: int) -> None:
-    """A file as the first schema wrote it, with a message in the hot tier."""
-    connection = sqlite3.connect(path)
-    schema.MIGRATIONS[0](connection)
-    connection.executescript(FIRST_VERSION_ROWS)
-    connection.execute(
-        "INSERT INTO messages (id, namespace, step, role, text, metadata, created, vector,"
-        " text_crc, vector_crc) VALUES ('old', 1, 1, 'user', 'an old fact', '{}', 1.0, ?, ?, ?)",
-        (vector, text_crc, vector_crc),
-    )
-    connection.execute(
-        "INSERT INTO hot_items (id, namespace, live, first, support, judged, metadata, evidence)"
-        """ VALUES ('old', 1, 1, 1, 1, 0, '{}',
-            '{"created": 1, "updated": 1, "last_seen": 1, "support": 1}')"""
-    )
-    connection.execute("PRAGMA user_version=1")
-    connection.execute(f"PRAGMA application_id={schema.APPLICATION_ID}")
-    connection.commit()
-    connection.close()
+FIRST = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "memory" / "first-schema.db.gz"
 
 
 def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
-    write_first_version(db, b"\0" * 128, 0, 0)
-
-    def broken(connection):
-        connection.execute("CREATE TABLE half_done (x)")
-        raise sqlite3.OperationalError("no")
-
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, broken))
+    db.write_bytes(gzip.decompress(FIRST.read_bytes()))
+    broken = (*schema.TABLES, "CREATE TABLE half_done (x)", "SELECT nothing")
+    monkeypatch.setattr(schema, "TABLES", broken)
     with pytest.raises(StorageError):
         Database(db)
     connection = sqlite3.connect(db)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-    assert not {"half_done", "snapshots"} & tables
+    assert not {"half_done", "tiers"} & tables
 
 
 def test_a_file_of_a_newer_version_is_refused(db):
@@ -116,33 +87,6 @@ def test_readers_do_not_wait_for_a_writer(db):
     database.close()
 
 
-def test_a_database_locked_by_another_process_is_a_clear_error(db):
-    database = Database(db, busy_timeout=0.05)
-    other = sqlite3.connect(db, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StorageError, match="raise busy_timeout"), database.write():
-        pass
-    other.execute("ROLLBACK")
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('a', 'b')")
-    other.close()
-    database.close()
-
-
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(db):
-    database = Database(db)
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('kept', 'yes')")
-    with database._connection() as connection:
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(StorageError, match="free space"), database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('big', ?)", ("x" * 100_000,))
-    with database.read() as connection:
-        assert connection.execute("SELECT key FROM meta").fetchall() == [("kept",)]
-    database.close()
-
-
 def test_an_in_memory_database_is_one_for_all_threads():
     database = Database(":memory:")
 
@@ -165,27 +109,3 @@ def test_a_closed_database_says_so(db):
     database.close()
     with pytest.raises(StorageError, match="closed"), database.read():
         pass
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_writes_with_connections_of_its_own(db):
-    database = Database(db)
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('parent', 'x')")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            with database.write() as connection:
-                connection.execute("INSERT INTO meta VALUES ('child', 'x')")
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    with database.write() as connection:
-        connection.execute("INSERT INTO meta VALUES ('parent again', 'x')")
-        keys = {key for (key,) in connection.execute("SELECT key FROM meta")}
-    assert keys == {"parent", "child", "parent again"}
-    assert database.integrity() == []
-    database.close()

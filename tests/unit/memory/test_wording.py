@@ -7,14 +7,18 @@ from ecs_plugins.ranking.embedder import default_embedder
 FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
 
 
-@pytest.mark.parametrize("text", ["Where?", 'He asked "where?"', "\u3069\u3053\uff1f", "Really?  "])
-def test_what_ends_with_a_question_mark_is_a_question(text: str) -> None:
-    assert is_question(text)
-
-
-@pytest.mark.parametrize("text", ["", "Here.", "Is it? Yes.", "?no"])
-def test_what_does_not_is_none(text: str) -> None:
-    assert not is_question(text)
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        *(
+            (text, True)
+            for text in ("Where?", 'He asked "where?"', "\u3069\u3053\uff1f", "Really?  ")
+        ),
+        *((text, False) for text in ("", "Here.", "Is it? Yes.", "?no")),
+    ],
+)
+def test_what_ends_with_a_question_mark_is_a_question(text: str, asks: bool) -> None:
+    assert is_question(text) == asks
 
 
 def test_only_a_question_makes_room_for_a_question() -> None:
