@@ -198,7 +198,7 @@ def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed)
         first.add(said[start : start + 5])
         (name,) = first.add(said[start + 5])
         second.add(said[start + 6 : start + 12])  # as another process would
-        second.recall(said[start], threshold=-1.0, tiers="cold")
+        second.recall("the boat is blue", threshold=-1.0, tiers="cold")
         if start % 48 == 0:
             second.sleep()
             first.delete(name)
