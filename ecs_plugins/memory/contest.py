@@ -59,6 +59,8 @@ class ColdContest:
         self._proposals = proposals
         self._memories = [*cold, *(proposal.memory for proposal in proposals)]
         self._vectors = np.array([memory.vector for memory in self._memories])
+        # Cosine of each proposal (row) to each memory.
+        self._cosines = self._vectors[len(cold) :] @ self._vectors.T
         self._terms = list(terms)
         self._there = np.arange(len(self._memories)) < len(cold)
         self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
@@ -179,7 +181,7 @@ class ColdContest:
         self._there[len(self._cold) + number] = True
 
     def _reinforce(self, number: int) -> bool:
-        found = self._repeated(self._proposals[number].memory)
+        found = self._repeated(number)
         if found is None:
             return False
         at, similarity = found
@@ -187,7 +189,9 @@ class ColdContest:
         own, new = self._terms[at], self._terms[len(self._cold) + number]
         self._record("reinforce", number, target_id=memory.id, similarity=similarity)
         memory = _reinforced(memory, proposal.memory, self._config)
-        self._memories[at], self._vectors[at] = memory, memory.vector
+        if memory.vector is not self._memories[at].vector:
+            self._cosines[:, at] = self._vectors[len(self._cold) :] @ memory.vector
+        self._memories[at] = memory
         self._terms[at] = min(own, new, key=lambda terms: terms.total)
         self._weakness[at] = self._weakness_of(self._terms[at])
         self._fills[at] = self._is_filler(memory)
@@ -195,9 +199,9 @@ class ColdContest:
         self._consumed.update(proposal.sources)
         return True
 
-    def _repeated(self, proposal: ColdMemory) -> tuple[int, float] | None:
+    def _repeated(self, number: int) -> tuple[int, float] | None:
         """The nearest memory that says the same, with its cosine; None if none is near."""
-        cosines = self._vectors @ proposal.vector
+        proposal, cosines = self._proposals[number].memory, self._cosines[number]
         near = np.flatnonzero(self._there & (cosines >= self._config.merge_threshold))
         for at in near[np.argsort(-cosines[near], kind="stable")].tolist():
             if difference(proposal.text, self._memories[at].text) is None:

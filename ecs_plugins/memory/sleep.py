@@ -129,7 +129,7 @@ class SleepRunner:
             space = view.space
             return consolidate(
                 [row.hot for row in view.hot],
-                [row.memory for row in view.cold],
+                [*view.cold.values()],
                 config=config,
                 step=space.step,
                 seed=seed_of(config, space.namespace, space.cycle),

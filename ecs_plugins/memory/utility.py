@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -92,6 +93,7 @@ def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
     return log_demand_rate(demand, exposure, mean_rate)
 
 
+@lru_cache(maxsize=4096)  # most of the cold tier is judged again in every sleep phase
 def information(text: str) -> float:
     """``ln(1 + distinct words)``, in nats: what a text has to tell; 0 without words.
 

@@ -31,6 +31,7 @@ from ecs_plugins.memory.store import spaces
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.rows import unpack
 from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.tiers import KnownCold
 from ecs_plugins.memory.store.vector_index import VectorIndex
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class OpenIndex:
     erasures: int
     revision: int = -1
     last_row: int = 0
+    cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def add(self, row: int, vector: np.ndarray) -> None:
@@ -162,6 +164,8 @@ class Indexes:
             return
         with opened.lock:
             opened.index.remove(np.array(space.gone, dtype=np.int64))
+            for row in space.gone:
+                opened.cold.pop(row, None)
             if opened.erasures != space.erasures:
                 opened.index.blank()
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:

@@ -12,6 +12,8 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit, founded, overflow
 from ecs_plugins.memory.config import MemoryConfig
@@ -26,6 +28,7 @@ from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Observation, T
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
+_SCREENED = 128  # messages compared with the index at once
 
 
 class Intake:
@@ -67,14 +70,29 @@ class Intake:
         if not (pinned or self._config.literal):
             self._index = self._indexes.current(self._connection, space)
         log.insert(self._connection, space, messages, ids, vectors, self._now)
-        for name, message, vector in zip(ids, messages, vectors, strict=True):
-            space.step += 1
-            space.since_sleep += 1
-            self._admit(Observation(name, vector, space.step, message.text), message, pinned)
+        for start in range(0, len(messages), _SCREENED):
+            self._screen(vectors[start : start + _SCREENED])
+            for at in range(start, min(start + _SCREENED, len(messages))):
+                space.step += 1
+                space.since_sleep += 1
+                said = Observation(ids[at], vectors[at], space.step, messages[at].text)
+                self._admit(said, messages[at], pinned)
         evict_overflow(self._connection, space, self._config)
 
+    def _screen(self, vectors: Matrix) -> None:
+        """Note how near anything in the index comes to each of the next messages."""
+        if self._index is not None:
+            self._next, self._nearest = vectors, self._index.index.highest(vectors)
+
+    def _comes_near(self) -> bool:
+        """Whether anything comes near to the next message, which is done with then."""
+        if self._index is None:
+            return False
+        score, self._next, self._nearest = self._nearest[0], self._next[1:], self._nearest[1:]
+        return bool(score >= self._config.merge_threshold - 2 * _TIE)
+
     def _admit(self, observation: Observation, message: NewMessage, pinned: bool) -> None:
-        near = {} if self._index is None else self._near(observation, self._index)
+        near = self._near(observation, self._index) if self._comes_near() else {}
         if pinned:
             self._pin(observation, message)
         elif not near:
@@ -96,9 +114,10 @@ class Intake:
                 self._replace(old[0], admission.item, message, observation.id)
 
     def _near(
-        self, observation: Observation, opened: OpenIndex
+        self, observation: Observation, opened: OpenIndex | None
     ) -> dict[Tier, tuple[TierRow, float]]:
         """The item of each tier nearest to an observation, if it is near enough to be repeated."""
+        assert opened is not None
         vector, floor = observation.vector, self._config.merge_threshold - _TIE
         wanted, gone = _FIRST_LOOK, set(self._space.gone)
         while True:
@@ -141,6 +160,7 @@ class Intake:
         row = tiers.insert(self._connection, self._space, new, members)
         if self._index is not None:
             self._index.add(row, new.item.vector)
+            self._nearest = np.maximum(self._nearest, self._next @ new.item.vector)
             self._space.written.append(row)
 
     def _pin(self, observation: Observation, message: NewMessage) -> None:

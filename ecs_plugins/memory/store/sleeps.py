@@ -13,6 +13,7 @@ from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.accesses import recent_queries
+from ecs_plugins.memory.store.indexes import OpenIndex
 from ecs_plugins.memory.store.rows import Metadata, dump, earliest, shared
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
@@ -21,11 +22,14 @@ from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDe
 
 @dataclass(frozen=True, slots=True)
 class SleepView:
-    """What a sleep phase decides on: a namespace as of one transaction, with vectors."""
+    """What a sleep phase decides on: a namespace as of one transaction, with vectors.
+
+    Of the cold tier it knows memories by row number: few of the rows will change.
+    """
 
     space: Space
     hot: Sequence[TierRow]
-    cold: Sequence[TierRow]
+    cold: Mapping[int, ColdMemory]
     queries: Sequence[QueryEvent]
 
 
@@ -40,12 +44,14 @@ class AppliedSleep:
     cold: tuple[int, int]
 
 
-def view(connection: sqlite3.Connection, space: Space, dimension: int) -> SleepView:
-    """Both tiers and the recent queries of a namespace."""
+def view(connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> SleepView:
+    """Both tiers and the recent queries of a namespace, whose index is open."""
+    dimension = opened.index.dimension
+    opened.cold = tiers.cold_memories(connection, space.id, dimension, opened.cold)
     return SleepView(
         space,
         tiers.tier_rows(connection, space.id, "hot", dimension),
-        tiers.tier_rows(connection, space.id, "cold", dimension),
+        {row: memory for row, (memory, _, _) in opened.cold.items()},
         recent_queries(connection, space.id),
     )
 
@@ -73,7 +79,7 @@ def apply(
     ).lastrowid
     assert sleep is not None
     hot = {row.item.id: row for row in seen.hot}
-    cold = {row.item.id: row for row in seen.cold}
+    cold = {memory.id: row for row, memory in seen.cold.items()}
     _write_cold(connection, space, plan, hot, cold, sleep, now)
     consumed = [hot[name] for name in plan.consumed]
     tiers.delete(connection, space, consumed)
@@ -94,29 +100,29 @@ def _write_cold(
     space: Space,
     plan: SleepPlan,
     hot: Mapping[str, TierRow],
-    cold: Mapping[str, TierRow],
+    cold: Mapping[str, int],
     sleep: int,
     now: float,
 ) -> None:
     joined, judged = _consequences(plan.decisions)
-    gone = [cold[memory.id] for memory in (*plan.removed, *plan.updated)]
-    tiers.retire(connection, space, gone, sleep)
+    changed = [cold[memory.id] for memory in (*plan.removed, *plan.updated)]
+    gone = tiers.by_rows(connection, space.id, changed)
+    tiers.retire(connection, space, gone.values(), sleep)
     of_message = {member: row for row in hot.values() for member in row.hot.members}
     for memory in (*plan.updated, *plan.inserted):
         members = joined.get(memory.id, ())
         behind = {of_message[name].row: of_message[name] for name in members}.values()
-        version = _version(memory, cold.get(memory.id), behind, now)
+        version = _version(memory, gone.get(cold.get(memory.id, 0)), behind, now)
         terms = judged.get(memory.id, version.judged)
         version = replace(version, judged=terms, born=sleep)
         tiers.insert(connection, space, version, members)
     # What was contested and stayed keeps the free energy that it was judged at.
-    changed = {row.item.id for row in gone}
     connection.executemany(
         "UPDATE tiers SET energy = ?, entropy = ?, free_energy = ? WHERE row = ?",
         (
-            (terms.energy, terms.entropy, terms.total, cold[name].row)
+            (terms.energy, terms.entropy, terms.total, cold[name])
             for name, terms in judged.items()
-            if name in cold and name not in changed
+            if name in cold and cold[name] not in gone
         ),
     )
 

@@ -24,15 +24,15 @@ from ecs_plugins.errors import (
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.recall import RecallRequest, recalled
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
-from ecs_plugins.memory.store import reembedding, search, sleeps, spaces
+from ecs_plugins.memory.store import reembedding, sleeps, spaces
 from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Intake
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
@@ -261,8 +261,7 @@ class SqliteStore:
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
                     index = self.indexes.current(connection, space).index
-                    candidates = search.NamespaceSearch(connection, space, index, request)
-                    found += recalled(request, each, candidates.nearest)
+                    found += recalled(connection, space, index, request)
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():
@@ -293,7 +292,9 @@ class SqliteStore:
     def view(self, namespace: Namespace) -> sleeps.SleepView | None:
         """What a sleep phase decides on; None if nothing was ever stored in the namespace."""
         with self.reading(namespace) as (connection, space):
-            return None if space is None else sleeps.view(connection, space, self.dimension)
+            if space is None:
+                return None
+            return sleeps.view(connection, space, self.indexes.current(connection, space))
 
     def apply(
         self,
@@ -319,7 +320,7 @@ class SqliteStore:
             if space is None:
                 return None
             if plan is None:
-                view = sleeps.view(connection, space, self.dimension)
+                view = sleeps.view(connection, space, self.indexes.current(connection, space))
                 plan = decide(view)
             elif view.space.revision != space.revision:
                 return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -173,6 +173,60 @@ def tier_rows(
     if tier == "hot":
         found.sort(key=lambda each: (each.item.evidence.created, each.row))
     return found
+
+
+KnownCold = dict[int, tuple[ColdMemory, str, int]]
+"""Cold memories by row number, with their evidence and pin as stored."""
+
+
+def cold_memories(
+    connection: sqlite3.Connection, space: int, dimension: int, known: KnownCold
+) -> KnownCold:
+    """The cold tier, the oldest row first: no more of each row than the memory.
+
+    Args:
+        connection: Inside a transaction.
+        space: The number of the namespace.
+        dimension: Length of the vectors.
+        known: What this returned before in the same epoch. A row never changes but for its
+            evidence and its pin, so nothing else is read again.
+
+    Raises:
+        StorageError: A row is damaged.
+    """
+    cold: KnownCold = {}
+    new = []
+    for row, evidence, pinned in connection.execute(
+        "SELECT row, evidence, pinned FROM tiers"
+        " WHERE namespace = ? AND live = 1 AND tier = 'cold' ORDER BY row",
+        (space,),
+    ):
+        found = known.get(row)
+        if found is None:
+            new.append(row)
+        elif found[1:] != (evidence, pinned):
+            memory = replace(
+                found[0], evidence=Evidence.from_json(json.loads(evidence)), pinned=bool(pinned)
+            )
+            found = memory, evidence, pinned
+        cold[row] = found  # type: ignore[assignment]
+    unread = connection.execute(
+        "SELECT row, id, text, text_crc, vector, vector_crc, pinned, cluster_entropy, evidence"
+        " FROM tiers WHERE row IN (SELECT value FROM json_each(?))",
+        (dump(new),),
+    )
+    for row, name, text, text_crc, vector, vector_crc, pinned, entropy, evidence in unread:
+        what = f"memory {name}"
+        memory = ColdMemory(
+            name,
+            unpack(vector, vector_crc, dimension, what),
+            Evidence.from_json(json.loads(evidence)),
+            checked_text(text, text_crc, what),
+            bool(pinned),
+            entropy,
+        )
+        cold[row] = memory, evidence, pinned
+    return cold
 
 
 def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> list[TierRow]:

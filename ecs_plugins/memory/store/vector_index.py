@@ -1,9 +1,12 @@
 """Nearest neighbours by inner product: an HNSW graph (FAISS) over row numbers of the database.
 
-FAISS knows vectors by the order in which they were added and cannot remove one. A removed row
-stays in the graph as a tombstone: a selector keeps it out of the results, a larger ``efSearch``
-pays for it, and once half of the graph is dead it is built anew. FAISS crashes when one thread adds
-while another searches, so a lock admits one at a time.
+New rows wait in a tail that is compared one by one, which for some hundred rows costs less than
+linking them; they are linked when there are many. So a small index has no graph, and is exact.
+
+FAISS knows vectors by the order in which they were added and cannot remove one. A linked row that
+is removed stays in the graph as a tombstone: a selector keeps it out of the results, a larger
+``efSearch`` pays for it, and once half of the graph is dead it is built anew. FAISS crashes when
+one thread adds while another searches, so a lock admits one at a time.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
@@ -24,6 +27,10 @@ from ecs_plugins.memory.types import Matrix, Vector
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+EXACT = 2048
+"""Rows up to which there is no graph."""
+
+_TAIL = 256  # rows that wait beside a graph
 _LINKS = 16
 _EF_CONSTRUCTION = 40
 _CHUNK = 1024  # vectors linked at a time, between which a closing memory can stop
@@ -72,14 +79,20 @@ class VectorIndex:
         faiss = _faiss()
         self._graph = faiss.IndexHNSWFlat(self.dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
         self._graph.hnsw.efConstruction = _EF_CONSTRUCTION
-        # By position in the graph: the row, -1 for a tombstone; and a bit, 1 if it is live.
+        # By position in the graph: the row, -1 for a tombstone.
         self._rows: Rows = np.empty(0, dtype=np.int64)
-        self._bits: Bytes = np.empty(0, dtype=np.uint8)
         self._places: dict[int, int] = {}
         self._blank = 0
+        # The tail: as many rows as `_waiting` has places for, and room for more.
+        self._clear_tail()
+
+    def _clear_tail(self) -> None:
+        self._tail: Matrix = np.empty((0, self.dimension), dtype=np.float32)
+        self._tail_rows: Rows = np.empty(0, dtype=np.int64)
+        self._waiting: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._places) + len(self._waiting)
 
     @property
     def linked(self) -> int:
@@ -89,50 +102,66 @@ class VectorIndex:
     @property
     def dead(self) -> int:
         """Tombstones in the graph."""
-        return self.linked - len(self)
+        return self.linked - len(self._places)
 
     @property
     def size(self) -> int:
         """Bytes held, about."""
-        return self.linked * (4 * self.dimension + 8 * _LINKS + 128)
+        return self.linked * (4 * self.dimension + 8 * _LINKS + 128) + self._tail.nbytes
 
     def rows(self) -> Rows:
         """The live rows."""
         with self._lock:
-            return np.fromiter(self._places, dtype=np.int64, count=len(self))
+            return np.array([*self._places, *self._waiting], dtype=np.int64)
 
     # Changing
 
     def add(self, rows: Rows, vectors: Matrix) -> None:
         """Add rows that are not there yet; ``vectors`` is ``[rows, dimension]``."""
-        with self._lock, _one_thread():
-            start, stop = self.linked, self.linked + len(rows)
-            if stop > len(self._rows):
-                room = max(2 * stop, 256) - len(self._rows)
-                self._rows = np.concatenate([self._rows, np.full(room, -1, dtype=np.int64)])
-                bits = np.zeros(len(self._rows) // 8 + 1, dtype=np.uint8)
-                bits[: len(self._bits)] = self._bits
-                self._bits = bits
-            self._graph.add(np.ascontiguousarray(vectors, dtype=np.float32))
-            self._rows[start:stop] = rows
-            for place, row in enumerate(rows.tolist(), start=start):
-                self._places[row] = place
-                self._bits[place >> 3] |= np.uint8(1 << (place & 7))
+        with self._lock:
+            start = len(self._waiting)
+            stop = start + len(rows)
+            if stop > len(self._tail):
+                room = 2 * stop
+                self._tail = np.concatenate(
+                    [self._tail[:start], np.empty((room - start, self.dimension), np.float32)]
+                )
+                self._tail_rows = np.resize(self._tail_rows, room)
+            self._tail[start:stop] = vectors
+            self._tail_rows[start:stop] = rows
+            self._waiting.update(zip(rows.tolist(), range(start, stop), strict=True))
+            if stop > (_TAIL if self.linked else EXACT):
+                self._link()
+
+    def _link(self) -> None:
+        """Put the rows of the tail into the graph."""
+        count, start = len(self._waiting), self.linked
+        with _one_thread():
+            self._graph.add(self._tail[:count])
+        rows = self._tail_rows[:count]
+        self._rows = np.concatenate([self._rows, rows])
+        self._places.update(zip(rows.tolist(), range(start, start + count), strict=True))
+        self._clear_tail()
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         with self._lock:
             for row in rows.tolist():
-                place = self._places.pop(row, None)
-                if place is not None:
-                    self._rows[place] = -1
-                    self._bits[place >> 3] &= np.uint8(255 ^ (1 << (place & 7)))
+                if row in self._places:
+                    self._rows[self._places.pop(row)] = -1
+                elif row in self._waiting:
+                    # The last one takes its place.
+                    place, last = self._waiting.pop(row), len(self._waiting)
+                    if place < last:
+                        moved = int(self._tail_rows[last])
+                        self._tail[place], self._tail_rows[place] = self._tail[last], moved
+                        self._waiting[moved] = place
 
     def blank(self) -> None:
         """Overwrite the vectors of all tombstones: what was erased must not reach a file."""
         with self._lock:
-            dead = np.flatnonzero(self._rows[: self.linked] < 0)
-            self._vectors()[dead] = 0.0
+            dead = np.flatnonzero(self._rows < 0)
+            self._linked_vectors()[dead] = 0.0
             self._blank = len(dead)
 
     # Searching
@@ -152,25 +181,43 @@ class VectorIndex:
             Rows and their scores.
         """
         with self._lock:
+            places, waiting = self._places, len(self._waiting)
+            rows, scores = self._tail_rows[:waiting], self._tail[:waiting] @ query
             if allowed is not None:
-                known = [
-                    place for row in allowed.tolist() if (place := self._places.get(row, -1)) >= 0
-                ]
-                return self._scan(query, k, np.array(known, dtype=np.int64))
-            if not exact and 2 * k < len(self):
-                found = self._search_graph(query, k)
-                if found is not None:
-                    return found
-            places = np.fromiter(self._places.values(), dtype=np.int64, count=len(self))
-            return self._scan(query, k, places)
+                near = np.isin(rows, allowed)
+                rows, scores = rows[near], scores[near]
+                places = {row: places[row] for row in allowed.tolist() if row in places}
+            if places:
+                linked = None
+                if allowed is None and not exact and 2 * k < len(places):
+                    linked = self._search_graph(query, k)
+                if linked is None:
+                    at = np.fromiter(places.values(), dtype=np.int64, count=len(places))
+                    linked = self._rows[at], self._linked_vectors()[at] @ query
+                rows = np.concatenate([rows, linked[0]])
+                scores = np.concatenate([scores, linked[1]])
+        best = np.argsort(-scores, kind="stable")[:k]
+        return rows[best], scores[best]
+
+    def highest(self, vectors: Matrix) -> Vector:
+        """For each vector the score of the row nearest to it; -1 where there is none."""
+        with self._lock:
+            out = np.full(len(vectors), -1.0, dtype=np.float32)
+            if self._waiting:
+                out = (vectors @ self._tail[: len(self._waiting)].T).max(axis=1)
+            if self._places:
+                linked = [self.search(each, 1)[1][0] for each in vectors]
+                out = np.maximum(out, np.array(linked, dtype=np.float32))
+            return out
 
     def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
         """What the graph finds; None if it does not reach as many as there are."""
         faiss, linked = _faiss(), self.linked
-        ef = max(search_width(linked), 2 * k) * linked / len(self)
-        wanted = None
+        ef = max(search_width(linked), 2 * k) * linked / len(self._places)
+        wanted = bits = None
         if self.dead:
-            wanted = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(self._bits))
+            bits = np.packbits(self._rows >= 0, bitorder="little")
+            wanted = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(bits))
         parameters = faiss.SearchParametersHNSW(efSearch=int(ef), sel=wanted)
         scores, places = self._graph.search(
             np.ascontiguousarray(query[None], dtype=np.float32), k, params=parameters
@@ -179,15 +226,8 @@ class VectorIndex:
             return None
         return self._rows[places[0]], scores[0]
 
-    def _scan(self, query: Vector, k: int, places: Rows) -> tuple[Rows, Vector]:
-        if not len(places):
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
-        scores = self._vectors()[places] @ query
-        best = np.argsort(-scores, kind="stable")[:k]
-        return self._rows[places[best]], scores[best]
-
-    def _vectors(self) -> Matrix:
-        """All vectors by position, as a view ``[linked, dimension]``."""
+    def _linked_vectors(self) -> Matrix:
+        """The vectors in the graph by position, as a view ``[linked, dimension]``."""
         faiss, linked = _faiss(), self.linked
         if not linked:
             return np.empty((0, self.dimension), dtype=np.float32)
@@ -195,19 +235,28 @@ class VectorIndex:
         flat: Matrix = faiss.rev_swig_ptr(storage.get_xb(), linked * self.dimension)
         return flat.reshape(linked, self.dimension)
 
+    def _vectors(self, rows: Rows) -> Matrix:
+        """The vectors of live rows."""
+        linked, waiting = self._linked_vectors(), self._waiting
+        found = [
+            self._tail[waiting[row]] if row in waiting else linked[self._places[row]]
+            for row in rows.tolist()
+        ]
+        return np.array(found, dtype=np.float32).reshape(len(rows), self.dimension)
+
     # Upkeep
 
     @property
     def is_worn(self) -> bool:
         """Whether the graph should be built anew."""
-        most = max(len(self), _MIN_DEAD)
+        most = max(len(self._places), _MIN_DEAD)
         return self.dead > most or self._blank > max(_ERASED_SHARE * self.linked, _MIN_DEAD)
 
     def rebuild(self, stop: threading.Event | None = None) -> None:
         """Build the graph anew without its tombstones; searches and changes go on meanwhile."""
         with self._lock:
             rows = self.rows()
-            vectors = self._vectors()[[self._places[row] for row in rows.tolist()]]
+            vectors = self._vectors(rows)
         fresh = VectorIndex(self.dimension)
         for start in range(0, len(rows), _CHUNK):
             if stop is not None and stop.is_set():
@@ -216,17 +265,20 @@ class VectorIndex:
         with self._lock:
             late = np.setdiff1d(self.rows(), rows)
             if len(late):
-                fresh.add(late, self._vectors()[[self._places[row] for row in late.tolist()]])
+                fresh.add(late, self._vectors(late))
             fresh.remove(np.setdiff1d(rows, self.rows()))
-            self._graph, self._rows, self._bits = fresh._graph, fresh._rows, fresh._bits
-            self._places, self._blank = fresh._places, 0
+            self._graph, self._rows, self._places = fresh._graph, fresh._rows, fresh._places
+            self._tail, self._tail_rows = fresh._tail, fresh._tail_rows
+            self._waiting, self._blank = fresh._waiting, 0
             if self.dead:  # since the vectors were copied, perhaps erased
                 self.blank()
 
     def to_bytes(self) -> tuple[Rows, Bytes]:
         """The row of each vector (-1 for a tombstone), and the graph as FAISS serialises it."""
         with self._lock:
-            return self._rows[: self.linked].copy(), _faiss().serialize_index(self._graph)
+            if self._waiting:
+                self._link()
+            return self._rows.copy(), _faiss().serialize_index(self._graph)
 
     def restore(self, rows: Rows, graph: Bytes) -> None:
         """Take what `to_bytes` returned.
@@ -240,6 +292,5 @@ class VectorIndex:
         with self._lock:
             self._clear()
             self._graph, self._rows = restored, rows.copy()
-            self._bits = np.packbits(rows >= 0, bitorder="little")
             self._places = {row: at for at, row in enumerate(rows.tolist()) if row >= 0}
             self._blank = int((rows < 0).sum())

@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import spaces
+from ecs_plugins.memory.store import spaces, tiers
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.vector_index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.streams import stream
+
+
+@pytest.fixture(autouse=True)
+def _graph_from_the_first_row(monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.EXACT", 0)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 0)
 
 
 def latent(count: int, dimension: int = 48, seed: int = 0) -> np.ndarray:
@@ -70,6 +76,29 @@ def test_a_half_dead_graph_is_built_anew():
     index.rebuild()
     assert (index.linked, index.dead, len(index), index.is_worn) == (999, 0, 999, False)
     assert recall_at(index, 3) >= 0.98
+
+
+@pytest.mark.parametrize("exact", [100, 2048])
+def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, exact):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.EXACT", exact)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 64)
+    vectors = latent(400)
+    index = VectorIndex(vectors.shape[1])
+    for start in range(0, 400, 30):
+        index.add(np.arange(start, min(start + 30, 400)), vectors[start : start + 30])
+    index.remove(np.array([3, 150, 395, 399, 390]))
+    left = index.rows()
+    assert (len(left), index.linked > 0) == (395, exact == 100)
+    for query in latent(20, seed=5):
+        expected = np.sort(vectors[left] @ query)[::-1][:5]
+        np.testing.assert_allclose(index.search(query, 5)[1], expected, rtol=1e-5)
+        np.testing.assert_allclose(index.highest(query[None]), expected[:1], rtol=1e-5)
+        allowed = np.array([2, 3, 40, 394, 399])
+        assert set(index.search(query, 5, allowed=allowed)[0].tolist()) == {2, 40, 394}
+    restored = VectorIndex(index.dimension)
+    restored.restore(*index.to_bytes())
+    index.rebuild()
+    assert sorted(index.rows()) == sorted(restored.rows()) == sorted(left)
 
 
 def test_a_removed_row_can_return():
@@ -169,6 +198,7 @@ def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed)
         first.add(said[start : start + 5])
         (name,) = first.add(said[start + 5])
         second.add(said[start + 6 : start + 12])  # as another process would
+        second.recall("the boat is blue", threshold=-1.0, tiers="cold")
         if start % 48 == 0:
             second.sleep()
             first.delete(name)
@@ -181,7 +211,13 @@ def assert_current(memory):
     with store.database.read() as connection:
         (space,) = spaces.listed(connection)
         fresh = Indexes(store.database, store.dimension).current(connection, space).index
-        known = store.indexes.current(connection, space).index
+        opened = store.indexes.current(connection, space)
+        known = opened.index
+        cold = [
+            tiers.cold_memories(connection, space.id, store.dimension, each)
+            for each in (opened.cold, {})
+        ]
+    assert cold[0] == cold[1]
     assert sorted(known.rows()) == sorted(fresh.rows())
     for query in np.eye(store.dimension, dtype=np.float32)[:4]:
         near = [dict(zip(*each.search(query, 500), strict=True)) for each in (known, fresh)]
