@@ -130,6 +130,7 @@ class ColdMemory:
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
+        information: What its text has to tell, in nats; None where nobody has looked yet.
     """
 
     id: str
@@ -138,6 +139,7 @@ class ColdMemory:
     text: str = ""
     pinned: bool = False
     entropy: float = 0.0
+    information: float | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -66,7 +65,12 @@ def utilities(
             )
         return values
     if config.utility == "informed":
-        told: Floats = np.array([information(item.text) for item in items])
+        told: Floats = np.array(
+            [
+                information(item.text) if item.information is None else item.information
+                for item in items
+            ]
+        )
         demand: Floats = observed_utility([item.evidence for item in items], step)
         return demand + told
     if not recent:
@@ -93,7 +97,6 @@ def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
     return log_demand_rate(demand, exposure, mean_rate)
 
 
-@lru_cache(maxsize=4096)  # most of the cold tier is judged again in every sleep phase
 def information(text: str) -> float:
     """``ln(1 + distinct words)``, in nats: what a text has to tell; 0 without words.
 

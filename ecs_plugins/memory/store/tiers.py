@@ -25,6 +25,7 @@ from ecs_plugins.memory.store.rows import (
 )
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier, Vector
+from ecs_plugins.memory.utility import information
 
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
 
@@ -224,6 +225,7 @@ def cold_memories(
             checked_text(text, text_crc, what),
             bool(pinned),
             entropy,
+            information(text),
         )
         cold[row] = memory, evidence, pinned
     return cold

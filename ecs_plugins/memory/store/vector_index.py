@@ -1,7 +1,7 @@
 """Nearest neighbours by inner product: an HNSW graph (FAISS) over row numbers of the database.
 
 New rows wait in a tail that is compared one by one, which for some hundred rows costs less than
-linking them; they are linked when there are many. So a small index has no graph, and is exact.
+linking them one at a time; a full tail is linked as a whole.
 
 FAISS knows vectors by the order in which they were added and cannot remove one. A linked row that
 is removed stays in the graph as a tombstone: a selector keeps it out of the results, a larger
@@ -27,10 +27,7 @@ from ecs_plugins.memory.types import Matrix, Vector
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-EXACT = 2048
-"""Rows up to which there is no graph."""
-
-_TAIL = 256  # rows that wait beside a graph
+_TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
 _CHUNK = 1024  # vectors linked at a time, between which a closing memory can stop
@@ -130,7 +127,7 @@ class VectorIndex:
             self._tail[start:stop] = vectors
             self._tail_rows[start:stop] = rows
             self._waiting.update(zip(rows.tolist(), range(start, stop), strict=True))
-            if stop > (_TAIL if self.linked else EXACT):
+            if stop > _TAIL:
                 self._link()
 
     def _link(self) -> None:

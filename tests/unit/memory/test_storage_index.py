@@ -13,7 +13,6 @@ from tests.unit.memory.streams import stream
 
 @pytest.fixture(autouse=True)
 def _graph_from_the_first_row(monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.EXACT", 0)
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 0)
 
 
@@ -78,17 +77,16 @@ def test_a_half_dead_graph_is_built_anew():
     assert recall_at(index, 3) >= 0.98
 
 
-@pytest.mark.parametrize("exact", [100, 2048])
-def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, exact):
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.EXACT", exact)
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", 64)
+@pytest.mark.parametrize("tail", [64, 2048])
+def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, tail):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", tail)
     vectors = latent(400)
     index = VectorIndex(vectors.shape[1])
     for start in range(0, 400, 30):
         index.add(np.arange(start, min(start + 30, 400)), vectors[start : start + 30])
     index.remove(np.array([3, 150, 395, 399, 390]))
     left = index.rows()
-    assert (len(left), index.linked > 0) == (395, exact == 100)
+    assert (len(left), index.linked > 0) == (395, tail == 64)
     for query in latent(20, seed=5):
         expected = np.sort(vectors[left] @ query)[::-1][:5]
         np.testing.assert_allclose(index.search(query, 5)[1], expected, rtol=1e-5)
