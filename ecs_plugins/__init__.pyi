@@ -22,7 +22,6 @@ from .ranking.embedder import default_embedder as default_embedder
 from .shaping.config import ShapingConfig as ShapingConfig
 from .shaping.result import PassageVerdict as PassageVerdict
 from .shaping.result import ShapedContext as ShapedContext
-from .shaping.result import Verdict as Verdict
 from .shaping.shaper import ContextShaper as ContextShaper
 from .tokens import TokenLedger as TokenLedger
 

@@ -220,4 +220,5 @@ def _show_restart(
 
 
 def _seen(found: Sequence[Recollection]) -> list[tuple[str, str, float]]:
-    return [(item.id, item.text, item.score) for item in found]
+    # The last bits of a score depend on how many vectors are compared at once.
+    return [(item.id, item.text, round(item.score, 5)) for item in found]

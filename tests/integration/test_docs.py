@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from ecs_plugins.frontier.strategies import STRATEGIES
+from ecs_plugins.ranking import RANKERS
+from ecs_plugins.shaping import SIGNALS
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 CODE = re.compile(r"^<!-- setup\n(.*?)^-->|^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -26,8 +30,19 @@ def code_of(page: Path) -> list[tuple[int, str]]:
     ]
 
 
+@pytest.fixture
+def registries():
+    """What a page registers is gone after it."""
+    found = (SIGNALS, RANKERS, STRATEGIES)
+    before = [dict(registry) for registry in found]
+    yield
+    for registry, entries in zip(found, before, strict=True):
+        registry.clear()
+        registry.update(entries)
+
+
 @pytest.mark.model
-@pytest.mark.usefixtures("bundled_lm")
+@pytest.mark.usefixtures("bundled_lm", "registries")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name
 )

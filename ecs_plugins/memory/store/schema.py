@@ -1,7 +1,8 @@
 """The tables of a memory file, and how files of version 0.1 get them.
 
 ``PRAGMA user_version`` says which schema a file has. Tests open files of the first one and of the
-one that 0.1.0 wrote, with data in them.
+one that 0.1.0 wrote, with data in them. What is released is never edited: a change of the tables is
+a further, numbered step at the end of `upgrade`.
 
 Within an epoch a row of `tiers` never changes its vector: a changed item is a new row, whose number
 was never used before, under the same public id, and a row that left its tier never comes back. An
