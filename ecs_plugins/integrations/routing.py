@@ -106,17 +106,9 @@ def _named_ledger(path: str, process: int) -> ReuseLedger:
 # What a call asks for.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class RouteRequest:
-    """What one call asks of a router; None where it says nothing.
-
-    Attributes:
-        reuse: N.
-        context_id: What the query is about.
-        target_f1: At most one of this and the next two.
-        budget: See `RouterConfig`.
-        weight: See `RouterConfig`.
-    """
+    """What one call asks of a router; None where it says nothing. ``reuse`` is N."""
 
     reuse: float | None = None
     context_id: str | None = None
@@ -149,7 +141,7 @@ class RouteRequest:
     def read(cls, source: object) -> RouteRequest:
         """The settings among the items of a mapping or the attributes of an object."""
         values = source if isinstance(source, Mapping) else vars(source)
-        return cls(**{name: values[name] for name in cls.__slots__ if name in values})
+        return cls(**{each.name: values.get(each.name) for each in fields(cls)})
 
     def over(self, other: RouteRequest) -> RouteRequest:
         """This request, with what it leaves open taken from ``other``."""
@@ -168,15 +160,8 @@ class RoutedQuery:
     """One query on its way: what was decided for it, and the tokens that it has used so far.
 
     Attributes:
-        router: What decided, and settles.
-        decision: The decision.
-        request: The settings in effect.
-        count_tokens: For models that do not report what they used.
         error: What a chosen chain failed with, if a fallback answers in its place.
-        usage: Tokens of the run.
         uncounted: Calls of a model that neither reported nor could be counted.
-        prepare_seconds: Wall time of stage 1.
-        started: When the run began.
     """
 
     router: Router
@@ -295,13 +280,7 @@ def reason(decision: RoutingDecision) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PaidContext:
-    """A context for one question, and what it cost.
-
-    Attributes:
-        text: What the answering model reads.
-        tokens: Tokens of both stages; those of stage 1 only if this query paid for it.
-        prepare_seconds: Wall time of a stage 1 that this query paid for.
-    """
+    """A context for one question and what it cost, stage 1 only if this query paid for it."""
 
     text: str
     tokens: TokenLedger
@@ -326,8 +305,6 @@ class ContextBuilder:
         own: Strategies of the user's.
         scorer: The local model of ECS; None for the bundled one.
         embedder: For dense retrieval and ECS; None for the offline one.
-        cache_dir: Where compressions are kept; None keeps them for the life of the process.
-        count_tokens: Tokens of each text, for an ``llm`` that does not report them.
         answering: Makes an `AnswerModel` of ``llm`` and ``count_tokens``.
     """
 
@@ -376,15 +353,7 @@ class ContextBuilder:
         same_model: bool,
         ledger: ReuseLedger | str | None,
     ) -> list[StrategyPoint]:
-        """The points that a router may choose; refuses what cannot run before a query needs it.
-
-        Raises:
-            StorageError: There is no such artefact, or it cannot be read.
-            InvalidInputError: It is not valid.
-            ConfigurationError: The prompt is no template, ``llm`` is not the model that was
-                measured, a strategy is unknown, nothing counts the tokens of compressions, or
-                compressions would be forgotten that a ledger in a file takes for paid.
-        """
+        """The points that a router may choose; refuses what cannot run before a query needs it."""
         frontier = open_frontier(source)
         if same_model and frontier.provenance.models.get("answer"):
             frontier.provenance.require(answer_model=as_answer_model(llm).name)
