@@ -33,7 +33,7 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.conversation import Conversations, Entry
+from ecs_plugins.integrations.conversation import Entry, append, delete
 from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
@@ -288,7 +288,6 @@ class _StoredConversations:
     """
 
     def __init__(self, memory: EntropicMemory, prefix: Namespace, threshold: float) -> None:
-        self._conversations = Conversations(memory)
         self._memory = memory
         self._prefix = prefix
         self._threshold = threshold
@@ -311,7 +310,7 @@ class _StoredConversations:
     def write(self, ops: Sequence[PutOp]) -> None:
         """Carry out puts and deletions, in order. An unchanged message is left as it is."""
         for op in ops:
-            with self._conversations.items.view() as view:
+            with self._memory.items.view() as view:
                 old = view.get(op.namespace, op.key)
             if op.value is None:
                 self._delete(op, old)
@@ -320,12 +319,12 @@ class _StoredConversations:
             if old is not None:
                 if old.value == entry.value and old.ttl == entry.ttl:
                     continue
-                self._conversations.delete(old)
-            self._conversations.append(op.namespace, [entry])
+                delete(self._memory, old)
+            append(self._memory, op.namespace, [entry])
 
     def _delete(self, op: PutOp, old: StoredItem | None) -> None:
         if old is not None:
-            self._conversations.delete(old)
+            delete(self._memory, old)
         elif self._stored(op.namespace, op.key) is not None:
             self._memory.delete(op.key, evidence=True)
 
@@ -365,7 +364,7 @@ class _StoredConversations:
             filter=op.filter or None,
         )
         messages = [name for each in recollections for name in each.provenance]
-        with self._conversations.items.view() as view:
+        with self._memory.items.view() as view:
             items = view.of_messages(messages)
         return [self._hit(each, items) for each in recollections]
 
