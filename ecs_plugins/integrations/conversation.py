@@ -52,11 +52,7 @@ class Entry:
     Attributes:
         value: What is logged, a JSON object.
         text: What is remembered of it; blank is nothing.
-        role: Who said it.
         text_key: Key of the value that holds exactly ``text``; None if none does.
-        metadata: JSON values to filter recollections by.
-        key: Under which the entry is found; a fresh one by default.
-        ttl: Seconds to live; None is for ever.
     """
 
     value: dict[str, Any]
@@ -108,16 +104,7 @@ def delete(memory: EntropicMemory, item: StoredItem) -> None:
 
 
 class Session:
-    """One conversation of a user: a log of its own, in a memory that all of the user's share.
-
-    Args:
-        memory: Where.
-        namespace: Whose memory; what is said here can be recalled in every session of it.
-        session_id: Which conversation.
-
-    Raises:
-        InvalidInputError: The namespace or the session id cannot be one.
-    """
+    """One conversation of a user: a log of its own, in a memory that all of the user's share."""
 
     def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
         self.memory = memory

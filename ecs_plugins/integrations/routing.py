@@ -12,7 +12,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +25,6 @@ from cachetools import LRUCache
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import (
-    AnswerModel,
     CallableAnswerModel,
     TokenCounter,
     as_answer_model,
@@ -53,6 +53,9 @@ _PREPARED = 256  # contexts whose stage 1 is kept
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+# Calls of models while a context is built: what they cost comes with the context.
+_building: ContextVar[bool] = ContextVar("ecs_plugins_building", default=False)
 
 
 # Sources: an object, or the path of one, opened when it is needed and then shared.
@@ -178,6 +181,8 @@ class RoutedQuery:
         self, prompt: str, reply: str, read: int | None = None, written: int | None = None
     ) -> None:
         """Count one call of the answering model: as it reports, else by ``count_tokens``."""
+        if _building.get():
+            return
         if read is None or written is None:
             if self.count_tokens is None:
                 self.uncounted += 1
@@ -305,7 +310,6 @@ class ContextBuilder:
         own: Strategies of the user's.
         scorer: The local model of ECS; None for the bundled one.
         embedder: For dense retrieval and ECS; None for the offline one.
-        answering: Makes an `AnswerModel` of ``llm`` and ``count_tokens``.
     """
 
     llm: Any = None
@@ -314,7 +318,6 @@ class ContextBuilder:
     embedder: Any = None
     cache_dir: str | None = None
     count_tokens: TokenCounter | None = None
-    answering: Callable[[Any, TokenCounter | None], AnswerModel] | None = None
 
     def __post_init__(self) -> None:
         self._own = {(each.name, config_json(each.config)): each for each in self.own}
@@ -332,12 +335,16 @@ class ContextBuilder:
         strategy = self._own.get(key) or self._measured("signal" in config).get(name, config)
         with self._lock:
             preparation = self._prepared.setdefault((key, context.id), _Preparation())
-        with preparation.lock:
-            prepared, paid = preparation.prepared, False
-            if prepared is None:
-                prepared = preparation.prepared = strategy.prepare(context)
-                paid = not prepared.reused
-        built = strategy.build(prepared, question)
+        building = _building.set(True)
+        try:
+            with preparation.lock:
+                prepared, paid = preparation.prepared, False
+                if prepared is None:
+                    prepared = preparation.prepared = strategy.prepare(context)
+                    paid = not prepared.reused
+            built = strategy.build(prepared, question)
+        finally:
+            _building.reset(building)
         tokens = TokenLedger()
         if paid:
             tokens.add(prepared.ledger)
@@ -365,7 +372,7 @@ class ContextBuilder:
                     "cache_dir the compressions are lost with the process; give cache_dir=..., "
                     "for example beside it"
                 )
-            if not (self.count_tokens or getattr(self.llm, "count_tokens", None)):
+            if self._counter() is None:
                 raise ConfigurationError(
                     "compressions are sized in tokens and this model does not count them; give "
                     "count_tokens=..., such as "
@@ -379,16 +386,15 @@ class ContextBuilder:
                 known.get(point.strategy, point.config)
         return list(frontier.routable)
 
+    def _counter(self) -> TokenCounter | None:
+        return self.count_tokens or getattr(self.llm, "count_tokens", None)
+
     def _measured(self, shaped: bool) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
         with self._lock:
             if shaped not in self._sets:
-                if self.answering is None:
-                    model = as_answer_model(self.llm, count_tokens=self.count_tokens)
-                else:
-                    model = self.answering(self.llm, self.count_tokens)
                 self._sets[shaped] = StrategySet(
-                    model,
+                    as_answer_model(self.llm, count_tokens=self._counter()),
                     embedder=self._embedder,
                     scorer=as_model(self.scorer) if shaped else None,
                     cache_dir=self.cache_dir,

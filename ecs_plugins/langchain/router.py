@@ -53,11 +53,9 @@ from ecs_plugins.integrations.routing import (
 )
 from ecs_plugins.langchain.context import (
     CONTEXT_EVENT,
-    PREPARE_TAG,
     FrontierContext,
     as_context,
     question_of,
-    traced_model,
 )
 from ecs_plugins.tokens import TokenLedger
 
@@ -188,7 +186,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
             "cache_dir": cache_dir,
             "count_tokens": fields.get("count_tokens"),
         }
-        builder = ContextBuilder(llm, [*own.values()], answering=traced_model, **settings)
+        builder = ContextBuilder(llm, [*own.values()], **settings)
         points = builder.points(
             source, llm=llm, prompt=prompt, same_model=same_model, ledger=fields.get("ledger")
         )
@@ -499,11 +497,9 @@ class _CallbackCounter(BaseCallbackHandler):
         prompts: list[str],
         *,
         run_id: UUID,
-        tags: list[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        if PREPARE_TAG not in (tags or ()):
-            self._prompts[run_id] = prompts
+        self._prompts[run_id] = prompts
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:

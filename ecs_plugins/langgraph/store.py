@@ -212,7 +212,7 @@ class EntropicStore(BaseStore):
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
         found = set(view.namespaces())
         if self._messages is not None:
-            found |= set(self._messages.namespaces())
+            found |= set(self.memory.namespaces(self._messages.prefix))
         for condition in op.match_conditions or ():
             found = {namespace for namespace in found if _is_match(condition, namespace)}
         if op.max_depth is not None:
@@ -279,26 +279,16 @@ def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchIt
 
 
 class _StoredConversations:
-    """Namespaces below a prefix, each a conversation.
-
-    Args:
-        memory: The open memory.
-        prefix: What lies in it or below it is a conversation.
-        threshold: Minimum cosine similarity of what a search recalls.
-    """
+    """Namespaces below a prefix, each a conversation."""
 
     def __init__(self, memory: EntropicMemory, prefix: Namespace, threshold: float) -> None:
         self._memory = memory
-        self._prefix = prefix
+        self.prefix = prefix
         self._threshold = threshold
 
     def covers(self, namespace: Namespace) -> bool:
         """Whether a namespace is a conversation."""
-        return tuple(namespace[: len(self._prefix)]) == self._prefix
-
-    def namespaces(self) -> list[Namespace]:
-        """The conversations that something was said in."""
-        return self._memory.namespaces(self._prefix)
+        return tuple(namespace[: len(self.prefix)]) == self.prefix
 
     def check(self, ops: Sequence[PutOp]) -> None:
         """Refuse what is no message before anything is written."""

@@ -454,9 +454,7 @@ class StrategyQueryEngine(BaseQueryEngine):
         if isinstance(context, BaseRetriever):
             context = as_context([node.node for node in found])
         query = _query.get()
-        # What the strategy spent comes with the context; the events would count it again.
-        with _counted(None):
-            paid = self._builder.build(self._point.strategy, self._point.config, context, question)
+        paid = self._builder.build(self._point.strategy, self._point.config, context, question)
         if query is not None:
             query.add_context(paid.tokens, paid.prepare_seconds)
         return paid
@@ -516,8 +514,8 @@ class _EventCounter(BaseEventHandler):
 
 
 @contextmanager
-def _counted(query: RoutedQuery | None) -> Iterator[None]:
-    """Count what happens within, here and in threads and tasks that copy the context; or not."""
+def _counted(query: RoutedQuery) -> Iterator[None]:
+    """Count what happens within, here and in threads and tasks that copy the context."""
     _install_handler()
     outer, depth = _query.set(query), _depth.set(0)
     try:
