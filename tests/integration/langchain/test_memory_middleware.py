@@ -1,4 +1,3 @@
-import threading
 from dataclasses import dataclass
 
 import pytest
@@ -279,39 +278,13 @@ def test_a_set_up_at_fault_is_raised_even_after_the_answer(memory, monkeypatch):
         ask(agent(ScriptedModel(), memory), FACT)
 
 
-async def test_async_runs_do_all_of_it_off_the_event_loop(tmp_path):
-    threads: set[int] = set()
-
-    class Watched(FakeEmbedder):
-        def embed_documents(self, texts):
-            threads.add(threading.get_ident())
-            return super().embed_documents(texts)
-
-        def embed_query(self, text):
-            threads.add(threading.get_ident())
-            return super().embed_query(text)
-
-    with EntropicMemory.open(tmp_path / "m.db", embedder=Watched()) as memory:
-        database = memory._store.database
-        read, write = database.read, database.write
-
-        def watched(real):
-            def call():
-                threads.add(threading.get_ident())
-                return real()
-
-            return call
-
-        threads.clear()
-        database.read, database.write = watched(read), watched(write)
-        model = ScriptedModel()
-        built = agent(model, memory)
-        for text in (FACT, QUESTION):
-            await built.ainvoke({"messages": [HumanMessage(text)]}, context=Context("u1"))
-        database.read, database.write = read, write
-        assert FACT in model.prompt
-        assert threads
-        assert threading.get_ident() not in threads
+async def test_async_runs_do_all_of_it_off_the_event_loop(memory, threads):
+    model = ScriptedModel()
+    built = agent(model, memory)
+    for text in (FACT, QUESTION):
+        await built.ainvoke({"messages": [HumanMessage(text)]}, context=Context("u1"))
+    assert FACT in model.prompt
+    assert threads == {"worker"}
 
 
 def test_streamed_runs_recall_and_remember(memory):
