@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -317,6 +318,35 @@ def test_tokens_are_counted_by_the_models_own_tokenizer_or_estimated_high():
         get_num_tokens = ScriptedModel.__mro__[1].get_num_tokens
 
     assert token_counter(Plain())("x" * 30) == 10
+
+
+def test_half_of_a_surrogate_pair_does_not_fail_the_run(memory):
+    model = ScriptedModel(replies=["Lovely \ud83d."])
+    for text in (f"{FACT} \ude42", f"{QUESTION} \ud83d"):
+        ask(agent(model, memory), text)
+    assert FACT in model.prompts[-1][-1].text
+    assert logged(memory)[0].startswith(FACT)
+
+
+def test_summaries_of_a_thread_are_neither_asked_about_nor_remembered(memory):
+    model = ScriptedModel()
+    summarizer = ScriptedModel(replies=["They spoke of a summary."])
+    built = create_agent(
+        model,
+        middleware=[
+            SummarizationMiddleware(summarizer, trigger=("messages", 4), keep=("messages", 2)),
+            EntropicMemoryMiddleware(memory, namespace=NAMESPACE),
+        ],
+        context_schema=Context,
+        checkpointer=InMemorySaver(),
+    )
+    said = [FACT, "The ferry was late.", "It rained all day.", QUESTION]
+    for text in said:
+        ask(built, text, config={"configurable": {"thread_id": "t"}})
+    assert summarizer.prompts
+    assert "They spoke of a summary." in model.prompt
+    assert FACT in model.prompts[-1][-1].text
+    assert logged(memory) == [line for text in said for line in (text, "Noted.")]
 
 
 @pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (0.9, 2)])
