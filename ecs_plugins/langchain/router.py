@@ -492,12 +492,7 @@ class _CallbackCounter(BaseCallbackHandler):
 
     @override
     def on_llm_start(
-        self,
-        serialized: dict[str, Any],
-        prompts: list[str],
-        *,
-        run_id: UUID,
-        **kwargs: Any,
+        self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any
     ) -> None:
         self._prompts[run_id] = prompts
 
