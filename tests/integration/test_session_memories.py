@@ -182,3 +182,10 @@ async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
     await kind.aclear(log)
     assert await kind.aread(log) == []
     assert threads == {"worker"}
+
+
+def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory, say, texts):
+    log = kind.open(memory)
+    say(log, ("user", f"{FACT} \ud83d"))
+    assert texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
+    assert log.recall(f"{QUESTION} \ude42")[0].text == texts(log)[0]
