@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.transfer import Import, exported, read_export, write_export
+from ecs_plugins.memory.types import checked
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 
 Progress = Callable[[int, int], None]

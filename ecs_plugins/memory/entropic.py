@@ -19,7 +19,6 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE, Namespace, checked
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -37,7 +36,14 @@ from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.search import RecallRequest
 from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
-from ecs_plugins.memory.types import TIERS, Tier, UtilityFunction
+from ecs_plugins.memory.types import (
+    DEFAULT_NAMESPACE,
+    TIERS,
+    Namespace,
+    Tier,
+    UtilityFunction,
+    checked,
+)
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.types import FreeEnergy, SleepDecision, Tier
+from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""

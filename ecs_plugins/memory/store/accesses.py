@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ecs_plugins.memory.admission import record_hit, record_outcome
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.rows import dump, pack
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import QueryEvent, Vector
+from ecs_plugins.memory.types import Namespace, QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice

@@ -21,7 +21,6 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import founded, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
-from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import spaces, tiers
@@ -29,7 +28,7 @@ from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
 from ecs_plugins.memory.store.rows import Metadata, crc, dump, earliest, pack, shared
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import HotItem, Observation, Vector
+from ecs_plugins.memory.types import HotItem, Namespace, Observation, Vector, encode
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"

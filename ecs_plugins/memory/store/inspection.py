@@ -10,7 +10,6 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import (
     Explanation,
     Memory,
@@ -26,7 +25,7 @@ from ecs_plugins.memory.store.rows import crc
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.spaces import Space
 from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import TIERS, FreeEnergy, Tier, UtilityFunction
+from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:

@@ -6,8 +6,7 @@ import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from ecs_plugins.memory.namespaces import Namespace, below, decode, encode
-from ecs_plugins.memory.types import Tier
+from ecs_plugins.memory.types import Namespace, Tier, below, decode, encode
 
 
 @dataclass(slots=True)

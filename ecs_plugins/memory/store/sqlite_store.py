@@ -23,7 +23,6 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, spaces
 from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
@@ -34,7 +33,7 @@ from ecs_plugins.memory.store.intake import Intake
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
+from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)

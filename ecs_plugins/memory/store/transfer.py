@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.namespaces import Namespace, checked, decode, encode
 from ecs_plugins.memory.store import spaces, tiers
 from ecs_plugins.memory.store.database import refuse_open_database
 from ecs_plugins.memory.store.reembedding import Embed, Progress, derived, embedded
@@ -36,8 +35,12 @@ from ecs_plugins.memory.types import (
     Evidence,
     FreeEnergy,
     HotItem,
+    Namespace,
     SleepDecision,
     Vector,
+    checked,
+    decode,
+    encode,
 )
 
 FORMAT = "ecs-plugins-memory"
