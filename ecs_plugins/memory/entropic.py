@@ -29,7 +29,7 @@ from ecs_plugins.memory.records import (
     SleepReport,
 )
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import inspection, sleeps, spaces
+from ecs_plugins.memory.store import inspection, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.items import Items
@@ -343,7 +343,7 @@ class EntropicMemory:
     def sleep_all(self) -> list[SleepReport]:
         """Run a sleep phase in every namespace to which something was added since its last one."""
         with self._store.database.read() as connection:
-            waiting = [each.namespace for each in spaces.listed(connection) if each.since_sleep]
+            waiting = [each.namespace for each in tiers.list_spaces(connection) if each.since_sleep]
         return [report for each in waiting if (report := self.sleep(each)) is not None]
 
     def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
@@ -428,7 +428,7 @@ class EntropicMemory:
     def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
         """All namespaces, or those equal to ``prefix`` or below it, label by label."""
         with self._store.database.read() as connection:
-            found = spaces.listed(connection, None if prefix is None else checked(prefix))
+            found = tiers.list_spaces(connection, None if prefix is None else checked(prefix))
         return [space.namespace for space in found]
 
     # Corrected

@@ -22,13 +22,11 @@ from typing import Any
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.store import spaces, tiers
-from ecs_plugins.memory.store.database import refuse_open_database
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import crc, damaged, dump, pack, refuse_open_database, unpack
 from ecs_plugins.memory.store.reembedding import Embed, Progress, derived, embedded
-from ecs_plugins.memory.store.rows import crc, damaged, dump, pack, unpack
 from ecs_plugins.memory.store.sleeps import record_decisions
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.types import (
     TIERS,
     ColdMemory,
@@ -102,7 +100,7 @@ def exported(
         "embedder": embedder,
         "exported": now,
     }
-    for space in spaces.listed(connection, prefix):
+    for space in tiers.list_spaces(connection, prefix):
         yield {
             "kind": "namespace",
             "labels": list(space.namespace),
@@ -200,8 +198,8 @@ def _items(
 
     A vector that another embedder made travels as None: the next search replaces it.
     """
-    where, bounds = spaces.under(prefix, "i.namespace")
-    holds, again = spaces.under(prefix, "n.key")
+    where, bounds = tiers.under(prefix, "i.namespace")
+    holds, again = tiers.under(prefix, "n.key")
     for number, labels, check, *values in connection.execute(
         f"SELECT i.row, i.namespace, i.value_crc, i.{', i.'.join(_ITEM)} FROM items i WHERE {where}"
         " AND (i.expires IS NULL OR i.expires > ?) AND (i.message IS NULL OR EXISTS ("
@@ -374,12 +372,12 @@ class Import:
 
 def _namespace(connection: sqlite3.Connection, line: Line, epoch: int) -> Space:
     namespace = checked(line["labels"])
-    if spaces.find(connection, namespace) is not None:
+    if tiers.find_space(connection, namespace) is not None:
         raise InvalidInputError(
             f"the namespace {namespace} holds memories here already; "
             "forget it first, or import into another file"
         )
-    space = spaces.create(connection, namespace, time.time(), epoch)
+    space = tiers.create_space(connection, namespace, time.time(), epoch)
     space.step, space.since_sleep = int(line["step"]), int(line["since_sleep"])
     space.cycle = int(line["cycle"])
     return space
