@@ -23,9 +23,9 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import dump, pack
-from ecs_plugins.memory.store.indexes import Indexes, OpenIndex
 from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.vector_index import Indexes, OpenIndex
 from ecs_plugins.memory.types import (
     ColdMemory,
     HotItem,

@@ -29,11 +29,11 @@ from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
-from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
@@ -189,12 +189,12 @@ class SqliteStore:
                 epoch = 1 + _epoch_of(connection)
                 _record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
-                self.indexes.forget_snapshot(connection)
+                self.indexes.snapshot.forget(connection)
         except BaseException:
             self.embedder, self.dimension = before
             raise
         self.epoch = epoch
-        self.indexes.remove_file()
+        self.indexes.snapshot.remove()
         self.reset()
 
     # Transactions
@@ -438,7 +438,7 @@ class SqliteStore:
             erasure = Erasure(connection, self.config, self.dimension)
             yield erasure
             if erases:
-                erasure.erased.snapshots += self.indexes.forget_snapshot(connection)
+                erasure.erased.snapshots += self.indexes.snapshot.forget(connection)
                 self.note_scrub(connection)
 
     @staticmethod
@@ -455,7 +455,7 @@ class SqliteStore:
         for namespace in erasure.erased.namespaces:
             self.pending.discard(namespace)
         if erases:
-            self.indexes.remove_file()
+            self.indexes.snapshot.remove()
         return erasure.erased.receipt(scrubbed=not erases or self.scrub())
 
     def scrub(self, *, vacuum: bool = False) -> bool:
@@ -471,7 +471,7 @@ class SqliteStore:
         with self.database.read() as connection:
             wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
         if wanted is not None:
-            self.indexes.remove_file()
+            self.indexes.snapshot.remove()
             self.scrub()
 
     # The whole file
