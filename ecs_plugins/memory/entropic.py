@@ -32,10 +32,11 @@ from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import inspection, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.search import RecallRequest
-from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,

@@ -6,7 +6,6 @@ this class offers, and nothing of SQL, rows or FAISS. Another store offers the s
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sqlite3
@@ -29,6 +28,7 @@ from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
+from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
@@ -39,8 +39,6 @@ from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
-_EMBEDDER = "embedder"
-_EPOCH = "epoch"
 _SCRUB = "scrub"
 _FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
 _RETENTION_EVERY = 3600.0
@@ -137,14 +135,14 @@ class SqliteStore:
 
     def _identify(self, adopt: bool) -> int:
         with self.database.read() as connection:
-            recorded = _recorded(connection)
-        if recorded is None:
+            known = recorded(connection)
+        if known is None:
             with self.database.write() as connection:
-                recorded = _recorded(connection)
-                if recorded is None:
-                    _record(connection, self.identity, 0)
+                known = recorded(connection)
+                if known is None:
+                    record(connection, self.identity, 0)
                     return 0
-        identity, epoch = recorded
+        identity, epoch = known
         if identity != self.identity and not adopt:
             raise ConfigurationError(
                 f"{self.database.path} was written with the embedder {identity['name']!r} "
@@ -156,8 +154,8 @@ class SqliteStore:
     def is_current(self) -> bool:
         """Whether the file's vectors come from this embedder."""
         with self.database.read() as connection:
-            recorded = _recorded(connection)
-        return recorded is not None and recorded[0] == self.identity
+            known = recorded(connection)
+        return known is not None and known[0] == self.identity
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """Unit vectors ``[len(texts), dimension]``.
@@ -186,8 +184,8 @@ class SqliteStore:
         self.embedder, self.dimension = embedder, int(embedder.dimension)
         try:
             with reembedding.replaced_vectors(self.database, self.embed, progress) as connection:
-                epoch = 1 + _epoch_of(connection)
-                _record(connection, self.identity, epoch)
+                epoch = 1 + epoch_of(connection)
+                record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
                 self.indexes.snapshot.forget(connection)
         except BaseException:
@@ -212,7 +210,7 @@ class SqliteStore:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One write transaction on the file."""
         with self.database.write() as connection:
-            self._check_epoch(_epoch_of(connection))
+            self._check_epoch(epoch_of(connection))
             yield connection
 
     @contextmanager
@@ -225,7 +223,7 @@ class SqliteStore:
         try:
             with self.database.write() as connection:
                 space = tiers.find_space(connection, namespace)
-                self._check_epoch(_epoch_of(connection) if space is None else space.epoch)
+                self._check_epoch(epoch_of(connection) if space is None else space.epoch)
                 if space is None and create:
                     space = tiers.create_space(connection, namespace, time.time(), self.epoch)
                 if space is not None and accesses:
@@ -499,56 +497,6 @@ class SqliteStore:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
         self.indexes.save()
         self.database.close()
-
-
-def _recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
-    """The embedder that a file was written with, and the epoch."""
-    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-    if _EMBEDDER not in meta:
-        return None
-    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
-
-
-def _epoch_of(connection: sqlite3.Connection) -> int:
-    recorded = _recorded(connection)
-    return recorded[1] if recorded else 0
-
-
-def _record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-        ((_EMBEDDER, json.dumps(identity)), (_EPOCH, str(epoch))),
-    )
-
-
-class RecordedEmbedder:
-    """Has the name and dimension of the embedder of a file, and refuses to embed.
-
-    Args:
-        database: The file.
-
-    Raises:
-        StorageError: Nothing was ever stored in it.
-    """
-
-    def __init__(self, database: Database) -> None:
-        with database.read() as connection:
-            recorded = _recorded(connection)
-        if recorded is None:
-            raise StorageError(f"{database.path} holds no memory yet; add something first")
-        self.name = str(recorded[0]["name"])
-        self.dimension = int(str(recorded[0]["dimension"]))
-
-    def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Refuse."""
-        raise ConfigurationError(
-            f"{len(texts)} texts need the embedder {self.name!r}; open the memory with it"
-        )
-
-    def embed_query(self, text: str) -> Vector:
-        """Refuse."""
-        vector: Vector = self.embed_documents([text])[0]
-        return vector
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
