@@ -226,10 +226,9 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
     """Let the hot items that are too many leave the tier; their messages stay in the log."""
     if space.count["hot"] <= config.hot_capacity:
         return
-    rows = tiers.tier_rows(connection, space.id, "hot")
+    rows = tiers.tier_rows(connection, space.id, "hot", members=False)
     leaving = set(overflow([row.hot for row in rows], config))
-    gone = [row for row in rows if row.item.id in leaving]
-    tiers.delete(connection, space, gone)
+    tiers.delete(connection, space, [row for row in rows if row.item.id in leaving])
     tiers.forget_provenance(connection, leaving)
 
 

@@ -23,7 +23,7 @@ import logging
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,8 +64,8 @@ def _faiss() -> Any:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    # Linking is reproducible on one thread only. The setting belongs to the calling thread, so the
-    # application's own is put back.
+    # Linking is reproducible on one thread only, and OpenMP's threads do not survive a fork. The
+    # setting belongs to the calling thread, so the application's own is put back.
     faiss = _faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -73,6 +73,10 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(before)
+
+
+def _numbers(values: Collection[int]) -> Rows:
+    return np.fromiter(values, dtype=np.int64, count=len(values))
 
 
 def search_width(linked: int) -> int:
@@ -204,12 +208,12 @@ class VectorIndex:
             if places:
                 linked = None
                 if allowed is None and 2 * k < len(places):
-                    linked = self._search_graph(query, k)
+                    linked = self._search_graph(query[None], k)
                 if linked is None:
-                    at = np.fromiter(places.values(), dtype=np.int64, count=len(places))
-                    linked = self._rows[at], self._linked_vectors()[at] @ query
-                rows = np.concatenate([rows, linked[0]])
-                scores = np.concatenate([scores, linked[1]])
+                    at = _numbers(places.values())
+                    linked = self._rows[at][None], self._linked_vectors()[at] @ query[None].T
+                rows = np.concatenate([rows, linked[0].ravel()])
+                scores = np.concatenate([scores, linked[1].ravel()])
         best = np.argsort(-scores, kind="stable")[:k]
         return rows[best], scores[best]
 
@@ -220,12 +224,17 @@ class VectorIndex:
             if self._waiting:
                 out = (vectors @ self._tail[: len(self._waiting)].T).max(axis=1)
             if self._places:
-                linked = [self.search(each, 1)[1][0] for each in vectors]
-                out = np.maximum(out, np.array(linked, dtype=np.float32))
+                found = self._search_graph(vectors, 1)
+                if found is None:
+                    at = _numbers(self._places.values())
+                    linked = (vectors @ self._linked_vectors()[at].T).max(axis=1)
+                else:
+                    linked = found[1][:, 0]
+                out = np.maximum(out, linked)
             return out
 
-    def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
-        """What the graph finds; None if it does not reach as many as there are."""
+    def _search_graph(self, queries: Matrix, k: int) -> tuple[Rows, Matrix] | None:
+        """``k`` rows and scores for each query; None if the graph does not reach so many."""
         faiss, linked = _faiss(), self.linked
         ef = max(search_width(linked), 2 * k) * linked / len(self._places)
         wanted = bits = None
@@ -233,12 +242,11 @@ class VectorIndex:
             bits = np.packbits(self._rows >= 0, bitorder="little")
             wanted = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(bits))
         parameters = faiss.SearchParametersHNSW(efSearch=int(ef), sel=wanted)
-        scores, places = self._graph.search(
-            np.ascontiguousarray(query[None], dtype=np.float32), k, params=parameters
-        )
-        if places[0, -1] < 0:
-            return None
-        return self._rows[places[0]], scores[0]
+        with _one_thread():
+            scores, places = self._graph.search(
+                np.ascontiguousarray(queries, dtype=np.float32), k, params=parameters
+            )
+        return None if (places < 0).any() else (self._rows[places], scores)
 
     def _linked_vectors(self) -> Matrix:
         """The vectors in the graph by position, as a view ``[linked, dimension]``."""
@@ -366,15 +374,10 @@ class Indexes:
         index = opened.index
         self._load(connection, space, opened, "row > ?", opened.last_row)
         if len(index) != space.items or opened.erasures != space.erasures:
-            wanted = np.fromiter(
-                (
-                    row
-                    for (row,) in connection.execute(
-                        "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-                    )
-                ),
-                dtype=np.int64,
+            live = connection.execute(
+                "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
             )
+            wanted = _numbers([row for (row,) in live])
             index.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
