@@ -285,7 +285,7 @@ class EntropicMemory:
         k = config.top_k if k is None else k
         if k < 1:
             raise InvalidInputError(f"k is {k}; it must be at least 1")
-        where = tiers or config.search
+        where = tiers or ("cold" if config.rule == "paper" else "both")
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
         request = RecallRequest(

@@ -79,7 +79,7 @@ class Intake:
             InvalidInputError: Pinned memories alone would exceed the cold capacity.
         """
         space = self._space
-        if not (pinned or self._config.literal):
+        if not (pinned or self._config.rule == "paper"):
             self._index = self._indexes.current(self._connection, space)
         log.insert(self._connection, space, messages, ids, vectors, self._now)
         for start in range(0, len(messages), _SCREENED):
