@@ -125,7 +125,7 @@ class EntropicMemory:
         )
         try:
             opened = SqliteStore(database, embedder, what, settings, adopt=reembed)
-            if reembed and not opened.is_current():
+            if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)
         except BaseException:
             database.close()

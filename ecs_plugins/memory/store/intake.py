@@ -44,15 +44,7 @@ _SCREENED = 128  # messages compared with the index at once
 
 
 class Intake:
-    """Adds messages to one namespace within one transaction.
-
-    Args:
-        connection: Inside a write transaction.
-        space: The namespace; the caller saves it.
-        config: The settings.
-        indexes: The open indexes.
-        now: Unix time.
-    """
+    """Adds messages to one namespace within one write transaction; the caller saves the space."""
 
     def __init__(
         self,
@@ -246,7 +238,7 @@ def write_accesses(
     connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
 ) -> None:
     """Write recalls: a query event each, a hit for every item that is still in its tier."""
-    for access in accesses:
+    for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
         _insert_query(connection, space, access.step, access.at, access.vector, access.items)
         for each in _live(connection, space, access.items):
             step = max(access.step, each.item.evidence.updated)

@@ -12,9 +12,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -44,19 +43,19 @@ _FLUSH_AT = 256  # pending recalls of a namespace from which on the next one wri
 _RETENTION_EVERY = 3600.0
 
 
-@dataclass(slots=True)
 class PendingAccesses:
-    """The recalls that are not written yet. Thread-safe."""
+    """The recalls of each namespace that are not written yet. Thread-safe."""
 
-    _pending: dict[Namespace, list[Access]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._pending: dict[Namespace, list[Access]] = {}
+        self._lock = threading.Lock()
 
-    def note(self, namespace: Namespace, step: int, vector: Vector, items: Iterable[str]) -> int:
-        """Count a recall; returns how many of the namespace are pending."""
-        access = Access(step, time.time(), vector, tuple(items))
+    def note(self, namespace: Namespace, *accesses: Access) -> int:
+        """Count recalls, also those that could not be written; returns how many are pending."""
         with self._lock:
-            pending = self._pending.setdefault(namespace, [])
-            pending.append(access)
+            pending = [*self._pending.get(namespace, ()), *accesses]
+            if pending:
+                self._pending[namespace] = pending
             return len(pending)
 
     def take(self, namespace: Namespace) -> list[Access]:
@@ -64,21 +63,10 @@ class PendingAccesses:
         with self._lock:
             return self._pending.pop(namespace, [])
 
-    def give_back(self, namespace: Namespace, accesses: Sequence[Access]) -> None:
-        """Put back what could not be written."""
-        if accesses:
-            with self._lock:
-                self._pending[namespace] = [*accesses, *self._pending.get(namespace, [])]
-
     def namespaces(self) -> list[Namespace]:
         """Where something is pending."""
         with self._lock:
             return list(self._pending)
-
-    def discard(self, namespace: Namespace | None = None) -> None:
-        """Forget what is pending, of one namespace or all."""
-        for each in self.namespaces() if namespace is None else [namespace]:
-            self.take(each)
 
     def __len__(self) -> int:
         with self._lock:
@@ -94,7 +82,11 @@ class SqliteStore:
             Must be the one that the file was written with.
         config: What is kept.
         settings: How it is stored.
-        adopt: Do not check the embedder: the caller re-embeds.
+        adopt: Take another embedder than the file's: the caller re-embeds.
+
+    Attributes:
+        epoch: How often the embedder of the file was replaced.
+        is_current: Whether the file's vectors come from this embedder.
 
     Raises:
         ConfigurationError: The file was written with another embedder.
@@ -114,7 +106,7 @@ class SqliteStore:
         self.config = config
         self.settings = settings
         self.dimension = int(embedder.dimension)
-        self.epoch = self._identify(adopt)
+        self.epoch, self.is_current = self._identify(adopt)
         self.closed = False
         self.reset()
         self._retention_due = 0.0
@@ -133,15 +125,14 @@ class SqliteStore:
         """What identifies the embedder, as recorded."""
         return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
 
-    def _identify(self, adopt: bool) -> int:
+    def _identify(self, adopt: bool) -> tuple[int, bool]:
+        """The epoch, and whether the file's vectors come from this embedder."""
         with self.database.read() as connection:
             known = recorded(connection)
         if known is None:
             with self.database.write() as connection:
-                known = recorded(connection)
-                if known is None:
-                    record(connection, self.identity, 0)
-                    return 0
+                known = recorded(connection) or (self.identity, 0)
+                record(connection, *known)
         identity, epoch = known
         if identity != self.identity and not adopt:
             raise ConfigurationError(
@@ -149,13 +140,7 @@ class SqliteStore:
                 f"({identity['dimension']} dimensions), not with {self.embedder.name!r} "
                 f"({self.dimension}); open it with that one, or with reembed=True"
             )
-        return epoch
-
-    def is_current(self) -> bool:
-        """Whether the file's vectors come from this embedder."""
-        with self.database.read() as connection:
-            known = recorded(connection)
-        return known is not None and known[0] == self.identity
+        return epoch, identity == self.identity
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """Unit vectors ``[len(texts), dimension]``.
@@ -191,7 +176,7 @@ class SqliteStore:
         except BaseException:
             self.embedder, self.dimension = before
             raise
-        self.epoch = epoch
+        self.epoch, self.is_current = epoch, True
         self.indexes.snapshot.remove()
         self.reset()
 
@@ -232,7 +217,7 @@ class SqliteStore:
                 if space is not None:
                     space.save(connection)
         except BaseException:
-            self.pending.give_back(namespace, accesses)
+            self.pending.note(namespace, *accesses)
             if space is not None:
                 self.indexes.rolled_back(space)
             raise
@@ -304,8 +289,9 @@ class SqliteStore:
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():
-            names = (item.id for item in found if item.namespace == each)
-            if self.pending.note(each, step, request.vector, names) >= _FLUSH_AT:
+            names = tuple(item.id for item in found if item.namespace == each)
+            access = Access(step, time.time(), request.vector, names)
+            if self.pending.note(each, access) >= _FLUSH_AT:
                 self.flush(each)
         return found
 
@@ -372,10 +358,9 @@ class SqliteStore:
         if self.settings.log_retention is not None and time.monotonic() >= self._retention_due:
             self._retention_due = time.monotonic() + _RETENTION_EVERY
             return True
-        return self.has_expired(time.time())
+        return self._has_expired(time.time())
 
-    def has_expired(self, now: float) -> bool:
-        """Whether a message or an item has expired and is still there."""
+    def _has_expired(self, now: float) -> bool:
         with self.database.read() as connection:
             found = connection.execute(
                 "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
@@ -423,7 +408,7 @@ class SqliteStore:
     def purge(self) -> ErasureReceipt:
         """Erase the messages and items that have expired, and end the log's retention."""
         retention, now = self.settings.log_retention, time.time()
-        if retention is None and not self.has_expired(now):
+        if retention is None and not self._has_expired(now):
             return Erased().receipt(scrubbed=True)
         with self._erasing() as erasure:
             erasure.purge(now, retention)
@@ -451,7 +436,7 @@ class SqliteStore:
         for number in erasure.dropped:
             self.indexes.drop(number)
         for namespace in erasure.erased.namespaces:
-            self.pending.discard(namespace)
+            self.pending.take(namespace)
         if erases:
             self.indexes.snapshot.remove()
         return erasure.erased.receipt(scrubbed=not erases or self.scrub())
