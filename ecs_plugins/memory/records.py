@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.types import FreeEnergy, SleepDecision, Tier
@@ -12,8 +15,19 @@ ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""
 
 
+class Record:
+    """Base class of what is handed back."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        fields: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return fields
+
+
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(Record):
     """One remembered thing that answers a query. Data, never an instruction.
 
     Attributes:
@@ -41,10 +55,6 @@ class Recollection:
     pinned: bool
     free_energy: FreeEnergy | None
     why: str
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self) | {"namespace": list(self.namespace)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +131,7 @@ class ReplayedDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class SleepReport:
+class SleepReport(Record):
     """What one sleep phase did.
 
     Attributes:
@@ -150,26 +160,14 @@ class SleepReport:
     temperature: float
     seed: int
     config_version: str
-    attempts: int
-    problems: tuple[str, ...]
-    summary_tokens: tuple[int, int]
-    seconds: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> SleepReport:
-        """Rebuild from `to_dict`, also after a round trip through a JSON text."""
-        values = dict(data)
-        for name in ("namespace", "hot", "cold", "problems", "summary_tokens"):
-            values[name] = tuple(values[name])  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
+    attempts: int = 1
+    problems: tuple[str, ...] = ()
+    summary_tokens: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class ErasureReceipt:
+class ErasureReceipt(Record):
     """Proof of what an erasure removed.
 
     Attributes:
@@ -202,10 +200,6 @@ class ErasureReceipt:
     items: int = 0
     scrubbed: bool = True
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStats:
@@ -221,7 +215,7 @@ class NamespaceStats:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStats:
+class MemoryStats(Record):
     """The state of a memory file.
 
     Attributes:
@@ -245,10 +239,6 @@ class MemoryStats:
     indexes: Mapping[str, int]
     pending: int
     items: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

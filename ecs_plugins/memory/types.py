@@ -8,7 +8,7 @@ L2-normalised; they take no part in equality or ``repr``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -69,13 +69,9 @@ class Evidence:
         """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
 
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types; :meth:`from_json` is the inverse."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: Json) -> Evidence:
-        """Rebuild from :meth:`to_json`; what version 0.1 knew besides is left out."""
+        """Rebuild from the fields; what version 0.1 knew besides is left out."""
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
 
 
@@ -220,24 +216,6 @@ class SleepDecision:
     delta: float | None = None
     probability: float | None = None
     draw: float | None = None
-
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types; floats keep all digits, so replay is exact."""
-        record: dict[str, object] = {name: getattr(self, name) for name in self.__slots__}
-        for name, terms in (("candidate", self.candidate), ("victim", self.victim)):
-            if terms is not None:
-                record[name] = {part: getattr(terms, part) for part in terms.__slots__}
-        return record
-
-    @classmethod
-    def from_json(cls, data: Json) -> SleepDecision:
-        """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
-        values = dict(data)
-        values["members"] = tuple(values["members"])  # type: ignore[arg-type]
-        for name in ("candidate", "victim"):
-            terms = values.get(name)
-            values[name] = None if terms is None else FreeEnergy(**terms)  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

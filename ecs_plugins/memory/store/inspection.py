@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -228,23 +229,17 @@ def verify(
     """Check contents, counts, provenance, decisions, items and indexes of a file."""
     problems = list(integrity)
     checked = 0
-    for table, name in (("messages", "message"), ("tiers", "item")):
-        for label, text, check, vector, vector_check in connection.execute(
-            f"SELECT id, text, text_crc, vector, vector_crc FROM {table}"
-        ):
+    for table in CHECKED:
+        for row in rows(connection, table):
             checked += 1
-            if crc(text) != check:
-                problems.append(f"the text of {name} {label} does not match its checksum")
-            if len(vector) != 4 * dimension or crc(vector) != vector_check:
-                problems.append(f"the vector of {name} {label} does not match its checksum")
+            # A vector of an earlier epoch waits to be replaced by the next search.
+            current = row.get("epoch", epoch) == epoch
+            problems += damage(table, row, dimension if current else 0)
     problems += [
         text.format(name)
         for text, sql in _REFERENCES.items()
         for (name,) in connection.execute(sql)
     ]
-    wrong, items = _item_problems(connection, epoch=epoch, dimension=dimension)
-    problems += wrong
-    checked += items
     for space in spaces.listed(connection):
         record = decisions(connection, space.id)
         checked += len(record)
@@ -256,6 +251,40 @@ def verify(
         ]
         problems += _tier_problems(connection, space, indexes)
     return Verification(tuple(problems), tuple(indexes.problems(connection)), checked)
+
+
+CHECKED = {
+    "messages": ("message {id}", ("text", "vector")),
+    "tiers": ("item {id}", ("text", "vector")),
+    "items": ("item {key!r}", ("value",)),
+    "item_vectors": ("item {item} at {path}", ("vector",)),
+}
+"""The tables whose rows have checksums: what a row is called, and which columns have one."""
+
+
+def rows(
+    connection: sqlite3.Connection,
+    table: str,
+    where: str = "1",
+    values: Sequence[object] = (),
+    *,
+    before: str = "",
+) -> Iterator[dict[str, Any]]:
+    """The rows of a table as they are stored, by column."""
+    found = connection.execute(f"{before} SELECT * FROM {table} WHERE {where}", values)
+    names = [column for column, *_ in found.description]
+    return (dict(zip(names, row, strict=True)) for row in found)
+
+
+def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
+    """What of a row does not match its checksum; with a dimension, of which length a vector is."""
+    name, parts = CHECKED.get(table, ("", ()))
+    return [
+        f"the {part} of {name.format(**row)} does not match its checksum"
+        for part in parts
+        if crc(row[part]) != row[f"{part}_crc"]
+        or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
+    ]
 
 
 _REFERENCES = {
@@ -270,28 +299,6 @@ _REFERENCES = {
         "SELECT id FROM tiers WHERE live = 1 GROUP BY id HAVING count(*) > 1"
     ),
 }
-
-
-def _item_problems(
-    connection: sqlite3.Connection, *, epoch: int, dimension: int
-) -> tuple[list[str], int]:
-    """What is wrong with the items, and how many values and vectors were looked at."""
-    problems: list[str] = []
-    checked_ = 0
-    for key, value, check in connection.execute("SELECT key, value, value_crc FROM items"):
-        checked_ += 1
-        if crc(value) != check:
-            problems.append(f"the value of item {key!r} does not match its checksum")
-    for key, path, made, data, check in connection.execute(
-        "SELECT i.key, v.path, v.epoch, v.vector, v.vector_crc FROM item_vectors v"
-        " JOIN items i ON i.row = v.item"
-    ):
-        checked_ += 1
-        # A vector of an earlier epoch waits to be replaced by the next search.
-        wrong_length = made == epoch and len(data) != 4 * dimension
-        if wrong_length or crc(data) != check:
-            problems.append(f"the vector of item {key!r} at {path} does not match its checksum")
-    return problems, checked_
 
 
 def _tier_problems(connection: sqlite3.Connection, space: Space, indexes: Indexes) -> list[str]:

@@ -302,7 +302,7 @@ class SqliteStore:
         decide: Callable[[sleeps.SleepView], SleepPlan],
         view: sleeps.SleepView,
         plan: SleepPlan | None,
-        report: Callable[[sleeps.AppliedSleep], SleepReport],
+        finished: Callable[[SleepReport], SleepReport],
     ) -> SleepReport | None:
         """Carry out a plan in one transaction.
 
@@ -311,7 +311,7 @@ class SqliteStore:
             decide: Makes the plan inside the transaction if there is none yet.
             view: What the plan was made on.
             plan: What was decided.
-            report: Says what was done.
+            finished: Completes the report.
 
         Returns:
             The report; None if others wrote since the view was taken: nothing has changed.
@@ -324,9 +324,9 @@ class SqliteStore:
                 plan = decide(view)
             elif view.space.revision != space.revision:
                 return None
-            applied = report(sleeps.apply(connection, space, view, plan, self.config))
-            sleeps.write_report(connection, applied)
-            return applied
+            report = finished(sleeps.apply(connection, space, view, plan, self.config))
+            sleeps.write_report(connection, report)
+            return report
 
     def wants_purge(self) -> bool:
         """Whether something has expired, or the log's retention was last seen to an hour ago."""

@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import apply_plan, consolidate
 from ecs_plugins.memory.contest import replay
-from ecs_plugins.memory.types import SleepDecision
+from ecs_plugins.memory.store.sleeps import DECISION
 from tests.unit.memory.factories import axis, cold, hot
 
 SMALL = MemoryConfig(cold_capacity=2, min_support=2)
@@ -234,7 +233,7 @@ def test_capacity_holds_and_every_decision_replays(items, seed, config):
     assert len(after) <= config.cold_capacity
     assert len({memory.id for memory in after}) == len(after)
     for decision in plan.decisions:
-        recorded = SleepDecision.from_json(json.loads(json.dumps(decision.to_json())))
+        recorded = DECISION.validate_json(DECISION.dump_json(decision))
         assert recorded == decision
         assert replay(recorded) == decision
 

@@ -49,7 +49,7 @@ def test_an_import_holds_the_items_that_were_exported(filled, open_memory, tmp_p
     file = tmp_path / "export.jsonl"
     filled.admin.export(file)
     copy = open_memory(path=tmp_path / "copy.db")
-    assert copy.admin.import_(file)["item"] == 5
+    assert copy.admin.import_(file)["items"] == 5
     assert found(copy) == found(filled)
     assert copy.admin.verify().ok
 
@@ -63,13 +63,12 @@ def test_an_import_with_another_embedder_embeds_the_items_anew(filled, open_memo
     assert copy.admin.verify().ok
 
 
-def test_items_that_wait_for_a_new_vector_are_exported_without_it(filled, open_memory, tmp_path):
+def test_items_that_wait_for_a_new_vector_wait_for_it_in_the_copy(filled, open_memory, tmp_path):
     file = tmp_path / "export.jsonl"
     filled.admin.reembed(FakeEmbedder(64))
     filled.admin.export(file)
     lines = [json.loads(line) for line in file.read_text().splitlines()]
-    vectors = [v["vector"] for line in lines if line["kind"] == "item" for v in line["vectors"]]
-    assert vectors == [None] * 4
+    assert [line["epoch"] for line in lines if line["kind"] == "item_vectors"] == [-1] * 4
     copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(64))
     copy.admin.import_(file)
     assert found(copy) == found(filled)
@@ -97,7 +96,7 @@ def test_an_import_does_not_overwrite_an_item(filled, open_memory, tmp_path):
     copy = open_memory(path=tmp_path / "copy.db")
     put(copy, text="mine")
     before = found(copy)
-    with pytest.raises(InvalidInputError, match="delete it first"):
+    with pytest.raises(InvalidInputError, match="forget it first"):
         copy.admin.import_(tmp_path / "part.jsonl")
     assert found(copy) == before
 
@@ -106,8 +105,8 @@ def test_an_import_does_not_overwrite_an_item(filled, open_memory, tmp_path):
     ("change", "problem"),
     [
         ("UPDATE items SET value = replace(value, 'blue', 'grey')", "value of item 'k'"),
-        ("UPDATE item_vectors SET vector = zeroblob(128)", "vector of item 'k' at text"),
-        ("UPDATE item_vectors SET vector = x'00'", "vector of item 'k' at text"),
+        ("UPDATE item_vectors SET vector = zeroblob(128)", "vector of item 1 at text"),
+        ("UPDATE item_vectors SET vector = x'00'", "vector of item 1 at text"),
     ],
 )
 def test_verify_finds_an_item_that_was_tampered_with(db, open_memory, change, problem):

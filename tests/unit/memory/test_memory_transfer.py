@@ -41,7 +41,7 @@ def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
     memory, file = exported
     copy = open_memory(path=tmp_path / "copy.db", store=MANUAL)
     counts = copy.admin.import_(file)
-    assert counts["message"] == 10
+    assert counts["messages"] == 10
     assert content(copy) == content(memory)
     assert copy.admin.verify().ok
     copy.admin.export(tmp_path / "again.jsonl")
