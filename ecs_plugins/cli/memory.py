@@ -272,7 +272,7 @@ def _require_file(db: Path) -> None:
 
 
 def _namespace(labels: Sequence[str] | None) -> tuple[str, ...]:
-    from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE
+    from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 
     return tuple(labels) if labels else DEFAULT_NAMESPACE
 

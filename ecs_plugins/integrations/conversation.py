@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Namespace, checked
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""

@@ -33,8 +33,8 @@ from ecs_plugins.integrations.recall import (
     said,
 )
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Namespace
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 

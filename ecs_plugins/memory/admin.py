@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
@@ -22,6 +21,7 @@ from ecs_plugins.memory.store.transfer import (
     write_export,
     write_import,
 )
+from ecs_plugins.memory.types import checked
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 
 Progress = Callable[[int, int], None]

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid
+from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import acceptance_probability, scaled_temperature
-from ecs_plugins.memory.evidence import merged
 from ecs_plugins.memory.types import (
     ColdMemory,
     DecisionKind,

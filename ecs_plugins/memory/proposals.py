@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid
+from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.clustering import medoid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import cluster_variance, embedding_entropy
-from ecs_plugins.memory.evidence import merged
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.types import FreeEnergy, SleepDecision, Tier
+from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""

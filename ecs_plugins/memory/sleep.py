@@ -23,12 +23,11 @@ from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
-from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store.sleeps import SleepView
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.summaries import Summariser
-from ecs_plugins.memory.types import SleepPlan, UtilityFunction
+from ecs_plugins.memory.types import Namespace, SleepPlan, UtilityFunction, encode
 
 logger = logging.getLogger(__name__)
 

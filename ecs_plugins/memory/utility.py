@@ -15,9 +15,9 @@ import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
+from ecs_plugins.memory.admission import HALF_LIFE
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import effective_age, log_demand_rate, query_utility
-from ecs_plugins.memory.evidence import HALF_LIFE
 from ecs_plugins.memory.types import ColdMemory, Evidence, Floats, QueryEvent, UtilityFunction
 from ecs_plugins.ranking.lexical import UNSPACED
 

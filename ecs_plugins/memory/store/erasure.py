@@ -21,15 +21,13 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import founded, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
-from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import spaces, tiers
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import crc, dump, pack
 from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
-from ecs_plugins.memory.store.rows import Metadata, crc, dump, earliest, pack, shared
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import HotItem, Observation, Vector
+from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
+from ecs_plugins.memory.types import HotItem, Namespace, Observation, Vector, encode
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -112,7 +110,7 @@ class Erasure:
         self.changed.append(space)
 
     def _space_of(self, namespace: Namespace) -> Space:
-        space = spaces.find(self._connection, namespace)
+        space = tiers.find_space(self._connection, namespace)
         assert space is not None
         return space
 
@@ -126,7 +124,7 @@ class Erasure:
             live = [row for row in tiers.versions(connection, name, self._dimension) if row.live]
             if not live:
                 raise _unknown(name)
-            space = spaces.by_id(connection, live[0].space)
+            space = tiers.space_by_id(connection, live[0].space)
             self._update_memory(space, live[0], change)
         else:
             space = self._space_of(message.namespace)
@@ -208,7 +206,7 @@ class Erasure:
             if not versions:
                 raise _unknown(name)
             behind = tiers.provenance(self._connection, [name]).get(name, ())
-            space = spaces.by_id(self._connection, versions[0].space)
+            space = tiers.space_by_id(self._connection, versions[0].space)
             self._erase_memory(space, name)
             if evidence and behind:
                 self._erase_messages(space, behind)
@@ -216,11 +214,11 @@ class Erasure:
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
         """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
-        found = spaces.listed(self._connection, namespace)
+        found = tiers.list_spaces(self._connection, namespace)
         if not below:
             found = [space for space in found if space.namespace == namespace]
         if condition is None:
-            where, bounds = spaces.under(namespace, "namespace")
+            where, bounds = tiers.under(namespace, "namespace")
             if not below:
                 where, bounds = "namespace = ?", (encode(namespace),)
             self._erase_items(where, bounds)
@@ -288,7 +286,7 @@ class Erasure:
         ):
             expired.setdefault(number, []).append(name)
         for number, names in expired.items():
-            space = spaces.by_id(self._connection, number)
+            space = tiers.space_by_id(self._connection, number)
             self._erase_messages(space, names)
             self._save(space)
         if retention is not None:

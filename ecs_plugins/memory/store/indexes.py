@@ -27,11 +27,9 @@ from pathlib import Path
 import numpy as np
 
 from ecs_plugins.errors import EcsPluginsError, StorageError
-from ecs_plugins.memory.store import spaces
-from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.rows import unpack
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import KnownCold
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import Database, unpack
+from ecs_plugins.memory.store.tiers import KnownCold, Space
 from ecs_plugins.memory.store.vector_index import VectorIndex
 
 logger = logging.getLogger(__name__)
@@ -239,7 +237,7 @@ class Indexes:
 
     def _write(self, connection: sqlite3.Connection, large: dict[int, OpenIndex]) -> str:
         entries, parts = [], []
-        known = {space.id: space for space in spaces.listed(connection)}
+        known = {space.id: space for space in tiers.list_spaces(connection)}
         for number, opened in large.items():
             space = known.get(number)
             if space is None or (space.epoch, space.erasures) != (opened.epoch, opened.erasures):

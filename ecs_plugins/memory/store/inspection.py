@@ -11,7 +11,6 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import (
     Explanation,
     Memory,
@@ -20,14 +19,13 @@ from ecs_plugins.memory.records import (
     Verification,
 )
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import spaces, tiers
-from ecs_plugins.memory.store.accesses import recent_queries
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import crc
 from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.rows import crc
+from ecs_plugins.memory.store.intake import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import TIERS, FreeEnergy, Tier, UtilityFunction
+from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
@@ -35,7 +33,7 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
     if not rows:
         return []
-    namespace = spaces.by_id(connection, rows[0].space).namespace
+    namespace = tiers.space_by_id(connection, rows[0].space).namespace
     joined = connection.execute(
         "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
         " WHERE p.item = ? ORDER BY p.version, m.seq",
@@ -116,9 +114,9 @@ def explain(
     rows = tiers.versions(connection, name)
     if not rows and message is None:
         raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
-    space = spaces.by_id(connection, rows[0].space) if rows else None
+    space = tiers.space_by_id(connection, rows[0].space) if rows else None
     if space is None and message is not None:
-        space = spaces.find(connection, message.namespace)
+        space = tiers.find_space(connection, message.namespace)
     assert space is not None
     versions = history(connection, name)
     ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
@@ -189,7 +187,7 @@ def namespace_stats(
 ) -> list[NamespaceStats]:
     """How full each namespace is."""
     found = []
-    for space in spaces.listed(connection, prefix):
+    for space in tiers.list_spaces(connection, prefix):
         messages, pinned, sleeps = connection.execute(
             "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
             " (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
@@ -212,7 +210,7 @@ def namespace_stats(
 
 def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: float) -> int:
     """How many items there are in and below a namespace that have not expired."""
-    where, bounds = spaces.under(prefix, "namespace")
+    where, bounds = tiers.under(prefix, "namespace")
     sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
     count: int = connection.execute(sql, (*bounds, now)).fetchone()[0]
     return count
@@ -240,7 +238,7 @@ def verify(
         for text, sql in _REFERENCES.items()
         for (name,) in connection.execute(sql)
     ]
-    for space in spaces.listed(connection):
+    for space in tiers.list_spaces(connection):
         record = decisions(connection, space.id)
         checked += len(record)
         problems += [

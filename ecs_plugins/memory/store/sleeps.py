@@ -14,11 +14,10 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.accesses import recent_queries
+from ecs_plugins.memory.store.database import dump
 from ecs_plugins.memory.store.indexes import OpenIndex
-from ecs_plugins.memory.store.rows import Metadata, dump, earliest, shared
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.intake import recent_queries
+from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 
 

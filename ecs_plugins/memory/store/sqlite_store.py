@@ -10,10 +10,12 @@ import json
 import logging
 import os
 import sqlite3
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -23,18 +25,16 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
-from ecs_plugins.memory.store import reembedding, sleeps, spaces
-from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
+from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
 from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.intake import Intake
+from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
+from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)
@@ -44,6 +44,47 @@ _EPOCH = "epoch"
 _SCRUB = "scrub"
 _FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
 _RETENTION_EVERY = 3600.0
+
+
+@dataclass(slots=True)
+class PendingAccesses:
+    """The recalls that are not written yet. Thread-safe."""
+
+    _pending: dict[Namespace, list[Access]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, namespace: Namespace, step: int, vector: Vector, items: Iterable[str]) -> int:
+        """Count a recall; returns how many of the namespace are pending."""
+        access = Access(step, time.time(), vector, tuple(items))
+        with self._lock:
+            pending = self._pending.setdefault(namespace, [])
+            pending.append(access)
+            return len(pending)
+
+    def take(self, namespace: Namespace) -> list[Access]:
+        """Remove and return what is pending."""
+        with self._lock:
+            return self._pending.pop(namespace, [])
+
+    def give_back(self, namespace: Namespace, accesses: Sequence[Access]) -> None:
+        """Put back what could not be written."""
+        if accesses:
+            with self._lock:
+                self._pending[namespace] = [*accesses, *self._pending.get(namespace, [])]
+
+    def namespaces(self) -> list[Namespace]:
+        """Where something is pending."""
+        with self._lock:
+            return list(self._pending)
+
+    def discard(self, namespace: Namespace | None = None) -> None:
+        """Forget what is pending, of one namespace or all."""
+        for each in self.namespaces() if namespace is None else [namespace]:
+            self.take(each)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._pending.values()))
 
 
 class SqliteStore:
@@ -162,7 +203,7 @@ class SqliteStore:
     def reading(self, namespace: Namespace) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
         """One consistent view, and the namespace in it."""
         with self.database.read() as connection:
-            space = spaces.find(connection, namespace)
+            space = tiers.find_space(connection, namespace)
             if space is not None:
                 self._check_epoch(space.epoch)
             yield connection, space
@@ -183,10 +224,10 @@ class SqliteStore:
         space: Space | None = None
         try:
             with self.database.write() as connection:
-                space = spaces.find(connection, namespace)
+                space = tiers.find_space(connection, namespace)
                 self._check_epoch(_epoch_of(connection) if space is None else space.epoch)
                 if space is None and create:
-                    space = spaces.create(connection, namespace, time.time(), self.epoch)
+                    space = tiers.create_space(connection, namespace, time.time(), self.epoch)
                 if space is not None and accesses:
                     write_accesses(connection, space, accesses)
                 yield connection, space
@@ -438,7 +479,7 @@ class SqliteStore:
     def compact(self) -> None:
         """Build worn indexes anew, save the large ones, and shrink the file."""
         with self.database.read() as connection:
-            for space in spaces.listed(connection):
+            for space in tiers.list_spaces(connection):
                 self.indexes.current(connection, space)
         for index in self.indexes.take_worn():
             index.rebuild()

@@ -1,4 +1,4 @@
-"""Both tiers as rows of one table, to and from `HotItem` and `ColdMemory`.
+"""The rows of the namespaces, and of both their tiers, to and from `HotItem` and `ColdMemory`.
 
 Replacing an item makes a new row. What an ``add`` replaces is gone; what a sleep phase replaces is
 kept as an earlier version, so that a memory's history can be told. A hot item that a sleep phase
@@ -9,25 +9,153 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 
 import numpy as np
 
-from ecs_plugins.memory.store.rows import (
-    Metadata,
-    checked_text,
-    crc,
-    dump,
-    dump_evidence,
-    pack,
-    unpack,
+from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
+from ecs_plugins.memory.types import (
+    ColdMemory,
+    Evidence,
+    FreeEnergy,
+    HotItem,
+    Namespace,
+    Tier,
+    Vector,
+    below,
+    decode,
+    encode,
 )
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier, Vector
 from ecs_plugins.memory.utility import information
 
+Metadata = Mapping[str, object]
+
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+
+
+@dataclass(slots=True)
+class Space:
+    """One namespace within one transaction; `save` writes it back.
+
+    Attributes:
+        id: Its number.
+        namespace: Its labels.
+        epoch: Counts the embedders that its vectors came from.
+        step: Number of its latest message.
+        since_sleep: Messages since its last sleep phase.
+        cycle: Sleep phases so far.
+        revision: Counts the transactions that changed it.
+        erasures: Counts the transactions that erased something.
+        count: Live items of each tier.
+        gone: Rows that left the tiers in this transaction.
+        written: Rows of this transaction that are in the index already.
+    """
+
+    id: int
+    namespace: Namespace
+    epoch: int
+    step: int
+    since_sleep: int
+    cycle: int
+    revision: int
+    erasures: int
+    count: dict[Tier, int]
+    gone: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+
+    @property
+    def items(self) -> int:
+        """Live items of both tiers."""
+        return self.count["hot"] + self.count["cold"]
+
+    def added(self, tier: Tier, count: int = 1) -> None:
+        """Note that items joined a tier."""
+        self.count[tier] += count
+
+    def left(self, tier: Tier, rows: Collection[int]) -> None:
+        """Note that rows left a tier."""
+        self.count[tier] -= len(rows)
+        self.gone += rows
+
+    def save(self, connection: sqlite3.Connection) -> None:
+        """Write the counters."""
+        self.revision += 1
+        connection.execute(
+            "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, erasures=?,"
+            " hot_count=?, cold_count=? WHERE id=?",
+            (
+                self.step,
+                self.since_sleep,
+                self.cycle,
+                self.revision,
+                self.erasures,
+                self.count["hot"],
+                self.count["cold"],
+                self.id,
+            ),
+        )
+
+
+_SELECT_SPACE = (
+    "SELECT id, key, epoch, step, since_sleep, cycle, revision, erasures, hot_count, cold_count"
+    " FROM namespaces"
+)
+
+
+def _space(row: tuple[int, ...], namespace: Namespace | None = None) -> Space:
+    number, key, epoch, step, since, cycle, revision, erasures, hot, cold = row
+    return Space(
+        number,
+        decode(str(key)) if namespace is None else namespace,
+        epoch,
+        step,
+        since,
+        cycle,
+        revision,
+        erasures,
+        {"hot": hot, "cold": cold},
+    )
+
+
+def find_space(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
+    """The namespace, if anything was ever stored in it."""
+    row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (encode(namespace),)).fetchone()
+    return None if row is None else _space(row, namespace)
+
+
+def space_by_id(connection: sqlite3.Connection, number: int) -> Space:
+    """The namespace of a row number that is known to exist."""
+    return _space(connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone())
+
+
+def create_space(
+    connection: sqlite3.Connection, namespace: Namespace, now: float, epoch: int
+) -> Space:
+    """A new namespace."""
+    connection.execute(
+        "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
+        (encode(namespace), now, epoch),
+    )
+    found = find_space(connection, namespace)
+    assert found is not None
+    return found
+
+
+def list_spaces(connection: sqlite3.Connection, prefix: Namespace | None = None) -> list[Space]:
+    """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
+    where, bounds = under(prefix, "key")
+    return [
+        _space(row)
+        for row in connection.execute(f"{_SELECT_SPACE} WHERE {where} ORDER BY key", bounds)
+    ]
+
+
+def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
+    """A condition for the namespaces equal to a prefix or below it, label by label."""
+    if not prefix:
+        return "1", ()
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", (encode(prefix), *below(prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +451,27 @@ def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str
     ):
         found.setdefault(item, []).append(message)
     return {item: tuple(messages) for item, messages in found.items()}
+
+
+_DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
+
+
+def dump_evidence(evidence: Evidence) -> str:
+    """The JSON of evidence without what has its default, which most of it has."""
+    return dump(
+        {
+            name: value
+            for name, default in _DEFAULTS
+            if (value := getattr(evidence, name)) != default or default is MISSING
+        }
+    )
+
+
+def shared(left: Metadata, right: Metadata) -> dict[str, object]:
+    """What two sets of metadata agree on: the metadata of an item that merges both."""
+    return {key: value for key, value in left.items() if key in right and right[key] == value}
+
+
+def earliest(*times: float | None) -> float | None:
+    """The first of several expiries; None is never."""
+    return min((time for time in times if time is not None), default=None)

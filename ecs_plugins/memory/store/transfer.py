@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.namespaces import Namespace, checked, encode
-from ecs_plugins.memory.store import spaces, tiers
-from ecs_plugins.memory.store.database import MEMORY, Database, refuse_open_database
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
 from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
-from ecs_plugins.memory.store.rows import crc, dump
 from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of
-from ecs_plugins.memory.types import TIERS
+from ecs_plugins.memory.types import TIERS, Namespace, checked, encode
 
 FORMAT = "ecs-plugins-memory"
 VERSION = 3
@@ -112,8 +110,8 @@ def exported(
     Raises:
         StorageError: A row is damaged.
     """
-    named, bounds = spaces.under(prefix, "key")
-    held, again = spaces.under(prefix, "namespace")
+    named, bounds = tiers.under(prefix, "key")
+    held, again = tiers.under(prefix, "namespace")
     chosen = (
         f"WITH chosen AS (SELECT id FROM namespaces WHERE {named}), kept AS (SELECT row FROM items"
         f" WHERE {held} AND (message IS NULL OR message IN"
@@ -250,7 +248,7 @@ def _settle(connection: sqlite3.Connection, after: int, dimension: int) -> None:
         f" cold_count = {count.format('cold')} WHERE id > ?",
         (after,),
     )
-    for space in spaces.listed(connection):
+    for space in tiers.list_spaces(connection):
         if space.id > after:
             checked(space.namespace)
             decisions(connection, space.id)

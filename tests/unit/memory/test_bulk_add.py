@@ -7,7 +7,7 @@ import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.messages import new_ids
-from ecs_plugins.memory.store.rows import dump_evidence
+from ecs_plugins.memory.store.tiers import dump_evidence
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
 

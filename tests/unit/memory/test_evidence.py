@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecs_plugins.memory.evidence import (
+from ecs_plugins.memory.admission import (
     HALF_LIFE,
     decayed,
     first_evidence,

@@ -6,8 +6,8 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import StoreConfig, answer_utility
+from ecs_plugins.memory.admission import first_evidence, in_demand, with_outcome
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.evidence import first_evidence, in_demand, with_outcome
 from ecs_plugins.memory.types import ColdMemory, QueryEvent
 from ecs_plugins.memory.utility import (
     QUERY_WINDOW,

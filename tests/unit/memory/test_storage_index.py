@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import spaces, tiers
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.vector_index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -207,7 +207,7 @@ def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed)
 def assert_current(memory):
     store = memory._store
     with store.database.read() as connection:
-        (space,) = spaces.listed(connection)
+        (space,) = tiers.list_spaces(connection)
         fresh = Indexes(store.database, store.dimension).current(connection, space).index
         opened = store.indexes.current(connection, space)
         known = opened.index
