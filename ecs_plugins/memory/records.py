@@ -113,6 +113,21 @@ class RecordedDecision:
     erased: bool
     decision: SleepDecision
 
+    def __str__(self) -> str:
+        decision = self.decision
+        line = f"sleep {self.sleep}.{decision.index}: {decision.kind}"
+        line += f" {decision.candidate_id or '-'}, support {decision.support}"
+        if decision.probability is not None and decision.delta is not None:
+            line += (
+                f", dF {decision.delta:.4f} at T {decision.temperature:.4g}, "
+                f"P {decision.probability:.4f}, draw {decision.draw:.4f}"
+            )
+        if decision.target_id:
+            line += f", over {decision.target_id}"
+        if decision.similarity is not None:
+            line += f", cosine {decision.similarity:.3f}"
+        return line + (" (undone)" if self.undone else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:

@@ -343,6 +343,6 @@ class UtilityFunction(Protocol):
 class Summarise(Protocol):
     """Turns the members of a cluster into one proposition."""
 
-    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector | None]:
-        """Return the text and, when it was embedded anew, its vector (None: keep ours)."""
+    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
+        """Return the text and its vector; None leaves both to the cluster."""
         ...

@@ -34,15 +34,21 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     if not rows:
         return []
     namespace = tiers.space_by_id(connection, rows[0].space).namespace
-    joined = connection.execute(
-        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
-        " WHERE p.item = ? ORDER BY p.version, m.seq",
-        (name,),
-    ).fetchall()
+    joined = joined_at(connection, name).items()
     return [
         _memory(row, namespace, [message for message, since in joined if since <= row.version])
         for row in rows
     ]
+
+
+def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
+    """The messages behind an item in the order of their joining, each with its first version."""
+    found = connection.execute(
+        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+        " WHERE p.item = ? ORDER BY p.version, m.seq",
+        (name,),
+    )
+    return dict(found.fetchall())
 
 
 def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Memory:
@@ -76,27 +82,6 @@ def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memor
     return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
 
 
-def energies(
-    connection: sqlite3.Connection,
-    space: Space,
-    *,
-    config: MemoryConfig,
-    dimension: int,
-    utility: UtilityFunction | None,
-) -> list[tuple[str, FreeEnergy]]:
-    """The ids of the cold tier with their free energies as of now, the safest memory first."""
-    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
-    terms = free_energies(
-        memories,
-        config=config,
-        step=space.step,
-        queries=recent_queries(connection, space.id),
-        utility=utility,
-    )
-    found = zip((memory.id for memory in memories), terms, strict=True)
-    return sorted(found, key=lambda pair: pair[1].total)
-
-
 def explain(
     connection: sqlite3.Connection,
     name: str,
@@ -119,7 +104,16 @@ def explain(
         space = tiers.find_space(connection, message.namespace)
     assert space is not None
     versions = history(connection, name)
-    ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
+    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    energies = free_energies(
+        memories,
+        config=config,
+        step=space.step,
+        queries=recent_queries(connection, space.id),
+        utility=utility,
+    )
+    found = zip((memory.id for memory in memories), energies, strict=True)
+    ranked = sorted(found, key=lambda pair: pair[1].total)
     place = next((at for at, (memory, _) in enumerate(ranked) if memory == name), None)
     live = [row for row in rows if row.live]
     tier: Tier | None = live[-1].tier if live else None
@@ -168,17 +162,7 @@ def _lines(
             f"{len(versions)} stored versions, support {versions[-1].support}, "
             f"from {len(behind)} messages{', pinned' if versions[-1].pinned else ''}"
         )
-    for each in reversed(recorded):
-        decision = each.decision
-        line = f"sleep {each.sleep}: {decision.kind}"
-        if decision.probability is not None and decision.delta is not None:
-            line += (
-                f", dF {decision.delta:.4f} at T {decision.temperature:.4g}, "
-                f"P {decision.probability:.4f}, draw {decision.draw:.4f}"
-            )
-        if decision.similarity is not None:
-            line += f", cosine {decision.similarity:.3f}"
-        lines.append(line + (" (undone)" if each.undone else ""))
+    lines += [str(each) for each in reversed(recorded)]
     return tuple(lines)
 
 

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -28,7 +28,7 @@ from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
+from ecs_plugins.memory.store.erasure import Change, Erasure
 from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
@@ -426,7 +426,7 @@ class SqliteStore:
         """Erase the messages and items that have expired, and end the log's retention."""
         retention, now = self.settings.log_retention, time.time()
         if retention is None and not self.has_expired(now):
-            return Erased().receipt(scrubbed=True)
+            return ErasureReceipt(now)
         with self._erasing() as erasure:
             erasure.purge(now, retention)
         return self.finish_erasure(erasure)
@@ -438,7 +438,7 @@ class SqliteStore:
             erasure = Erasure(connection, self.config, self.dimension)
             yield erasure
             if erases:
-                erasure.erased.snapshots += self.indexes.forget_snapshot(connection)
+                erasure.note(snapshots=self.indexes.forget_snapshot(connection))
                 self.note_scrub(connection)
 
     @staticmethod
@@ -452,11 +452,11 @@ class SqliteStore:
             self.indexes.committed(space)
         for number in erasure.dropped:
             self.indexes.drop(number)
-        for namespace in erasure.erased.namespaces:
+        for namespace in erasure.receipt.namespaces:
             self.pending.discard(namespace)
         if erases:
             self.indexes.remove_file()
-        return erasure.erased.receipt(scrubbed=not erases or self.scrub())
+        return replace(erasure.receipt, scrubbed=not erases or self.scrub())
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""
