@@ -79,7 +79,7 @@ def consolidate(
         contest.judge(number)
     for number in range(len(supported), len(proposals)):
         contest.fill_or_discard(number)
-    return contest.plan(hot, step)
+    return contest.plan(hot)
 
 
 def free_energies(

@@ -297,7 +297,6 @@ class SleepPlan:
         removed: Displaced cold memories as they were.
         consumed: Ids of the hot items that leave the hot tier.
         judged: Hot items that stay, with their new value of ``HotItem.judged``.
-        step: The step at which the sleep phase took place.
         temperature: The temperature used.
         seed: The seed of the draws.
         config_version: The version of the configuration used.
@@ -309,7 +308,6 @@ class SleepPlan:
     removed: tuple[ColdMemory, ...]
     consumed: tuple[str, ...]
     judged: tuple[HotItem, ...]
-    step: int
     temperature: float
     seed: int
     config_version: str

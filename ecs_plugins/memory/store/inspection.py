@@ -178,17 +178,9 @@ def namespace_stats(
             " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
             (space.id,),
         ).fetchone()
-        found.append(
-            NamespaceStats(
-                namespace=space.namespace,
-                messages=messages,
-                hot=space.count["hot"],
-                cold=space.count["cold"],
-                pinned=pinned,
-                sleeps=sleeps,
-                since_sleep=space.since_sleep,
-            )
-        )
+        hot, cold = space.count["hot"], space.count["cold"]
+        counts = (messages, hot, cold, pinned, sleeps, space.since_sleep)
+        found.append(NamespaceStats(space.namespace, *counts))
     return found
 
 
