@@ -50,7 +50,7 @@ def consolidate(
         seed: Seed of this sleep phase; it stands in every decision.
         queries: Recent queries, oldest first, for the utilities that need them.
         utility: Replaces the configured utility, for example with ECS.
-        summarise: Writes the text (and optionally the vector) of a proposal; an exception
+        summarise: Writes the text of a proposal and embeds it, or leaves it; an exception
             that it raises passes through, and nothing has changed then.
 
     Returns:
@@ -79,7 +79,7 @@ def consolidate(
         contest.judge(number)
     for number in range(len(supported), len(proposals)):
         contest.fill_or_discard(number)
-    return contest.plan(hot, step)
+    return contest.plan(hot)
 
 
 def free_energies(

@@ -123,7 +123,7 @@ class ColdContest:
             self._judged.update(self._proposals[number].sources)
             self._compete(number, weakest)
 
-    def plan(self, hot: Sequence[HotItem], step: int) -> SleepPlan:
+    def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
         """Return everything that was decided. Under the paper's rule the hot items stay."""
         count = len(self._cold)
         leaving = set() if self._config.rule == "paper" else self._consumed
@@ -149,7 +149,6 @@ class ColdContest:
                 for item in hot
                 if item.id in staying
             ),
-            step=step,
             temperature=self._temperature,
             seed=self._seed,
             config_version=self._version,

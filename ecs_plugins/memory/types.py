@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias
 
@@ -137,13 +137,9 @@ class Evidence:
         """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
 
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types; :meth:`from_json` is the inverse."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: Json) -> Evidence:
-        """Rebuild from :meth:`to_json`; what version 0.1 knew besides is left out."""
+        """Rebuild from the fields; what version 0.1 knew besides is left out."""
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
 
 
@@ -289,24 +285,6 @@ class SleepDecision:
     probability: float | None = None
     draw: float | None = None
 
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types; floats keep all digits, so replay is exact."""
-        record: dict[str, object] = {name: getattr(self, name) for name in self.__slots__}
-        for name, terms in (("candidate", self.candidate), ("victim", self.victim)):
-            if terms is not None:
-                record[name] = {part: getattr(terms, part) for part in terms.__slots__}
-        return record
-
-    @classmethod
-    def from_json(cls, data: Json) -> SleepDecision:
-        """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
-        values = dict(data)
-        values["members"] = tuple(values["members"])  # type: ignore[arg-type]
-        for name in ("candidate", "victim"):
-            terms = values.get(name)
-            values[name] = None if terms is None else FreeEnergy(**terms)  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, slots=True)
 class SleepPlan:
@@ -319,7 +297,6 @@ class SleepPlan:
         removed: Displaced cold memories as they were.
         consumed: Ids of the hot items that leave the hot tier.
         judged: Hot items that stay, with their new value of ``HotItem.judged``.
-        step: The step at which the sleep phase took place.
         temperature: The temperature used.
         seed: The seed of the draws.
         config_version: The version of the configuration used.
@@ -331,7 +308,6 @@ class SleepPlan:
     removed: tuple[ColdMemory, ...]
     consumed: tuple[str, ...]
     judged: tuple[HotItem, ...]
-    step: int
     temperature: float
     seed: int
     config_version: str
@@ -365,6 +341,6 @@ class UtilityFunction(Protocol):
 class Summarise(Protocol):
     """Turns the members of a cluster into one proposition."""
 
-    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector | None]:
-        """Return the text and, when it was embedded anew, its vector (None: keep ours)."""
+    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
+        """Return the text and its vector; None leaves both to the cluster."""
         ...

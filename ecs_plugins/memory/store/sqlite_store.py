@@ -14,6 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -26,7 +27,7 @@ from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
+from ecs_plugins.memory.store.erasure import Change, Erasure
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
@@ -327,7 +328,7 @@ class SqliteStore:
         decide: Callable[[sleeps.SleepView], SleepPlan],
         view: sleeps.SleepView,
         plan: SleepPlan | None,
-        report: Callable[[sleeps.AppliedSleep], SleepReport],
+        finished: Callable[[SleepReport], SleepReport],
     ) -> SleepReport | None:
         """Carry out a plan in one transaction.
 
@@ -336,7 +337,7 @@ class SqliteStore:
             decide: Makes the plan inside the transaction if there is none yet.
             view: What the plan was made on.
             plan: What was decided.
-            report: Says what was done.
+            finished: Completes the report.
 
         Returns:
             The report; None if others wrote since the view was taken: nothing has changed.
@@ -349,18 +350,19 @@ class SqliteStore:
                 plan = decide(view)
             elif view.space.revision != space.revision:
                 return None
-            applied = report(sleeps.apply(connection, space, view, plan, self.config))
-            sleeps.write_report(connection, applied)
-            return applied
+            report = finished(sleeps.apply(connection, space, view, plan, self.config))
+            sleeps.write_report(connection, report)
+            return report
 
     def wants_purge(self) -> bool:
         """Whether something has expired, or the log's retention was last seen to an hour ago."""
         if self.settings.log_retention is not None and time.monotonic() >= self._retention_due:
             self._retention_due = time.monotonic() + _RETENTION_EVERY
             return True
-        return self._has_expired(time.time())
+        return self.has_expired(time.time())
 
-    def _has_expired(self, now: float) -> bool:
+    def has_expired(self, now: float) -> bool:
+        """Whether a message or an item has expired and is still there."""
         with self.database.read() as connection:
             found = connection.execute(
                 "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
@@ -408,8 +410,8 @@ class SqliteStore:
     def purge(self) -> ErasureReceipt:
         """Erase the messages and items that have expired, and end the log's retention."""
         retention, now = self.settings.log_retention, time.time()
-        if retention is None and not self._has_expired(now):
-            return Erased().receipt(scrubbed=True)
+        if retention is None and not self.has_expired(now):
+            return ErasureReceipt(now)
         with self._erasing() as erasure:
             erasure.purge(now, retention)
         return self.finish_erasure(erasure)
@@ -421,7 +423,7 @@ class SqliteStore:
             erasure = Erasure(connection, self.config, self.dimension)
             yield erasure
             if erases:
-                erasure.erased.snapshots += self.indexes.snapshot.forget(connection)
+                erasure.note(snapshots=self.indexes.snapshot.forget(connection))
                 self.note_scrub(connection)
 
     @staticmethod
@@ -435,11 +437,11 @@ class SqliteStore:
             self.indexes.committed(space)
         for number in erasure.dropped:
             self.indexes.drop(number)
-        for namespace in erasure.erased.namespaces:
+        for namespace in erasure.receipt.namespaces:
             self.pending.take(namespace)
         if erases:
             self.indexes.snapshot.remove()
-        return erasure.erased.receipt(scrubbed=not erases or self.scrub())
+        return replace(erasure.receipt, scrubbed=not erases or self.scrub())
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""
