@@ -20,10 +20,10 @@ from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import ErasureReceipt, Recollection
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Namespace, checked
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""

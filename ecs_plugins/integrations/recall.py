@@ -20,8 +20,8 @@ from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.types import Namespace, checked
 
 TAG = "recalled_notes"
 """Name of the marks around recalled text."""

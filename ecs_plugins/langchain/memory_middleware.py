@@ -34,8 +34,8 @@ from ecs_plugins.integrations.recall import (
 )
 from ecs_plugins.langchain.history import is_user, role_of
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Namespace
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 

@@ -32,10 +32,10 @@ from ecs_plugins.integrations.recall import (
     shortened,
 )
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt, Recollection
 from ecs_plugins.memory.store.items import StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
+from ecs_plugins.memory.types import Namespace
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
 
