@@ -207,8 +207,10 @@ class RowByRow:
         for number, layer in enumerate(stacks[0] if stacks else (), 1):
             for name, module in layer.named_modules():
                 *outside, own = name.split(".")
-                if own in _ROW_BY_ROW and not _ROW_BY_ROW & set(outside):
-                    module.forward = partial(self._run, module.forward, number == layers)
+                last = number == layers
+                single = isinstance(module, nn.Linear) and not last  # makes nothing in between
+                if own in _ROW_BY_ROW and not _ROW_BY_ROW & set(outside) and not single:
+                    module.forward = partial(self._run, module.forward, last)
 
     def want(self, wanted: Sequence[int], rows: int, device: torch.device) -> None:
         """Compute these of so many rows in the next call."""
@@ -218,17 +220,16 @@ class RowByRow:
         if others or states.shape[:2] != (1, self._rows):
             return forward(states, *others)
         step = BLOCK_ROWS if states.device.type == "cpu" else self._rows
-        starts = range(0, self._rows, step)
-        parts = [self._wanted] if last else [slice(at, at + step) for at in starts]
+        parts = (states[:, self._wanted],) if last else states.split(step, dim=1)
         if not last and len(parts) == 1:
             return forward(states)
-        out: Tensor | None = None
-        for part in parts:
-            made = forward(states[:, part])
-            if not isinstance(made, Tensor):
-                return forward(states)
-            out = made.new_zeros(1, self._rows, made.shape[2]) if out is None else out
-            out[:, part] = made
+        made = [forward(part) for part in parts]
+        if not all(isinstance(part, Tensor) for part in made):
+            return forward(states)
+        if not last:
+            return torch.cat(made, dim=1)
+        out = made[0].new_zeros(1, self._rows, made[0].shape[2])
+        out[:, self._wanted] = made[0]
         return out
 
 
