@@ -220,10 +220,11 @@ class RowByRow:
         if others or states.shape[:2] != (1, self._rows):
             return forward(states, *others)
         step = BLOCK_ROWS if states.device.type == "cpu" else self._rows
-        parts = (states[:, self._wanted],) if last else states.split(step, dim=1)
+        starts = range(0, self._rows, step)
+        parts = [self._wanted] if last else [slice(at, at + step) for at in starts]
         if not last and len(parts) == 1:
             return forward(states)
-        made = [forward(part) for part in parts]
+        made = [forward(states[:, part]) for part in parts]
         if not all(isinstance(part, Tensor) for part in made):
             return forward(states)
         if not last:
