@@ -63,7 +63,7 @@ def measure(model=None, examples=EXAMPLES, signals=("query_likelihood",), **opti
     return ModelDiagnostics.measure(model or good(), examples, signals=signals, **options)
 
 
-def test_a_model_that_tells_evidence_from_distractors_is_fit():
+def test_a_model_that_tells_evidence_from_distractors_is_fit_and_the_report_says_so():
     found = measure()
     signal = found.signal("query_likelihood")
     assert found.verdict is signal.verdict is Fitness.FIT
@@ -75,6 +75,10 @@ def test_a_model_that_tells_evidence_from_distractors_is_fit():
     assert signal.noise.reference is None
     assert signal.noise.alone == pytest.approx(0.0, abs=1e-6)
     assert signal.tokens > 1.0
+    text = found.report()
+    assert "good is fit for context shaping" in text
+    for word in ("query_likelihood", "threshold", "precision", "unrelated", "noise", "tokens"):
+        assert word in text
 
 
 def test_a_model_that_cannot_tell_is_unfit_and_says_why():
@@ -86,13 +90,10 @@ def test_a_model_that_cannot_tell_is_unfit_and_says_why():
         found.config()
 
 
-def test_few_questions_are_not_enough_to_call_a_signal_fit():
-    found = measure(examples=EXAMPLES[:6])
-    assert found.verdict is Fitness.WEAK
-    assert any("only 6 questions" in reason for reason in found.signals[0].reasons)
-
-
-def test_without_labels_nothing_can_be_said():
+def test_few_questions_and_none_with_labels_are_not_enough():
+    few = measure(examples=EXAMPLES[:6])
+    assert few.verdict is Fitness.WEAK
+    assert any("only 6 questions" in reason for reason in few.signals[0].reasons)
     bare = [LabelledExample(e.question, e.passages, ()) for e in EXAMPLES[:4]]
     signal = measure(examples=bare).signals[0]
     assert (signal.verdict, signal.auc, signal.threshold) == (Fitness.UNFIT, None, None)
@@ -260,13 +261,6 @@ def test_an_own_signal_is_measured_and_named_but_configured_by_its_object():
     assert found.signals[0].signal == "own"
     with pytest.raises(ConfigurationError, match="pass the object"):
         found.config()
-
-
-def test_the_report_says_what_was_found_in_words():
-    text = measure(signals=["query_likelihood", "answer_shift"]).report()
-    assert "good is fit for context shaping" in text
-    for word in ("query_likelihood", "threshold", "precision", "unrelated", "noise", "tokens"):
-        assert word in text
 
 
 def test_examples_are_read_from_json_lines(tmp_path):
