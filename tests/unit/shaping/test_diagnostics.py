@@ -179,11 +179,14 @@ def test_progress_counts_every_question_of_every_signal():
     assert told == [(n, 12) for n in range(1, 13)]
 
 
-def test_a_file_is_written_whole_and_read_back(tmp_path):
+def test_a_file_is_written_whole_read_back_and_refuses_another_model(tmp_path):
     found = measure(examples=EXAMPLES[:4])
     assert ModelDiagnostics.load(found.save(tmp_path / "d.json")) == found
     with pytest.raises(StorageError):
         ModelDiagnostics.load(tmp_path / "missing.json")
+    found.require_model(good())
+    with pytest.raises(ConfigurationError, match="measured with 'good'"):
+        found.require_model(FakeLanguageModel(name="other"))
 
 
 def test_what_0_1_0_wrote_opens():
@@ -216,13 +219,6 @@ def broken(change):
 def test_a_damaged_file_is_refused_with_the_place(change, message):
     with pytest.raises(InvalidInputError, match=message):
         ModelDiagnostics.from_json(broken(change))
-
-
-def test_another_model_is_refused():
-    found = measure(examples=EXAMPLES[:4])
-    found.require_model(good())
-    with pytest.raises(ConfigurationError, match="measured with 'good'"):
-        found.require_model(FakeLanguageModel(name="other"))
 
 
 @pytest.mark.parametrize(
