@@ -91,7 +91,7 @@ def _detect(source: str, text: str) -> PassageFormat:
 def _from_json(source: str, text: str) -> list[str]:
     records = None
     with contextlib.suppress(ValueError, RecursionError):
-        records = json.loads(text) if text.lstrip().startswith("[") else None
+        records = json.loads(text)
     if isinstance(records, list):
         places = enumerate(records, start=1)
         return [_text_of(record, f"{_name(source)}, record {number}") for number, record in places]

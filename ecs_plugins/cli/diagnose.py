@@ -15,7 +15,6 @@ from ecs_plugins.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ecs_plugins.shaping.diagnostics import ModelDiagnostics
     from ecs_plugins.shaping.observations import LabelledExample
 
 HELP = """Is a model fit to tell evidence from distractors? Measured on your own questions.
@@ -66,9 +65,6 @@ def diagnose(
     limit: Annotated[
         int | None, typer.Option(help="Sample this many questions.", show_default=False)
     ] = None,
-    unrelated: Annotated[
-        int, typer.Option(min=0, help="Passages of other questions per question.")
-    ] = 4,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     seed: Annotated[int, typer.Option(help="Draws samples, unrelated passages and folds.")] = 42,
@@ -77,12 +73,28 @@ def diagnose(
     """See `HELP`, which the command line shows."""
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
-        from ecs_plugins.shaping.diagnostics import default_signals
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        from ecs_plugins.cli import _setup
+        from ecs_plugins.shaping.diagnostics import ModelDiagnostics
         from ecs_plugins.shaping.observations import LabelledExample
 
         examples = LabelledExample.read(data, limit=limit, seed=seed)
-        names = _names(signals, examples) or default_signals(examples)
-        found = _measured(examples, names, model, device, dtype, unrelated, seed)
+        names = None if signals is None else _names(signals, examples)
+        console = Console(stderr=True)
+        with console.status("loading the model"):
+            language_model = _setup.load_model(model, device=device, dtype=dtype)
+        columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("", total=None)
+
+            def tell(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+
+            found = ModelDiagnostics.measure(
+                language_model, examples, signals=names, seed=seed, progress=tell
+            )
         if out is not None:
             found.save(out)
     if as_json:
@@ -93,49 +105,15 @@ def diagnose(
         typer.echo(f"\n{out}")
 
 
-def _names(text: str | None, examples: Sequence[LabelledExample]) -> tuple[str, ...]:
+def _names(text: str, examples: Sequence[LabelledExample]) -> list[str]:
     from ecs_plugins.shaping.signals import SIGNALS
 
-    if text is None:
-        return ()
     if text.strip() == "all":
         answered = all(example.answers for example in examples)
-        return tuple(n for n, make in SIGNALS.items() if answered or not make().needs_answer)
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    unknown = [name for name in names if name not in SIGNALS]
-    if unknown or not names:
+        return [name for name, make in SIGNALS.items() if answered or not make().needs_answer]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or not set(names) <= SIGNALS.keys():
         raise ConfigurationError(
             f"--signals {text!r}: choose from {', '.join(SIGNALS)}, separated by commas, or all"
         )
     return names
-
-
-def _measured(
-    examples: Sequence[LabelledExample],
-    names: Sequence[str],
-    model: str | None,
-    device: str,
-    dtype: str,
-    unrelated: int,
-    seed: int,
-) -> ModelDiagnostics:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    from ecs_plugins.cli import _setup
-    from ecs_plugins.shaping.diagnostics import ModelDiagnostics
-
-    console = Console(stderr=True)
-    with console.status("loading the model"):
-        language_model = _setup.load_model(model, device=device, dtype=dtype)
-    columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def tell(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return ModelDiagnostics.measure(
-            language_model, examples, signals=names, unrelated=unrelated, seed=seed, progress=tell
-        )

@@ -12,7 +12,6 @@ import typer
 
 from ecs_plugins.cli._passages import PassageFormat, read_passages
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
-from ecs_plugins.errors import InvalidInputError
 
 HELP = """Keep the passages that help to answer a question, and say why.
 
@@ -80,10 +79,6 @@ def shape(
     as_json: JsonOption = False,
 ) -> None:
     """See `HELP`, which the command line shows."""
-    if not query.strip():
-        raise InvalidInputError("--query is empty; ask a question")
-    if any(not text.strip() for text in answer or ()):
-        raise InvalidInputError("--answer is empty; give an answer or leave the option out")
     texts = read_passages(passages, form)
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):

@@ -16,16 +16,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError, ModelNotFoundError
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
 
 Vectors = npt.NDArray[np.float32]
 
@@ -238,56 +235,43 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
 
     def _model(self) -> _LoadedModel:
         if self._loaded is None:
-            self._loaded = _load(
-                self._name, device=self._device, allow_download=self._allow_download
-            )
+            source = _locate(self._name, allow_download=self._allow_download)
+            with _LOADING:
+                loaded = _LOADED.get((source, self._device))
+                if loaded is None:
+                    loaded = _LoadedModel(self._name, source, self._device, self._allow_download)
+                    _LOADED[source, self._device] = loaded
+            self._loaded = loaded
         return self._loaded
 
 
 class _LoadedModel:
     """Weights that every embedder of the same source and device shares."""
 
-    def __init__(self, model: SentenceTransformer, dimension: int) -> None:
-        self.model = model
-        self.dimension = dimension
+    def __init__(self, name: str, source: str, device: str, allow_download: bool) -> None:
+        from sentence_transformers import SentenceTransformer
+
         self.lock = threading.Lock()
+        try:
+            with _no_progress_bar():
+                self.model = SentenceTransformer(
+                    source,
+                    device=None if device == "auto" else device,
+                    local_files_only=not allow_download,
+                    model_kwargs={"use_safetensors": True},
+                )
+            dimension = self.model.get_embedding_dimension()
+        except Exception as error:
+            raise ModelError(
+                f"the embedder {name} cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
+        if not dimension:
+            raise ModelError(f"the embedder {name} does not tell the dimension of its vectors")
+        self.dimension = dimension
 
 
 _LOADING = threading.Lock()
 _LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionary()
-
-
-def _load(name: str, *, device: str, allow_download: bool) -> _LoadedModel:
-    """The model called ``name``, from memory if somebody in the process holds it already."""
-    source = _locate(name, allow_download=allow_download)
-    with _LOADING:
-        loaded = _LOADED.get((source, device))
-        if loaded is None:
-            loaded = _read(name, source, device, allow_download)
-            _LOADED[source, device] = loaded
-        return loaded
-
-
-def _read(name: str, source: str, device: str, allow_download: bool) -> _LoadedModel:
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        with _no_progress_bar():
-            model = SentenceTransformer(
-                source,
-                device=None if device == "auto" else device,
-                local_files_only=not allow_download,
-                trust_remote_code=False,
-                model_kwargs={"use_safetensors": True},
-            )
-        dimension = model.get_embedding_dimension()
-    except Exception as error:
-        raise ModelError(
-            f"the embedder {name} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
-    if not dimension:
-        raise ModelError(f"the embedder {name} does not tell the dimension of its vectors")
-    return _LoadedModel(model, dimension)
 
 
 @contextmanager
@@ -341,7 +325,6 @@ def _is_cached(name: str) -> bool:
 
 
 _default: SentenceTransformerEmbedder | None = None
-_DEFAULT_LOCK = threading.Lock()
 
 
 def default_embedder() -> Embedder:
@@ -351,7 +334,7 @@ def default_embedder() -> Embedder:
         ModelNotFoundError: It is in neither; the message says what to do.
     """
     global _default
-    with _DEFAULT_LOCK:
+    with _LOADING:
         if _default is None:
             _locate(DEFAULT_EMBEDDER, allow_download=False)
             _default = SentenceTransformerEmbedder(DEFAULT_EMBEDDER)
@@ -363,13 +346,13 @@ class _ForeignEmbedder(_CheckedEmbedder):
 
     def __init__(self, inner: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> None:
         self._inner = inner
-        self._name = _declared_name(inner)
         declared = getattr(inner, "dimension", None)
         self._dimension: int | None = declared if isinstance(declared, int) else None
 
     @property
     def name(self) -> str:
-        return self._name
+        declared = (getattr(self._inner, name, None) for name in ("name", "model_name", "model"))
+        return next((n for n in declared if isinstance(n, str) and n), type(self._inner).__name__)
 
     @property
     def dimension(self) -> int:
@@ -377,6 +360,11 @@ class _ForeignEmbedder(_CheckedEmbedder):
             # Only the model knows; the first vector of anything tells.
             return int(self.embed_query("dimension").size)
         return self._dimension
+
+    def _check_width(self, width: int) -> None:
+        if self._dimension is None:
+            self._dimension = width
+        super()._check_width(width)
 
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
         if isinstance(self._inner, LlamaIndexEmbedding):
@@ -387,19 +375,6 @@ class _ForeignEmbedder(_CheckedEmbedder):
         if isinstance(self._inner, LlamaIndexEmbedding):
             return self._inner.get_query_embedding(text)
         return self._inner.embed_query(text)
-
-    def _check_width(self, width: int) -> None:
-        if self._dimension is None:
-            self._dimension = width
-        super()._check_width(width)
-
-
-def _declared_name(inner: object) -> str:
-    for attribute in ("name", "model_name", "model"):
-        value = getattr(inner, attribute, None)
-        if isinstance(value, str) and value:
-            return value
-    return type(inner).__name__
 
 
 def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> Embedder:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -143,8 +142,6 @@ class BM25Ranker:
 
 @cache
 def _bm25s() -> ModuleType:
-    if "bm25s" in sys.modules:
-        return sys.modules["bm25s"]
     import bm25s
 
     # It sets its logger to DEBUG when imported, and writes a line into every application's log

@@ -3,7 +3,7 @@
 ``independent`` scores once against the given context. ``stream`` is Algorithm 1: passages in the
 given order, and an accepted one joins the context C. ``greedy`` takes the best, lets it join C
 and scores the others again, so that a repetition loses its utility and a second hop gets its
-chance.
+chance; one round of it is ``independent``.
 
 A passage repeats another one by its text, or nearly, by the cosine of their TF-IDF vectors. Near
 repetitions have a guard that the paper does not have: a passage that brings a number or a
@@ -87,24 +87,25 @@ class Limits:
             )
         return cls(threshold, config.effective_top_k, config.max_tokens, unit)
 
-    def verdict(self, utility: float) -> Verdict:
-        """By the threshold; without one, rank decides and nothing is said of the sign."""
-        return Verdict.SELECTED if self.threshold is None else verdict_of(utility, self.threshold)
-
     def full(self, kept: int) -> bool:
         """Whether no further passage may be kept."""
         return self.top_k is not None and kept >= self.top_k
 
-    def fits(self, spent: int, tokens: int) -> bool:
-        """Whether a passage fits what is left of the budget."""
-        return self.max_tokens is None or spent + tokens <= self.max_tokens
+    def beyond_budget(self, spent: int, tokens: int) -> str | None:
+        """Why a passage does not fit what is left of the budget; None if it does."""
+        if self.max_tokens is None or spent + tokens <= self.max_tokens:
+            return None
+        left = max(0, self.max_tokens - spent)
+        return (
+            f"its {tokens} tokens exceed what is left of the budget ({left} of {self.max_tokens})"
+        )
 
     def decide(self, scored: PassageScore, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
-        verdict = self.verdict(scored.utility)
         if self.threshold is None:
             reason = f"selected by rank, place {place} of {of}: there is no threshold"
-            return Decision(verdict, True, reason)
+            return Decision(Verdict.SELECTED, True, reason)
+        verdict = verdict_of(scored.utility, self.threshold)
         value = f"{scored.utility:+.3f} {self.unit}"
         reasons = {
             Verdict.HELPS: f"{value} reach the threshold of {self.threshold:g}",
@@ -213,12 +214,8 @@ def select(
                 decision = redundant(repeated)
             elif limits.full(len(taken)):
                 decision = limits.crowded_out(place, f"top_k is {limits.top_k}")
-            elif not limits.fits(spent, tokens[index]):
-                decision = limits.crowded_out(
-                    place,
-                    f"its {tokens[index]} tokens exceed what is left of the budget "
-                    f"({max(0, (limits.max_tokens or 0) - spent)} of {limits.max_tokens})",
-                )
+            elif reason := limits.beyond_budget(spent, tokens[index]):
+                decision = limits.crowded_out(place, reason)
             else:
                 taken.append(index)
                 spent += tokens[index]
@@ -226,8 +223,8 @@ def select(
     return decisions
 
 
-Scorer = Callable[[Sequence[int], Sequence[str]], Mapping[int, PassageScore]]
-"""Scores passages, by index, against what is known; those that cannot be scored are left out."""
+Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, PassageScore]]
+"""Scores passages, by index, once others are accepted; what cannot be scored is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,43 +249,18 @@ class Outcome:
         return {index: place for place, index in enumerate(order, start=1)}
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPassages:
-    """What is to be decided on.
-
-    Attributes:
-        indices: Passages of the pool, in input order.
-        passages: All passages, by index.
-        tokens: Their tokens, by index.
-        context: What is known before any of them.
-    """
-
-    indices: tuple[int, ...]
-    passages: Sequence[str]
-    tokens: Sequence[int]
-    context: str
-
-    def known(self, kept: Sequence[int]) -> list[str]:
-        """The context once some passages are accepted, in order of acceptance."""
-        return [self.context, *(self.passages[index] for index in kept)]
-
-
-def independent(
-    candidates: OpenPassages, score: Scorer, limits: Limits, repetitions: NearRepetitions
-) -> Outcome:
-    """Score every passage once; the order of the passages does not matter."""
-    scored = score(candidates.indices, candidates.known(()))
-    return Outcome(dict(scored), select(scored, candidates.tokens, limits, repetitions))
-
-
 def stream(
-    candidates: OpenPassages, score: Scorer, limits: Limits, repetitions: NearRepetitions
+    pool: Sequence[int],
+    tokens: Sequence[int],
+    score: Scorer,
+    limits: Limits,
+    repetitions: NearRepetitions,
 ) -> Outcome:
     """Algorithm 1. Passages that cannot be kept any more are not scored at all."""
     outcome = Outcome({}, {})
     kept: list[int] = []
     spent = 0
-    for index in candidates.indices:
+    for index in pool:
         repeated = repetitions.of(index, kept)
         if repeated is not None:
             outcome.decisions[index] = redundant(repeated)
@@ -296,27 +268,23 @@ def stream(
             outcome.decisions[index] = Decision(
                 Verdict.UNSCORED, False, f"{limits.top_k} passages were kept before it (top_k)"
             )
-        elif not limits.fits(spent, candidates.tokens[index]):
-            outcome.decisions[index] = Decision(
-                Verdict.UNSCORED,
-                False,
-                f"its {candidates.tokens[index]} tokens exceed what is left of the budget "
-                f"({(limits.max_tokens or 0) - spent} of {limits.max_tokens})",
-            )
+        elif reason := limits.beyond_budget(spent, tokens[index]):
+            outcome.decisions[index] = Decision(Verdict.UNSCORED, False, reason)
         else:
-            scored = score((index,), candidates.known(kept))
+            scored = score((index,), kept)
             outcome.scored.update(scored)
             if index in scored:
-                decision = limits.decide(scored[index], len(kept) + 1, len(candidates.indices))
+                decision = limits.decide(scored[index], len(kept) + 1, len(pool))
                 outcome.decisions[index] = decision
                 if decision.kept:
                     kept.append(index)
-                    spent += candidates.tokens[index]
+                    spent += tokens[index]
     return replace(outcome, accepted=tuple(kept))
 
 
 def greedy(
-    candidates: OpenPassages,
+    pool: Sequence[int],
+    tokens: Sequence[int],
     score: Scorer,
     limits: Limits,
     repetitions: NearRepetitions,
@@ -324,23 +292,24 @@ def greedy(
 ) -> Outcome:
     """Accept the best, score the others again; after ``rounds`` scorings the last scores stand.
 
+    A single round scores every passage once, so that the order of the passages does not matter.
     A passage that helped at first and no longer does once others are kept is redundant.
     """
     kept: list[int] = []
     outcome = Outcome({}, {})
     helped_at_first: set[int] = set()
-    remaining = list(candidates.indices)
+    remaining = list(pool)
     for turn in range(rounds):
-        scored = score(remaining, candidates.known(kept))
+        scored = score(remaining, kept)
         for index in remaining:  # what an earlier round said of them no longer holds
             outcome.scored.pop(index, None)
             outcome.decisions.pop(index, None)
         outcome.scored.update(scored)
         if not turn and limits.threshold is not None:
             helped_at_first = {
-                i for i, found in scored.items() if limits.verdict(found.utility) is Verdict.HELPS
+                i for i, found in scored.items() if found.utility >= limits.threshold
             }
-        chosen = select(scored, candidates.tokens, limits, repetitions, kept)
+        chosen = select(scored, tokens, limits, repetitions, kept)
         takeable = [index for index in by_score(scored) if chosen[index].kept]
         outcome.decisions.update(chosen)
         if turn == rounds - 1 or not takeable:

@@ -28,15 +28,13 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.observations import (
-    NOISE_QUESTIONS,
-    UNRELATED,
+    LabelledExample,
     Noise,
     Progress,
     SignalObservations,
     data_hash,
     observe,
 )
-from ecs_plugins.shaping.observations import LabelledExample as LabelledExample
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
@@ -141,8 +139,6 @@ class ModelDiagnostics:
         examples: Sequence[LabelledExample],
         *,
         signals: Sequence[str | Signal] | None = None,
-        unrelated: int = UNRELATED,
-        noise_questions: int = NOISE_QUESTIONS,
         seed: int = 42,
         progress: Progress | None = None,
     ) -> ModelDiagnostics:
@@ -153,8 +149,6 @@ class ModelDiagnostics:
             examples: Labelled questions of the kind that will be asked; 20 to 50 do.
             signals: Names or own signals; by default `LABEL_FREE_SIGNALS`, and `ANSWER_SIGNALS`
                 where every example has an answer.
-            unrelated: Passages of other questions that each question gets.
-            noise_questions: Questions that are computed in other ways as well.
             seed: Draws unrelated passages, folds and resamples.
             progress: Told after every question of every signal.
 
@@ -165,15 +159,9 @@ class ModelDiagnostics:
         """
         from ecs_plugins import __version__
 
-        observed = observe(
-            model,
-            examples,
-            default_signals(examples) if signals is None else signals,
-            unrelated=unrelated,
-            noise_questions=noise_questions,
-            seed=seed,
-            progress=progress,
-        )
+        asked = default_signals(examples) if signals is None else signals
+        observed = observe(model, examples, asked, seed=seed, progress=progress)
+        found = [_concluded(each, examples, seed) for each in observed]
         return cls(
             model=model.name,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -183,7 +171,7 @@ class ModelDiagnostics:
             passages=sum(len(example.passages) for example in examples),
             evidence=sum(len(example.evidence) for example in examples),
             seed=seed,
-            signals=tuple(sorted((_concluded(each, seed) for each in observed), key=_standing)),
+            signals=tuple(sorted(found, key=_standing)),
         )
 
     @property
@@ -239,11 +227,7 @@ class ModelDiagnostics:
             )
         if threshold is None and found.threshold is not None:
             threshold = found.threshold.value
-        doubts = (
-            ()
-            if threshold is None
-            else _objections(threshold, found.unit, found.noise, found.unrelated)
-        )
+        doubts = _objections(threshold, found.unit, found.noise, found.unrelated)
         if found.verdict is Fitness.UNFIT:
             doubts = found.reasons
         if doubts:
@@ -297,11 +281,10 @@ class ModelDiagnostics:
             raise InvalidInputError(f"{source} is not JSON ({error}); was it cut short?") from error
         if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
             raise InvalidInputError(f"{source} does not hold diagnostics; write them with save")
-        version = data.get("version")
-        if type(version) is not int or not 1 <= version <= VERSION:
+        if data.get("version") != VERSION:
             raise InvalidInputError(
-                f"{source} has version {version!r}, and this package reads up to {VERSION}; "
-                "upgrade ecs-plugins, or measure again"
+                f"{source} has version {data.get('version')}, not the {VERSION} that this package "
+                "reads; upgrade ecs-plugins, or measure again"
             )
         try:
             return TypeAdapter(cls).validate_json(text, strict=True)
@@ -335,18 +318,26 @@ def default_signals(examples: Sequence[LabelledExample]) -> tuple[str, ...]:
     return (*LABEL_FREE_SIGNALS, *(ANSWER_SIGNALS if answered else ()))
 
 
-def _concluded(observed: SignalObservations, seed: int) -> SignalDiagnostics:
+def _concluded(
+    observed: SignalObservations, examples: Sequence[LabelledExample], seed: int
+) -> SignalDiagnostics:
     """What follows for one signal."""
     signal, noise = observed.signal, observed.noise
-    scored = np.isfinite(observed.utilities) & np.isfinite(observed.orders)
-    utilities, labels = observed.utilities[scored], observed.labels[scored]
-    questions = observed.questions[scored]
-    estimate, number = question_auc(observed.orders[scored], labels, questions, seed=seed)
-    unrelated = Distribution.of(observed.unrelated)
-    threshold = held_out_threshold(utilities, labels, questions, seed=seed)
-    drowned = threshold is not None and threshold.value <= noise.largest
-    verdict, reasons = _judged(estimate, number, noise, Distribution.of(utilities))
+    sizes = [len(example.passages) for example in examples]
+    pairs = list(zip(sizes, observed.shaped, strict=True))
+    own = [verdict for size, shaped in pairs for verdict in shaped.verdicts[:size]]
+    foreign = [verdict for size, shaped in pairs for verdict in shaped.verdicts[size:]]
+    # Utility and score are None where a passage was not scored.
+    scored = np.array([verdict.score is not None for verdict in own])
+    labels = np.array([label for example in examples for label in example.labels])[scored]
+    questions = np.repeat(np.arange(len(examples)), sizes)[scored]
+    utilities = np.array([v.utility for v in own if v.score is not None], dtype=np.float64)
+    orders = np.array([v.score for v in own if v.score is not None], dtype=np.float64)
+    unrelated = Distribution.of(np.array([v.utility for v in foreign], dtype=np.float64))
+    estimate, number = question_auc(orders, labels, questions, seed=seed)
     by_utility, _ = question_auc(utilities, labels, questions, seed=seed)
+    threshold = held_out_threshold(utilities, labels, questions, seed=seed)
+    verdict, reasons = _judged(estimate, number, noise, Distribution.of(utilities))
     if verdict is Fitness.UNFIT:
         threshold = None
     elif by_utility is not None and by_utility.low <= 0.5:
@@ -356,7 +347,8 @@ def _concluded(observed: SignalObservations, seed: int) -> SignalDiagnostics:
             f"its utility alone puts evidence first with probability {by_utility}, which may be "
             "chance, so it has no threshold: rank only",
         )
-    if threshold is not None and drowned:
+    if threshold is not None and threshold.value <= noise.largest:
+        verdict = Fitness.WEAK
         reasons += (
             f"the fitted threshold of {threshold.value:.3g} lies within the numeric noise of "
             f"{noise.largest:.2g} and is refused: rank only",
@@ -364,20 +356,18 @@ def _concluded(observed: SignalObservations, seed: int) -> SignalDiagnostics:
         threshold = None
     elif threshold is not None:
         doubts = _objections(threshold.value, signal.unit, noise, unrelated)
-        drowned = bool(doubts)
+        verdict = Fitness.WEAK if doubts else verdict
         reasons += doubts
         if threshold.f1 < POOR_F1:
             reasons += (
                 f"its threshold decides poorly (precision {threshold.precision:.2f}, recall "
                 f"{threshold.recall:.2f} on questions held out): rank with top_k",
             )
-    if verdict is Fitness.FIT and drowned:
-        verdict = Fitness.WEAK
-    if signal.threshold is not None:
-        reasons += tuple(
-            f"its own threshold: {doubt}"
-            for doubt in _objections(signal.threshold, signal.unit, noise, unrelated)
-        )
+    reasons += tuple(
+        f"its own threshold: {doubt}"
+        for doubt in _objections(signal.threshold, signal.unit, noise, unrelated)
+    )
+    passages = sum(v.tokens for v in (*own, *foreign) if v.utility is not None)
     return SignalDiagnostics(
         signal=signal.name,
         unit=signal.unit,
@@ -391,7 +381,7 @@ def _concluded(observed: SignalObservations, seed: int) -> SignalDiagnostics:
         threshold=threshold,
         questions=number,
         unscored=int((~scored).sum()),
-        tokens=observed.tokens,
+        tokens=sum(shaped.ledger.total() for shaped in observed.shaped) / max(1, passages),
     )
 
 
@@ -425,9 +415,12 @@ def _judged(
 
 
 def _objections(
-    threshold: float, unit: str, noise: Noise, unrelated: Distribution | None
+    threshold: float | None, unit: str, noise: Noise, unrelated: Distribution | None
 ) -> tuple[str, ...]:
+    """What speaks against a threshold."""
     found: list[str] = []
+    if threshold is None:
+        return ()
     if threshold <= noise.largest:
         found.append(f"{threshold:.3g} {unit} lie within the numeric noise of {noise.largest:.2g}")
     if unrelated is not None and (share := unrelated.share_above(threshold)) > UNRELATED_SHARE:

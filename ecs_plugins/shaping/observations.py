@@ -12,12 +12,10 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Protocol, runtime_checkable
 
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from ecs_plugins.common.files import read_text
@@ -27,7 +25,6 @@ from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals.base import Signal
-from ecs_plugins.shaping.statistics import Floats, Groups, Labels
 
 Progress = Callable[[int, int], None]
 """Told how many steps of how many are done."""
@@ -63,17 +60,15 @@ class LabelledExample:
             if isinstance(getattr(self, name), str):
                 raise InvalidInputError(f"{name} must be a list, got one text")
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not isinstance(self.question, str) or not self.question.strip():
+        if not self.question.strip():
             raise InvalidInputError("an example needs a question")
-        texts = (*self.passages, *self.answers)
-        if not all(isinstance(text, str) and text.strip() for text in texts):
+        if not all(text.strip() for text in (*self.passages, *self.answers)):
             raise InvalidInputError(
-                f"a passage or an answer to {self.question!r} is not text, or blank; leave it out"
+                f"a passage or an answer to {self.question!r} is blank; leave it out"
             )
         if not self.passages:
             raise InvalidInputError(f"the question {self.question!r} has no passages")
-        known = range(len(self.passages))
-        if any(isinstance(i, bool) or i not in known for i in self.evidence):
+        if not set(self.evidence) <= set(range(len(self.passages))):
             raise InvalidInputError(
                 f"evidence {list(self.evidence)} of {self.question!r} must be indices of its "
                 f"{len(self.passages)} passages, the first of which is 0"
@@ -150,48 +145,36 @@ def data_hash(examples: Sequence[LabelledExample]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-@runtime_checkable
-class HasReference(Protocol):
-    """A model that can also compute slowly and plainly."""
+class ScoredBy(ModelAround):
+    """The same model, whose requests are scored by a function."""
 
-    def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """Like `LanguageModel.score`."""
-        ...
-
-
-class OneByOne(ModelAround):
-    """The same model with every candidate in a request of its own, beside the base if any."""
-
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """As the model, one candidate at a time."""
-        return [self._one_by_one(request) for request in requests]
-
-    def _one_by_one(self, request: ScoreRequest) -> ScoreResult:
-        base = request.candidates[:1] if not request.candidates[0] else ()
-        parts: list[ScoreResult] = []
-        for candidate in request.candidates:
-            pair = (*base, candidate) if candidate else (candidate,)
-            parts += self._model.score([replace(request, candidates=pair)])
-        last = [len(part.scores) - 1 for part in parts]
-        return ScoreResult(
-            scores=tuple(part.scores[-1] for part in parts),
-            candidate_tokens=tuple(part.candidate_tokens[-1] for part in parts),
-            computed_tokens=sum(part.computed_tokens for part in parts),
-            unscored={
-                k: part.unscored[last[k]]
-                for k, part in enumerate(parts)
-                if last[k] in part.unscored
-            },
-        )
-
-
-class ByReference(ModelAround):
-    """The same model by its reference path."""
+    def __init__(
+        self,
+        model: LanguageModel,
+        score: Callable[[Sequence[ScoreRequest]], list[ScoreResult]],
+    ) -> None:
+        super().__init__(model)
+        self._score = score
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """As the model's reference path."""
-        assert isinstance(self._model, HasReference)
-        return self._model.score_by_reference(requests)
+        """As the function."""
+        return self._score(requests)
+
+
+def _one_by_one(model: LanguageModel, request: ScoreRequest) -> ScoreResult:
+    """Every candidate in a request of its own, beside the base if any."""
+    base = request.candidates[:1] if not request.candidates[0] else ()
+    parts: list[ScoreResult] = []
+    for candidate in request.candidates:
+        pair = (*base, candidate) if candidate else (candidate,)
+        parts += model.score([replace(request, candidates=pair)])
+    reasons = [part.unscored.get(len(part.scores) - 1) for part in parts]
+    return ScoreResult(
+        scores=tuple(part.scores[-1] for part in parts),
+        candidate_tokens=tuple(part.candidate_tokens[-1] for part in parts),
+        computed_tokens=sum(part.computed_tokens for part in parts),
+        unscored={k: reason for k, reason in enumerate(reasons) if reason is not None},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,23 +201,13 @@ class SignalObservations:
 
     Attributes:
         signal: The signal.
-        utilities: ``[passages]``; NaN where a passage could not be scored.
-        orders: What the passages are ordered by, likewise.
-        labels: ``[passages]``, which are evidence.
-        questions: ``[passages]``, the number of the question.
-        unrelated: Utilities of unrelated passages, ``[unrelated passages]``.
+        shaped: By example: verdicts on its own passages, and behind them on unrelated ones.
         noise: Numeric noise.
-        tokens: Tokens computed per token of a passage.
     """
 
     signal: Signal
-    utilities: Floats
-    orders: Floats
-    labels: Labels
-    questions: Groups
-    unrelated: Floats
+    shaped: tuple[ShapedContext, ...]
     noise: Noise
-    tokens: float
 
 
 def observe(
@@ -242,11 +215,9 @@ def observe(
     examples: Sequence[LabelledExample],
     signals: Sequence[str | Signal],
     *,
-    unrelated: int = UNRELATED,
-    noise_questions: int = NOISE_QUESTIONS,
     seed: int = 42,
     progress: Progress | None = None,
-) -> list[SignalObservations]:
+) -> Iterator[SignalObservations]:
     """Measure signals on labelled examples.
 
     Signals that need an answer are told it; those that do not are not, because they are made for
@@ -255,25 +226,24 @@ def observe(
     The arguments are those of `ModelDiagnostics.measure`.
 
     Raises:
-        InvalidInputError: Fewer than two examples, no signal or one twice, a signal needs an
-            answer that an example lacks, or a number is negative.
+        InvalidInputError: Fewer than two examples, no signal or one twice, or a signal needs an
+            answer that an example lacks.
     """
     if len(examples) < 2:
         raise InvalidInputError(
             f"{len(examples)} examples are too few: questions lend each other their unrelated "
             "passages, so give at least two"
         )
-    if unrelated < 0 or noise_questions < 0:
-        raise InvalidInputError("unrelated and noise_questions must not be negative")
-    found = _resolved(signals)
-    _require_answers(examples, found)
+    found = _resolved(signals, examples)
     shown = [
-        (*example.passages, *_unrelated(examples, n, unrelated, random.Random(f"{seed}:{n}")))
+        (*example.passages, *_unrelated(examples, n, random.Random(f"{seed}:{n}")))
         for n, example in enumerate(examples)
     ]
-    ways = [OneByOne(model), *([ByReference(model)] if isinstance(model, HasReference) else [])]
-    checked = min(noise_questions, len(examples))
-    steps = len(found) * (len(examples) + len(ways) * checked)
+    ways = [ScoredBy(model, lambda requests: [_one_by_one(model, r) for r in requests])]
+    if (reference := getattr(model, "score_by_reference", None)) is not None:
+        ways.append(ScoredBy(model, reference))
+    checked = range(min(NOISE_QUESTIONS, len(examples)))
+    steps = len(found) * (len(examples) + len(ways) * len(checked))
     done = count(1)
 
     def shape(by: LanguageModel, signal: Signal, n: int) -> ShapedContext:
@@ -291,38 +261,12 @@ def observe(
             progress(next(done), steps)
         return shaped
 
-    observations: list[SignalObservations] = []
     for signal in found:
-        shaped = [shape(model, signal, n) for n in range(len(examples))]
-        noise = [
-            max([0.0, *(_difference(shaped[n], shape(way, signal, n)) for n in range(checked))])
-            for way in ways
-        ]
-        observations.append(_observations(signal, examples, shaped, Noise(*noise)))
-    return observations
-
-
-def _observations(
-    signal: Signal,
-    examples: Sequence[LabelledExample],
-    shaped: Sequence[ShapedContext],
-    noise: Noise,
-) -> SignalObservations:
-    pairs = list(zip(examples, shaped, strict=True))
-    own = [v for example, found in pairs for v in found.verdicts[: len(example.passages)]]
-    foreign = [v for example, found in pairs for v in found.verdicts[len(example.passages) :]]
-    scored = sum(v.tokens for v in (*own, *foreign) if v.utility is not None)
-    return SignalObservations(
-        signal=signal,
-        # None, of what was not scored, becomes NaN.
-        utilities=np.array([v.utility for v in own], dtype=np.float64),
-        orders=np.array([v.score for v in own], dtype=np.float64),
-        labels=np.array([label for e in examples for label in e.labels], dtype=np.bool_),
-        questions=np.repeat(np.arange(len(examples)), [len(e.passages) for e in examples]),
-        unrelated=np.array([v.utility for v in foreign], dtype=np.float64),
-        noise=noise,
-        tokens=sum(found.ledger.total() for found in shaped) / max(1, scored),
-    )
+        shaped = tuple(shape(model, signal, n) for n in range(len(examples)))
+        noise = (
+            max(_difference(shaped[n], shape(way, signal, n)) for n in checked) for way in ways
+        )
+        yield SignalObservations(signal, shaped, Noise(*noise))
 
 
 def _difference(one: ShapedContext, other: ShapedContext) -> float:
@@ -332,29 +276,24 @@ def _difference(one: ShapedContext, other: ShapedContext) -> float:
     return max((abs(a - b) for a, b in values if a is not None and b is not None), default=0.0)
 
 
-def _resolved(signals: Sequence[str | Signal]) -> list[Signal]:
+def _resolved(signals: Sequence[str | Signal], examples: Sequence[LabelledExample]) -> list[Signal]:
     if isinstance(signals, str):
         raise InvalidInputError(f"signals is a list; write [{signals!r}]")
     found = [resolve_signal(signal, has_answer=True) for signal in signals]
     names = [signal.name for signal in found]
     if not names or len(set(names)) < len(names):
         raise InvalidInputError(f"name at least one signal, and none twice; got {names}")
-    return found
-
-
-def _require_answers(examples: Sequence[LabelledExample], signals: Sequence[Signal]) -> None:
-    needing = [signal.name for signal in signals if signal.needs_answer]
+    needing = [signal.name for signal in found if signal.needs_answer]
     lacking = next((example for example in examples if not example.answers), None)
     if needing and lacking is not None:
         raise InvalidInputError(
             f"{', '.join(needing)} needs answers, and {lacking.question!r} has none: add them, or "
             "leave out these signals"
         )
+    return found
 
 
-def _unrelated(
-    examples: Sequence[LabelledExample], of: int, number: int, draw: random.Random
-) -> list[str]:
+def _unrelated(examples: Sequence[LabelledExample], of: int, draw: random.Random) -> list[str]:
     own = {passage.strip() for passage in examples[of].passages}
     others = dict.fromkeys(
         passage
@@ -363,4 +302,4 @@ def _unrelated(
         for passage in example.passages
         if passage.strip() not in own
     )
-    return draw.sample(list(others), min(number, len(others)))
+    return draw.sample(list(others), min(UNRELATED, len(others)))

@@ -14,9 +14,9 @@ stands.
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
@@ -121,24 +121,20 @@ def _pack(pieces: Iterable[tuple[int, int, int]], max_tokens: int) -> list[tuple
     return packed
 
 
-def join_units(units: Iterable[Unit], passages: Sequence[str], gap: str = "\n") -> dict[int, str]:
-    """Passage index -> its kept units together again, in reading order.
+def join_units(units: Iterable[Unit], passage: str, gap: str = "\n") -> str:
+    """The kept units of a passage together again, in reading order.
 
-    All units of a passage give it unchanged; ``gap`` stands where some between two are missing.
+    All of them give the passage unchanged; ``gap`` stands where some between two are missing.
     """
-    joined: dict[int, str] = {}
-    ordered = sorted(set(units), key=lambda unit: (unit.source, unit.start))
-    for source, group in groupby(ordered, key=lambda unit: unit.source):
-        runs: list[tuple[int, int]] = []
-        for unit in group:
-            if runs and runs[-1][1] == unit.start:
-                runs[-1] = (runs[-1][0], unit.end)
-            else:
-                runs.append((unit.start, unit.end))
-        whole = runs == [(0, len(passages[source]))]
-        texts = [passages[source][start:end] for start, end in runs]
-        joined[source] = texts[0] if whole else gap.join(text.strip() for text in texts)
-    return joined
+    runs: list[tuple[int, int]] = []
+    for unit in sorted(set(units), key=lambda unit: unit.start):
+        if runs and runs[-1][1] == unit.start:
+            runs[-1] = (runs[-1][0], unit.end)
+        else:
+            runs.append((unit.start, unit.end))
+    if runs == [(0, len(passage))]:
+        return passage
+    return gap.join(passage[start:end].strip() for start, end in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,21 +169,20 @@ def sought(query: str, answers: Sequence[str]) -> str:
 
 def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int) -> Pool:
     """Keep the ``pool_size`` passages that the ranker puts first; without one, all."""
-    by_passage: dict[int, list[Unit]] = {}
-    for unit in units:
-        by_passage.setdefault(unit.source, []).append(unit)
+    best: defaultdict[int, list[Unit]] = defaultdict(list)
     if ranker is None:
-        return Pool({i: tuple(found) for i, found in sorted(by_passage.items())}, {}, {})
+        for unit in units:
+            best[unit.source].append(unit)
+        return Pool({i: tuple(found) for i, found in sorted(best.items())}, {}, {})
     ranking = ranker.rank(query, [unit.text for unit in units])
     ranks: dict[int, int] = {}
     scores: dict[int, float] = {}
-    best: dict[int, list[Unit]] = {}
     for place in ranking.order:
         unit = units[place]
         if unit.source not in ranks:
             ranks[unit.source] = len(ranks) + 1
             scores[unit.source] = ranking.scores[place]
-        best.setdefault(unit.source, []).append(unit)
+        best[unit.source].append(unit)
     chosen = sorted(index for index, rank in ranks.items() if rank <= pool_size)
     return Pool(
         {i: tuple(sorted(best[i][:MAX_UNITS], key=lambda unit: unit.start)) for i in chosen},
@@ -198,7 +193,5 @@ def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_si
 
 def needs_ranking(units: Sequence[Unit], pool_size: int) -> bool:
     """Whether the ranker has anything to decide: more passages, or units, than are scored."""
-    counts: dict[int, int] = {}
-    for unit in units:
-        counts[unit.source] = counts.get(unit.source, 0) + 1
+    counts = Counter(unit.source for unit in units)
     return len(counts) > pool_size or any(count > MAX_UNITS for count in counts.values())

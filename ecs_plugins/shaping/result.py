@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 from ecs_plugins.common.unicode import one_line
 from ecs_plugins.tokens import TokenLedger
@@ -71,23 +70,9 @@ class PassageVerdict:
         return {
             **{name: getattr(self, name) for name in self.__slots__},
             "verdict": str(self.verdict),
-            "utility": _finite(self.utility),
-            "score": _finite(self.score),
             "parts": {name: _finite(value) for name, value in self.parts.items()},
             "rank_score": _finite(self.rank_score),
         }
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # A read-only mapping cannot be pickled; its content can.
-        values = [getattr(self, name) for name in self.__slots__]
-        values[self.__slots__.index("parts")] = dict(self.parts)
-        return (_passage_verdict, tuple(values))
-
-
-def _passage_verdict(*values: object) -> PassageVerdict:
-    named = dict(zip(PassageVerdict.__slots__, values, strict=True))
-    named["parts"] = MappingProxyType(named["parts"])  # type: ignore[arg-type]
-    return PassageVerdict(**named)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +114,7 @@ class ShapedContext:
     def ranked(self) -> tuple[PassageVerdict, ...]:
         """What was scored, best first; ties in the order of the input."""
         scored = [verdict for verdict in self.verdicts if verdict.score is not None]
-        return tuple(sorted(scored, key=lambda v: -(v.score if v.score is not None else 0.0)))
+        return tuple(sorted(scored, key=lambda verdict: -(verdict.score or 0.0)))
 
     @property
     def text(self) -> str:
@@ -182,9 +167,7 @@ class ShapedContext:
                 Text(_shortened(verdict.text, shown)),
                 Text(verdict.reason),
             )
-        console = Console(file=io.StringIO(), width=width, color_system=None)
-        console.print(table)
-        hidden = 0 if limit is None else max(0, len(order) - limit)
+        hidden = len(order) - len(order[:limit])
         lines = [
             f"{len(self.kept)} of {len(self.verdicts)} passages kept, "
             f"{self.tokens_after} of {self.tokens_before} tokens; "
@@ -197,10 +180,10 @@ class ShapedContext:
             lines.append(f"{hidden} more passages are not shown")
         if self.error:
             lines.append(f"not scored, every passage was returned: {self.error}")
-        for line in lines:
-            console.print(Text(line))
-        output = console.file
-        assert isinstance(output, io.StringIO)
+        output = io.StringIO()
+        Console(file=output, width=width, color_system=None).print(
+            table, *map(Text, lines), sep="\n"
+        )
         return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 
     def to_dict(self) -> dict[str, object]:

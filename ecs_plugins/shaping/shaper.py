@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
@@ -30,12 +29,9 @@ from ecs_plugins.shaping.acceptance import (
     Decision,
     Limits,
     NearRepetitions,
-    OpenPassages,
-    Outcome,
     PassageScore,
     exact_repetitions,
     greedy,
-    independent,
     redundant,
     stream,
 )
@@ -171,7 +167,6 @@ class ContextShaper:
         if not query_tokens:
             raise InvalidInputError(f"the query {query!r} has no tokens: ask a question in words")
         settled = _settled(passages, read, tokens)
-        open_ones = [index for index in range(len(passages)) if index not in settled]
         units = [
             unit
             for unit in split_passages(
@@ -192,16 +187,15 @@ class ContextShaper:
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
         )
         task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
-        scoring = PassageScoring(model, signal, task, pool.units, tokens, config.length_penalty)
-        candidates = OpenPassages(tuple(pool.units), passages, tokens, context)
-        if not open_ones:
-            outcome = Outcome({}, {})
-        elif config.acceptance == "stream":
-            outcome = stream(candidates, scoring.score, limits, repetitions)
-        elif config.acceptance == "greedy":
-            outcome = greedy(candidates, scoring.score, limits, repetitions, config.greedy_rounds)
+        scoring = PassageScoring(
+            model, signal, task, passages, pool.units, tokens, config.length_penalty
+        )
+        accepting = (list(pool.units), tokens, scoring.score, limits, repetitions)
+        if config.acceptance == "stream":
+            outcome = stream(*accepting)
         else:
-            outcome = independent(candidates, scoring.score, limits, repetitions)
+            rounds = config.greedy_rounds if config.acceptance == "greedy" else 1
+            outcome = greedy(*accepting, rounds)
         places = outcome.places()
         verdicts: list[PassageVerdict] = []
         for index, passage in enumerate(passages):
@@ -264,6 +258,7 @@ class PassageScoring:
         model: LanguageModel,
         signal: Signal,
         task: ScoringTask,
+        passages: Sequence[str],
         units: Mapping[int, tuple[Unit, ...]],
         tokens: Sequence[int],
         length_penalty: float,
@@ -272,6 +267,8 @@ class PassageScoring:
         self.unscored: dict[int, str] = {}
         self._model = model
         self._signal = signal
+        self._context = task.context
+        self._passages = passages
         self._units = units
         self._tokens = tokens
         self._length_penalty = length_penalty
@@ -282,15 +279,16 @@ class PassageScoring:
         if self._task.answers != task.answers:
             self._room = self._room_for(self._task)
 
-    def score(self, passages: Sequence[int], context: Sequence[str]) -> dict[int, PassageScore]:
-        """Score passages against what is known; those that cannot be scored are left out.
+    def score(self, indices: Sequence[int], kept: Sequence[int]) -> dict[int, PassageScore]:
+        """Score passages once others are kept; those that cannot be scored are left out.
 
         Of a context beyond the model's window the oldest part, which stands first, is left out.
         """
-        units = [unit for index in passages for unit in self._units[index]]
+        units = [unit for index in indices for unit in self._units[index]]
         if not units:
             return {}
-        task = self._task.narrowed([unit.text.strip() for unit in units], self._fitted(context))
+        known = self._fitted([self._context, *(self._passages[index] for index in kept)])
+        task = self._task.narrowed([unit.text.strip() for unit in units], known)
         requests = self._signal.requests(task, self._model.layout)
         results = self._model.score(requests)
         if len(results) != len(requests):
@@ -401,7 +399,7 @@ def _verdict(
         verdict=decision.verdict,
         kept=decision.kept,
         utility=scored.utility if scored else None,
-        parts=MappingProxyType(dict(scored.parts) if scored else {}),
+        parts=scored.parts if scored else {},
         tokens=tokens[index],
         rank=pool.ranks.get(index),
         rank_score=pool.scores.get(index),
@@ -424,18 +422,15 @@ def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) ->
     """The answers without surrounding white space and repetitions.
 
     Raises:
-        InvalidInputError: An answer is not text, is blank, or has no tokens.
+        InvalidInputError: An answer is blank or has no tokens.
     """
     given = [answer] if isinstance(answer, str) else list(answer or ())
-    for text in given:
-        if not isinstance(text, str):
-            raise InvalidInputError(f"an answer must be text, got {type(text).__name__}")
     answers = tuple(dict.fromkeys(text.strip() for text in given))
-    if answers:
-        for text, tokens in zip(answers, model.count_tokens(answers), strict=True):
-            if not text or not tokens:
-                raise InvalidInputError(
-                    f"the answer {text!r} has no tokens, so its probability means nothing: pass "
-                    "a non-empty answer, or none"
-                )
+    counts = model.count_tokens(answers) if answers else ()
+    for text, tokens in zip(answers, counts, strict=True):
+        if not tokens:
+            raise InvalidInputError(
+                f"the answer {text!r} has no tokens, so its probability means nothing: pass "
+                "a non-empty answer, or none"
+            )
     return answers

@@ -103,9 +103,8 @@ def question_auc(
 
     This is what ranking needs: passages compete with others for the same question only.
     """
-    found = np.array(
-        [auc(scores[at], labels[at]) for at in _by_question(questions)], dtype=np.float64
-    )
+    of_each = (questions == question for question in np.unique(questions))
+    found = np.array([auc(scores[at], labels[at]) for at in of_each], dtype=np.float64)
     found = found[np.isfinite(found)]
     if not found.size:
         return None, 0
@@ -174,8 +173,3 @@ def folds(questions: Groups, *, seed: int = 42) -> Iterator[tuple[Labels, Labels
     for fold in range(number):
         outside = np.isin(questions, order[fold::number])
         yield ~outside, outside
-
-
-def _by_question(questions: Groups) -> Iterator[npt.NDArray[np.intp]]:
-    for question in np.unique(questions):
-        yield np.flatnonzero(questions == question)

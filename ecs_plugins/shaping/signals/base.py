@@ -237,6 +237,25 @@ class PromptSignal:
         return layout if self.layout == "chat" else PLAIN, values
 
 
+@dataclass(frozen=True)
+class TemplateSignal(PromptSignal):
+    """A `PromptSignal` whose prompt and threshold are settings; in nats, and without an answer.
+
+    Attributes:
+        template: The prompt; the passage comes before the question.
+        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        threshold: Utility from which on a passage helps, from a calibration of your own unless
+            the paper has one; None only ranks.
+    """
+
+    template: PromptTemplate
+    layout: LayoutChoice = "plain"
+    threshold: float | None = None
+
+    unit = "nats"
+    needs_answer = False
+
+
 class SignalAround:
     """A signal made from another one: what a subclass does not say is the other's.
 
@@ -298,21 +317,19 @@ def pragmatic_utility(
     return shift - length_penalty * tokens
 
 
-def marginal_logprob(
-    logprobs: Sequence[float], log_weights: Sequence[float] | None = None
-) -> float:
+def marginal_logprob(logprobs: Sequence[float], log_weights: Sequence[float] = ()) -> float:
     """``ln sum_i w_i P(a_i)``: the log-probability of any of several answers.
 
     Args:
         logprobs: ``ln P(a_i)``, at least one.
-        log_weights: ``ln w_i``; all 0 by default, so that the answers are alternatives.
+        log_weights: ``ln w_i``; without any all are 0, so that the answers are alternatives.
 
     Raises:
         InvalidInputError: No log-probability, or as many weights as there are not answers.
     """
     if not logprobs:
         raise InvalidInputError("marginal_logprob needs at least one log-probability")
-    if log_weights is not None and len(log_weights) != len(logprobs):
+    if log_weights and len(log_weights) != len(logprobs):
         raise InvalidInputError(
             f"{len(log_weights)} weights for {len(logprobs)} log-probabilities: give one for each"
         )

@@ -24,9 +24,9 @@ from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import (
     LayoutChoice,
-    PromptSignal,
     Rows,
     ScoringTask,
+    TemplateSignal,
     UnitUtility,
 )
 from ecs_plugins.shaping.signals.likelihood import ANSWER_TEMPLATE
@@ -40,22 +40,12 @@ _ANYTHING = "the"
 
 
 @dataclass(frozen=True)
-class DistributionShift(PromptSignal):
-    """How far a passage moves the distribution of the answer's first token (Eq. 3).
-
-    Attributes:
-        template: The prompt; its response is where the answer would begin.
-        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
-        threshold: Nats, from a calibration of your own.
-    """
+class DistributionShift(TemplateSignal):
+    """How far a passage moves the distribution of the answer's first token (Eq. 3)."""
 
     template: PromptTemplate = ANSWER_TEMPLATE
-    layout: LayoutChoice = "plain"
-    threshold: float | None = None
 
     name = "distribution_shift"
-    unit = "nats"
-    needs_answer = False
     cost = "passage + question, one pass per passage"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
@@ -69,32 +59,27 @@ class DistributionShift(PromptSignal):
 
 
 @dataclass(frozen=True)
-class TrajectoryShift(PromptSignal):
+class TrajectoryShift(TemplateSignal):
     """How far a passage moves the first T tokens of the reply (Definition 3.3).
 
     The model goes on greedily without a passage, once per question; behind every passage it is led
     along the same text. What the tokens were is read from their text, so that a tokenizer may
-    count one more or less; never more than ``horizon`` are compared.
+    count one more or less; never more than ``horizon`` are compared. The layout is ``"chat"``,
+    because an instructed model that sees a bare question often ends its reply at once and leaves
+    nothing to follow.
 
     Attributes:
         horizon: T.
-        template: The prompt; what the model says takes the place of its response.
-        layout: ``"chat"``, because an instructed model that sees a bare question often ends its
-            reply at once and leaves nothing to follow, or ``"plain"``.
-        threshold: In nats, from a calibration of your own.
 
     Raises:
         ConfigurationError: ``horizon`` is below 1.
     """
 
-    horizon: int = PAPER_HORIZON
     template: PromptTemplate = ANSWER_TEMPLATE
     layout: LayoutChoice = "chat"
-    threshold: float | None = None
+    horizon: int = PAPER_HORIZON
 
     name = "trajectory_shift"
-    unit = "nats"
-    needs_answer = False
 
     def __post_init__(self) -> None:
         if self.horizon < 1:

@@ -14,9 +14,9 @@ from ecs_plugins.lm.base import ChatLayout, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import (
     LayoutChoice,
-    PromptSignal,
     Rows,
     ScoringTask,
+    TemplateSignal,
     UnitUtility,
 )
 
@@ -37,27 +37,22 @@ ANSWERED = (
 
 
 @dataclass(frozen=True)
-class Judge(PromptSignal):
+class Judge(TemplateSignal):
     """``ln P(Yes) - ln P(No)`` behind a passage and a question about it.
 
     There is no base: the log-odds have their own zero, where Yes and No are equally likely. It
-    is not a threshold, because models lean towards one of the words whatever is asked.
+    is not a threshold, because models lean towards one of the words whatever is asked. The layout
+    is ``"chat"``, since it is an instruction.
 
     Attributes:
-        template: What is asked where no answer is known; the verdict is its response.
-        answered: The part of it that follows the passage where one is.
-        layout: ``"chat"``, since it is an instruction, or ``"plain"``.
-        threshold: Nats of log-odds, from a calibration of your own.
+        answered: The part of the template that follows the passage where an answer is known.
     """
 
     template: PromptTemplate = JUDGE_TEMPLATE
-    answered: str = ANSWERED
     layout: LayoutChoice = "chat"
-    threshold: float | None = None
+    answered: str = ANSWERED
 
     name = "judge"
-    unit = "nats"
-    needs_answer = False
     has_base = False
     cost = "passage + question + Yes or No, one pass per passage"
 

@@ -9,15 +9,15 @@ pass over ``passage -> question -> answer``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ecs_plugins.lm.base import ChatLayout, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import (
     PAPER_THRESHOLD,
-    LayoutChoice,
-    PromptSignal,
     Rows,
     ScoringTask,
+    TemplateSignal,
     UnitUtility,
     marginal_logprob,
     pragmatic_utility,
@@ -44,35 +44,29 @@ JOINT_TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {answer}
 
 
 @dataclass(frozen=True)
-class AnswerShift(PromptSignal):
+class AnswerShift(TemplateSignal):
     """Definition 3.1: how much a passage raises the log-probability of the known answer.
 
-    Several answers are alternatives, marginalised by logsumexp.
-
-    Attributes:
-        template: The prompt; the passage comes before the question.
-        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
-        threshold: Nats from which on a passage helps; the paper's delta.
+    Several answers are alternatives, marginalised by logsumexp. The threshold is the paper's delta.
     """
 
     template: PromptTemplate = ANSWER_TEMPLATE
-    layout: LayoutChoice = "plain"
     threshold: float | None = PAPER_THRESHOLD
 
     name = "answer_shift"
-    unit = "nats"
     needs_answer = True
     cost = "passage + question + answers, one pass per passage"
+    scored: ClassVar[tuple[str, ...]] = ("answer",)
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request; every answer is a continuation."""
         answers = [{"answer": answer.strip()} for answer in task.answers]
-        return [self.request(task, layout, answers, ("answer",))]
+        return [self.request(task, layout, answers, self.scored)]
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
         """The shift of the answers' marginal log-probability."""
         known, unknown = (
-            marginal_logprob([row[0].sum for row in side], task.answer_log_weights or None)
+            marginal_logprob([row[-1].sum for row in side], task.answer_log_weights)
             for side in (rows, base)
         )
         return UnitUtility(
@@ -82,27 +76,19 @@ class AnswerShift(PromptSignal):
 
 
 @dataclass(frozen=True)
-class QueryLikelihood(PromptSignal):
+class QueryLikelihood(TemplateSignal):
     """How much a passage raises the question's mean log-probability per token.
 
     The base (no passage) is the same for all, so the order is that of ``P(question | passage)``;
     subtracting it gives the number a zero. It has no threshold of its own: a red herring about
     the same people raises the question's likelihood too, so the number only ranks until it
     has been calibrated.
-
-    Attributes:
-        template: The prompt, which asks for a question.
-        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
-        threshold: Nats per token, from a calibration of your own.
     """
 
     template: PromptTemplate = QUERY_TEMPLATE
-    layout: LayoutChoice = "plain"
-    threshold: float | None = None
 
     name = "query_likelihood"
     unit = "nats per token"
-    needs_answer = False
     cost = "passage + question, one pass per passage"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
@@ -121,7 +107,7 @@ class QueryLikelihood(PromptSignal):
 
 
 @dataclass(frozen=True)
-class JointShift(PromptSignal):
+class JointShift(AnswerShift):
     """Question and answer in one pass: ``passage -> question -> answer``, both scored.
 
     The utility is the answer's shift, so the threshold keeps its meaning. Passages are ordered by
@@ -129,42 +115,27 @@ class JointShift(PromptSignal):
         shift of ln P(question) per token + shift of ln P(answer) per token
 
     because neither a long question nor a long answer should decide alone.
-
-    Attributes:
-        template: The prompt, which asks for a question and goes on to its answer.
-        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
-        threshold: Nats of answer shift.
     """
 
     template: PromptTemplate = JOINT_TEMPLATE
-    layout: LayoutChoice = "plain"
-    threshold: float | None = PAPER_THRESHOLD
 
     name = "joint_shift"
-    unit = "nats"
-    needs_answer = True
-    cost = "passage + question + answers, one pass per passage"
-
-    def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
-        """One request; every continuation is the question and one answer."""
-        answers = [{"answer": answer.strip()} for answer in task.answers]
-        return [self.request(task, layout, answers, ("question", "answer"))]
+    scored = ("question", "answer")
 
     def utility(self, task: ScoringTask, rows: Rows, base: Rows) -> UnitUtility:
         """The answer's shift, ordered together with the question's."""
-        weights = task.answer_log_weights or None
-        known, unknown = (
-            marginal_logprob([row[1].sum for row in side], weights) for side in (rows, base)
-        )
         by_answer = pragmatic_utility(
-            *(marginal_logprob([row[1].mean for row in side], weights) for side in (rows, base))
+            *(
+                marginal_logprob([row[1].mean for row in side], task.answer_log_weights)
+                for side in (rows, base)
+            )
         )
         by_query = pragmatic_utility(rows[0][0].mean, base[0][0].mean)
-        return UnitUtility(
-            pragmatic_utility(known, unknown),
-            {
-                "answer_logprob": known,
-                "base_answer_logprob": unknown,
+        shift = super().utility(task, rows, base)
+        return replace(
+            shift,
+            parts={
+                **shift.parts,
                 "query_shift_per_token": by_query,
                 "answer_shift_per_token": by_answer,
             },

@@ -66,14 +66,18 @@ def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path
     assert result["tokens"]["after"] < result["tokens"]["before"]
 
 
-def test_standard_input_is_read_as_lines(run) -> None:
-    result = shaped(run, "-", stdin=f"{GULLS}\n{FERRY}\n".encode())
-    assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
-
-
-def test_standard_input_that_starts_with_a_brace_is_read_as_json_lines(run) -> None:
-    result = shaped(run, "-", stdin=json.dumps({"page_content": FERRY}).encode())
-    assert [passage["text"] for passage in result["passages"]] == [FERRY]
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (f"{GULLS}\n{FERRY}\n", [GULLS, FERRY]),
+        (json.dumps({"page_content": FERRY}), [FERRY]),
+        (f"\ufeff{GULLS}\r\n{FERRY}\r\n", [GULLS, FERRY]),
+    ],
+    ids=["lines", "a brace begins JSON lines", "byte order mark and Windows line ends"],
+)
+def test_standard_input_is_read_by_how_it_begins(run, given, found) -> None:
+    result = shaped(run, "-", stdin=given.encode())
+    assert [passage["text"] for passage in result["passages"]] == found
 
 
 @pytest.mark.parametrize("name", ["notes.json", "-"])
@@ -106,11 +110,6 @@ def test_blank_lines_separate_paragraphs(run, tmp_path) -> None:
     assert [p["text"] for p in shaped(run, path)["passages"]] == ["One.\nTwo.", FERRY]
     lines = shaped(run, path, "--format", "lines")["passages"]
     assert [passage["text"] for passage in lines] == ["One.", "Two.", FERRY]
-
-
-def test_a_byte_order_mark_and_windows_line_ends_are_no_text(run, tmp_path) -> None:
-    path = write(tmp_path / "notes.txt", b"\xef\xbb\xbf" + f"{GULLS}\r\n{FERRY}\r\n".encode())
-    assert [p["text"] for p in shaped(run, path)["passages"]] == [GULLS, FERRY]
 
 
 def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:

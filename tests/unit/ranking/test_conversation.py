@@ -3,7 +3,7 @@ import random
 import pytest
 
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking.conversation import MAX_ASKED, as_replies, is_conversation
+from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
@@ -15,6 +15,7 @@ SAID = (
     "Ben: They were awestruck.",
 )
 CHAT = [f"{date} {turn}" for date in DATES for turn in SAID]
+DAYS = [f"({day} May) {turn}" for day in range(10) for turn in SAID]
 
 
 def test_a_question_at_the_end_of_a_turn_is_read_with_the_reply_to_it():
@@ -26,14 +27,19 @@ def test_a_question_at_the_end_of_a_turn_is_read_with_the_reply_to_it():
     ]
 
 
-def test_the_stamp_and_the_speaker_stay_in_front():
-    read = as_replies(["[9:30] Ana: How was it?", "[9:30] Ben: Hot."])
-    assert read == ["[9:30] Ana:", "[9:30] Ben: How was it? Hot."]
-
-
-def test_only_questions_at_the_end_are_handed_on():
-    turns = ["Ana: How was it? I heard it rained.", "Ben: It did."]
-    assert as_replies(turns) == turns
+@pytest.mark.parametrize(
+    ("turns", "read"),
+    [
+        (["[9:30] Ana: How was it?", "[9:30] Ben: Hot."], "[9:30] Ben: How was it? Hot."),
+        (["Ana: Shall we?", "Ana: I would like to.", "Ben: Yes."], "Ben: Shall we? Yes."),
+        (["Ana: How was it? I heard it rained.", "Ben: It did."], "Ben: It did."),
+        ([f"({n} May) {turn}" for n, turn in enumerate(SAID)],
+         "(3 May) Ben: What did they make of it? They were awestruck."),
+    ],
+    ids=["behind the speaker", "to another speaker", "from the end only", "over single dates"],
+)  # fmt: skip
+def test_a_question_is_handed_to_the_next_other_speaker(turns, read):
+    assert as_replies(turns)[-1] == read
 
 
 @pytest.mark.parametrize("mark", ["?", "?!", "？", "؟", "? 😊", "?)"])
@@ -47,6 +53,7 @@ def test_question_marks_of_several_scripts_and_what_stands_behind_them(mark):
     [
         ["Ana: Anyone there?"],
         ["Ana: Anyone there?", "A note without a speaker.", "Ben: Yes."],
+        ["(1 May) Ana: Hi.", "(1 May) Ben: How are you?", "(2 May) Ana: So.", "(2 May) Ben: A"],
         ["(Monday) Ana: Shall we?", "(Monday) Ana: Never mind.", "(Friday) Ben: Hi.",
          "(Friday) Ana: Hi."],
     ],
@@ -55,22 +62,8 @@ def test_a_question_without_a_reply_stays_where_it_was_asked(turns):
     assert as_replies(turns) == turns
 
 
-def test_a_question_waits_for_another_speaker():
-    read = as_replies(["Ana: Shall we?", "Ana: I would like to.", "Ben: Yes."])
-    assert read == ["Ana:", "Ana: I would like to.", "Ben: Shall we? Yes."]
-
-
-def test_dates_part_sessions_unless_every_turn_has_one_of_its_own():
-    stamped = [f"({n} May) {turn}" for n, turn in enumerate(SAID)]
-    assert as_replies(stamped)[3].endswith("What did they make of it? They were awestruck.")
-    parted = ["(1 May) Ana: Hi.", "(1 May) Ben: How are you?", "(2 May) Ana: So.", "(2 May) Ben: A"]
-    assert as_replies(parted) == parted
-
-
 def test_a_long_question_tells_something_itself_and_stays():
-    long = "Where can I " + "walk my two dogs " * 8 + "in Rome?"
-    assert len(long) > MAX_ASKED
-    turns = [f"Ana: {long}", "Ben: By the river."]
+    turns = [f"Ana: Where can I {'walk my two dogs ' * 8}in Rome?", "Ben: By the river."]
     assert as_replies(turns) == turns
 
 
@@ -79,15 +72,13 @@ def test_no_word_is_lost_or_added():
     assert sorted(" ".join(read).split()) == sorted(" ".join(CHAT).split())
 
 
-def test_a_chat_in_order_is_a_conversation_with_and_without_dates():
-    assert is_conversation(CHAT)
-    assert is_conversation(SAID * 3)
-    assert is_conversation([*CHAT, ""])
-
-
-def test_most_turns_are_enough():
-    assert is_conversation([*SAID * 4, "They laugh."])
-    assert not is_conversation([*SAID * 4, *["They laugh."] * 3])
+@pytest.mark.parametrize(
+    "passages",
+    [CHAT, SAID * 3, [*CHAT, ""], [*SAID * 4, "They laugh."]],
+    ids=["dated", "without dates", "with a blank", "mostly turns"],
+)
+def test_a_chat_in_order_is_a_conversation(passages):
+    assert is_conversation(passages)
 
 
 @pytest.mark.parametrize(
@@ -101,18 +92,14 @@ def test_most_turns_are_enough():
         ["It rained all day. Then it stopped."] * 12,
         ["user: Hi.\nassistant: Hello!", "assistant: Hello!\nuser: Bye."] * 6,
         CHAT[::2] + CHAT[1::2],
+        [*SAID * 4, *["They laugh."] * 3],
+        random.Random(42).sample(DAYS, len(DAYS)),
     ],
-    ids=["none", "few", "titles", "pages", "one", "prose", "exchanges", "speaker by speaker"],
-)
+    ids=["none", "few", "titles", "pages", "one", "prose", "exchanges", "speaker by speaker",
+         "hardly turns", "shuffled"],
+)  # fmt: skip
 def test_other_lists_are_no_conversation(passages):
     assert not is_conversation(passages)
-
-
-def test_turns_out_of_order_are_no_conversation():
-    chat = [f"({day} May) {turn}" for day in range(10) for turn in SAID]
-    shuffled = random.Random(42).sample(chat, len(chat))
-    assert is_conversation(chat)
-    assert not is_conversation(shuffled)
 
 
 def asked_of(model):

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking import (
-    RANKERS,
-    HybridRanker,
-    Ranker,
-    Ranking,
-    make_ranker,
-)
+from ecs_plugins.ranking import RANKERS, HybridRanker, Ranker, Ranking, make_ranker
 from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker, terms
 from ecs_plugins.ranking.registry import LazyRanker
@@ -70,13 +64,10 @@ DEGENERATE = {
 @pytest.mark.parametrize("passages", DEGENERATE.values(), ids=DEGENERATE)
 @pytest.mark.parametrize("query", ["Where are the bees?", "??", "Ω unseen"])
 def test_degenerate_input_is_ranked_completely_with_finite_floats(ranker, query, passages):
+    assert isinstance(ranker, Ranker)
     ranking = ranker.rank(query, passages)
     assert sorted(ranking.order) == list(range(len(passages)))
     assert all(type(score) is float and math.isfinite(score) for score in ranking.scores)
-
-
-def test_every_ranker_satisfies_the_protocol(ranker):
-    assert isinstance(ranker, Ranker)
 
 
 @pytest.mark.parametrize("name", sorted(set(RANKERS) - {"tfidf"}))
@@ -88,25 +79,6 @@ def test_a_passage_about_the_question_comes_first(name):
 def test_vanilla_tfidf_does_not_depend_on_the_question():
     ranker = TfidfRanker()
     assert ranker.rank("bees", PASSAGES) == ranker.rank("station", PASSAGES)
-
-
-def test_cosine_of_tfidf_equals_one_computed_by_hand():
-    query, passages = "bees mill", PASSAGES
-    documents = [Counter(terms(p)) for p in passages]
-    idf = {
-        w: math.log((1 + len(passages)) / (1 + sum(w in d for d in documents))) + 1
-        for d in documents
-        for w in d
-    }
-
-    def unit(counts):
-        weights = {w: n * idf[w] for w, n in counts.items() if w in idf}
-        norm = math.sqrt(sum(x * x for x in weights.values())) or 1.0
-        return {w: x / norm for w, x in weights.items()}
-
-    asked = unit(Counter(terms(query)))
-    expected = [sum(unit(d).get(w, 0) * x for w, x in asked.items()) for d in documents]
-    assert TfidfQueryRanker().rank(query, passages).scores == pytest.approx(expected)
 
 
 def test_bm25_equals_its_formula():
@@ -143,20 +115,14 @@ def test_a_long_list_is_embedded_only_where_words_put_it_first():
     assert sorted(ranking.order) == [0, 1, 2, 3]
 
 
-def test_blank_passages_are_not_embedded():
-    embedder = WordEmbedder()
-    DenseRanker(embedder).rank("bees", ["", "bees", " \n"])
-    assert embedder.embedded == ["bees"]
-
-
-def test_a_passage_is_embedded_once_however_often_it_is_ranked():
+def test_a_passage_is_embedded_once_however_often_it_is_ranked_and_a_blank_one_never():
     embedder = WordEmbedder()
     ranker = DenseRanker(embedder)
-    first = ranker.rank("bees", [*PASSAGES, PASSAGES[0]])
+    first = ranker.rank("bees", [*PASSAGES, PASSAGES[0], " \n"])
     assert embedder.embedded == PASSAGES
-    again = ranker.rank("bees", [PASSAGES[0], *PASSAGES])
+    again = ranker.rank("bees", ["", *PASSAGES])
     assert embedder.embedded == PASSAGES
-    assert again.scores[1:] == first.scores[:-1]
+    assert again.scores[1:] == first.scores[:-2]
 
 
 def test_only_so_many_vectors_are_remembered():
@@ -166,10 +132,8 @@ def test_only_so_many_vectors_are_remembered():
     embedder.embedded.clear()
     assert len(ranker.rank("bees", PASSAGES[1:4])) == 3
     assert embedder.embedded == [PASSAGES[3]]
-    forgetful = DenseRanker(embedder, cached=0)
-    assert (
-        forgetful.rank("bees", PASSAGES).order == DenseRanker(embedder).rank("bees", PASSAGES).order
-    )
+    forgetful = DenseRanker(embedder, cached=0).rank("bees", PASSAGES)
+    assert forgetful == DenseRanker(embedder).rank("bees", PASSAGES)
 
 
 def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
@@ -202,13 +166,8 @@ def test_a_lazy_ranker_ranks_as_the_one_it_stands_for_and_is_built_once():
     so_far = len(embedder.embedded)
     lazy.rank("mill", PASSAGES)
     assert len(embedder.embedded) == so_far
-
-
-def test_a_lazy_ranker_is_pickled_without_what_it_has_embedded():
-    lazy = LazyRanker("dense", WordEmbedder())
-    expected = lazy.rank("bees", PASSAGES)
-    again = pickle.loads(pickle.dumps(lazy))
-    assert again.rank("bees", PASSAGES) == expected
+    again = pickle.loads(pickle.dumps(lazy))  # without what it has embedded
+    assert again.rank("bees", PASSAGES) == found[0]
     assert again.embedder.embedded[-len(PASSAGES) :] == PASSAGES
 
 

@@ -12,31 +12,6 @@ from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
 from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.shaping.signals.fused import complementary_order, z_scores
 
-
-def plainly(relevance, by_token, weight, depth):
-    """The definition, one passage and one token at a time."""
-    means = [math.fsum(row) / len(row) for row in by_token]
-    mean = math.fsum(means) / len(means)
-    spread = math.sqrt(math.fsum((m - mean) ** 2 for m in means) / len(means))
-    left = sorted(range(len(relevance)), key=lambda i: (-relevance[i], i))
-    if not spread:
-        return left
-    chosen = [left.pop(0)]
-    while left and len(chosen) < depth:
-
-        def score(i, chosen=tuple(chosen)):
-            gains = [
-                max(0.0, here - max(by_token[c][t] for c in chosen))
-                for t, here in enumerate(by_token[i])
-            ]
-            return relevance[i] + weight * math.fsum(gains) / len(gains) / spread
-
-        best = max(left, key=lambda i: (round(score(i), 9), -left.index(i)))
-        chosen.append(best)
-        left.remove(best)
-    return chosen + left  # fmt: skip
-
-
 rows = st.integers(2, 7).flatmap(
     lambda n: st.integers(1, 5).flatmap(
         lambda t: st.tuples(
@@ -48,25 +23,23 @@ rows = st.integers(2, 7).flatmap(
 
 
 @given(rows, st.sampled_from([0.5, 1.0, 2.0]), st.integers(1, 5))
-def test_the_order_is_that_of_the_definition(drawn, weight, depth):
+def test_each_of_the_first_passages_is_the_best_of_those_left_by_relevance_and_gain(
+    drawn, weight, depth
+):
     # Eighths of an odd step: sums of them never tie by rounding alone.
-    relevance = [value * 0.37 for value in drawn[0]]
-    by_token = [[value / 8 for value in row] for row in drawn[1]]
-    found = complementary_order(relevance, by_token, weight, depth=depth)
-    assert sorted(found) == list(range(len(relevance)))
-    wanted = plainly(relevance, by_token, weight, depth)
-    if found != wanted:  # only where two are equal up to rounding
-        place = next(k for k, (a, b) in enumerate(zip(found, wanted, strict=True)) if a != b)
-        assert _score(found, place, relevance, by_token, weight) == pytest.approx(
-            _score([*found[:place], wanted[place]], place, relevance, by_token, weight)
-        )
-
-
-def _score(order, place, relevance, by_token, weight):
-    means = np.array(by_token).mean(axis=1)
-    best = np.array([by_token[i] for i in order[:place]]).max(axis=0)
-    gain = np.maximum(np.array(by_token[order[place]]) - best, 0).mean() / means.std()
-    return relevance[order[place]] + weight * gain
+    relevance = np.array(drawn[0]) * 0.37
+    by_token = np.array(drawn[1]) / 8
+    found = complementary_order(relevance.tolist(), by_token, weight, depth=depth)
+    by_relevance = sorted(range(len(found)), key=lambda i: (-relevance[i], i))
+    spread = by_token.mean(axis=1).std()
+    chosen = min(depth, len(found)) if spread else 1
+    assert found[0] == by_relevance[0]
+    assert found[chosen:] == [i for i in by_relevance if i not in found[:chosen]]
+    for place in range(1, chosen):
+        left = found[place:]
+        gains = np.maximum(by_token[left] - by_token[found[:place]].max(axis=0), 0).mean(axis=1)
+        scores = relevance[left] + weight * gains / spread
+        assert scores[0] == pytest.approx(scores.max())
 
 
 def test_the_second_hop_comes_before_a_repetition_of_the_first():
@@ -98,19 +71,25 @@ class Known:
         ]
 
 
-class Flat:
-    name = "flat"
+class Scoring:
+    """A ranker that scores passages by a function of the query and the passage."""
+
+    name = "scoring"
+
+    def __init__(self, score):
+        self.score = score
 
     def rank(self, query, passages):
-        return Ranking.from_scores([0.0] * len(passages))
+        return Ranking.from_scores(self.score(query, passage) for passage in passages)
 
 
+FLAT = Scoring(lambda query, passage: 0.0)
 CASTLE, AGAIN, RIVER = (-0.1, -6.0), (-0.2, -6.0), (-6.0, -1.5)
 
 
 def fused_order(by_token, **settings):
     task = ScoringTask("Castle, river?", tuple("abc"))
-    found = RankFused(Known(by_token), Flat(), **settings).utilities(task, [])
+    found = RankFused(Known(by_token), FLAT, **settings).utilities(task, [])
     return found, sorted(range(3), key=lambda i: -found[i].order_by)
 
 
@@ -155,35 +134,24 @@ def test_z_scores_have_mean_zero_and_deviation_one_and_leave_out_what_is_no_numb
     assert z_scores([]) == []
 
 
-class ByLength:
-    name = "length"
-
-    def rank(self, query, passages):
-        return Ranking.from_scores(len(passage) for passage in passages)
-
-
 def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     model = FakeLanguageModel(lambda context, scored: -1.0)
     alone = measure(QueryLikelihood(), model)
-    fused = measure(RankFused(QueryLikelihood(), ByLength(), weight=0.5), model)
+    fused = measure(RankFused(QueryLikelihood(), Scoring(lambda query, text: len(text))), model)
     assert [unit.utility for unit in fused] == [unit.utility for unit in alone]
     assert [unit.order_by for unit in fused] == pytest.approx([0.5, -0.5])
     assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
 
 
-class WordsShared:
-    name = "shared"
-
-    def rank(self, query, passages):
-        words = set(query.lower().split())
-        return Ranking.from_scores(len(words & set(p.lower().split())) for p in passages)
+def words_shared(query, passage):
+    return len(set(query.lower().split()) & set(passage.lower().split()))
 
 
 @pytest.mark.parametrize("signal", [JointShift(), QueryLikelihood()])
 def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
     model = FakeLanguageModel(lambda context, scored: -1.0)
-    fused = measure(RankFused(signal, WordsShared(), weight=0.5, coverage=0.0), model, task)
+    fused = measure(RankFused(signal, Scoring(words_shared), coverage=0.0), model, task)
     parts = [{k: v for k, v in unit.parts.items() if "ranker" in k} for unit in fused]
     if signal.needs_answer:
         assert parts[0] == {"ranker_z": -1.0, "answer_ranker_z": 1.0}
@@ -194,10 +162,8 @@ def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
 
 
 def test_the_default_orders_passages_of_equal_likelihood_by_their_words():
-    def alike(context, scored):
-        return -1.0 * len(scored)
-
-    shaped = ContextShaper(FakeLanguageModel(alike), ShapingConfig(top_k=1)).shape(
+    model = FakeLanguageModel(lambda context, scored: -1.0 * len(scored))
+    shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape(
         "Where is the Colosseum?", ["It rained all day.", "The Colosseum is in Rome."]
     )
     assert shaped.signal == "query_likelihood+bm25"

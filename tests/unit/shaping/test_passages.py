@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.text import sentence_spans
-from ecs_plugins.shaping.passages import Unit, join_units, split_passages
+from ecs_plugins.shaping.passages import join_units, split_passages
 
 
 def count(texts):
@@ -40,10 +40,6 @@ def test_sentences_end_where_a_reader_would_say_so(text, expected):
     assert (len(found) if isinstance(expected, int) else found) == expected
 
 
-def test_a_short_passage_is_one_unit_unchanged():
-    assert split_passages(["  hi there \n"], count) == [Unit(0, 0, 12, "  hi there \n", 2)]
-
-
 def test_sentences_are_packed_up_to_the_limit():
     passage = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
     units = split_passages([passage], count, max_tokens=6)
@@ -72,27 +68,23 @@ def test_a_long_text_without_spaces_is_cut_at_its_full_stops():
     assert all(unit.text.endswith("。") and unit.tokens <= 100 for unit in units)
 
 
-def test_units_know_their_passage():
-    units = split_passages(["short", "One two. Three four."], count, max_tokens=2)
+def test_units_know_their_passage_and_hold_at_least_one_token():
+    with pytest.raises(ConfigurationError):
+        split_passages(["short"], count, max_tokens=0)
+    units = split_passages(["  short\n", "One two. Three four."], count, max_tokens=2)
     assert [(unit.source, unit.text) for unit in units] == [
-        (0, "short"),
+        (0, "  short\n"),
         (1, "One two. "),
         (1, "Three four."),
     ]
 
 
-def test_a_limit_below_one_token_is_refused():
-    with pytest.raises(ConfigurationError):
-        split_passages(["a"], count, max_tokens=0)
-
-
 def test_kept_units_return_in_reading_order_with_gaps_marked():
-    passages = ["One two. Three four. Five six. Seven eight."]
-    units = split_passages(passages, count, max_tokens=2)
-    assert join_units([units[3], units[0], units[1]], passages) == {
-        0: "One two. Three four.\nSeven eight."
-    }
-    assert join_units([], passages) == {}
+    passage = "One two. Three four. Five six. Seven eight."
+    units = split_passages([passage], count, max_tokens=2)
+    kept = [units[3], units[0], units[1]]
+    assert join_units(kept, passage) == "One two. Three four.\nSeven eight."
+    assert join_units([], passage) == ""
 
 
 WRITING = st.text(alphabet="ab. \n!?。A「」1\t\u3000é", max_size=120)
@@ -107,7 +99,7 @@ def test_units_partition_their_passage_within_the_limit(passages, limit):
         assert "".join(unit.text for unit in own) == passage
         assert all(passage[unit.start : unit.end] == unit.text for unit in own)
         assert all(unit.tokens <= limit or len(unit.text) == 1 for unit in own)
-    assert join_units(reversed(units), passages) == dict(enumerate(passages))
+        assert join_units(reversed(own), passage) == passage
 
 
 @settings(deadline=None)

@@ -59,19 +59,22 @@ def test_every_signal_declares_what_it_needs_and_costs(name):
     assert signal.unit in ("nats", "nats per token")
 
 
-def test_the_answer_shift_prompt_is_passage_question_answer():
-    base, first, _ = prompts(AnswerShift())
-    assert first == "It is in Rome.\nQuestion: Where is it?\nAnswer: Rome"
-    assert base == "Question: Where is it?\nAnswer: Rome"
-
-
-def test_the_query_likelihood_prompt_asks_for_the_question():
-    base, first, _ = prompts(QueryLikelihood())
-    assert first == (
-        "Passage: It is in Rome.\nWrite a question answered by this passage.\n"
-        "Question: Where is it?"
-    )
-    assert base == "Write a question answered by this passage.\nQuestion: Where is it?"
+@pytest.mark.parametrize(
+    ("signal", "before", "after"),
+    [
+        (AnswerShift(), "It is in Rome.\n", "Question: Where is it?\nAnswer: Rome"),
+        (
+            QueryLikelihood(),
+            "Passage: It is in Rome.\n",
+            "Write a question answered by this passage.\nQuestion: Where is it?",
+        ),
+    ],
+)
+def test_the_prompt_is_the_passage_and_what_is_asked_and_the_base_lacks_the_passage(
+    signal, before, after
+):
+    base, first, _ = prompts(signal)
+    assert (first, base) == (before + after, after)
 
 
 def test_the_joint_prompt_scores_question_and_answer_in_one_pass():
@@ -83,19 +86,13 @@ def test_the_joint_prompt_scores_question_and_answer_in_one_pass():
 
 
 @pytest.mark.parametrize("name", SIGNALS)
-def test_what_users_wrote_is_never_trusted(name):
+def test_the_context_stands_first_and_nothing_that_users_wrote_is_trusted(name):
     task = ScoringTask("Q<|im_end|>", ("P<|im_end|>",), context="C<|im_end|>", answers=("A<|x|>",))
     (request,) = SIGNALS[name]().requests(task, CHAT)
+    assert text(request.prefix).removeprefix(CHAT.head) == "C<|im_end|>\n"
     groups = (request.prefix, *request.candidates, *request.continuations)
     for segment in (s for group in groups for s in group):
         assert not (segment.trusted and any(m in segment.text for m in ("<|im_end|>", "<|x|>")))
-
-
-@pytest.mark.parametrize("name", SIGNALS)
-def test_the_context_stands_before_every_passage(name):
-    task = ScoringTask("Q?", ("P.",), context="Known.", answers=("A",))
-    (request,) = SIGNALS[name]().requests(task, CHAT)
-    assert text(request.prefix).removeprefix(CHAT.head) == "Known.\n"
 
 
 def test_the_answer_shift_is_the_difference_of_log_probabilities():
@@ -117,9 +114,8 @@ def test_several_answers_are_alternatives():
 
 
 def test_the_query_likelihood_is_per_token_and_against_no_passage():
-    found = measure(QueryLikelihood(), TASK, FakeLanguageModel(says_rome))
-    assert found[0].utility == pytest.approx(4.0 / 4)
-    assert found[1].utility == 0.0
+    useful, useless = measure(QueryLikelihood(), TASK, FakeLanguageModel(says_rome))
+    assert (useful.utility, useless.utility) == (pytest.approx(4.0 / 4), 0.0)
 
 
 def test_the_joint_shift_thresholds_the_answer_and_orders_by_both():

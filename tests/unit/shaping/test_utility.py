@@ -22,17 +22,18 @@ def test_the_worked_example_accepts_the_useful_passage_and_rejects_the_red_herri
     assert verdict_of(herring, 0.3) is Verdict.NEUTRAL
 
 
-def test_an_answer_that_is_impossible_either_way_does_not_move():
-    assert pragmatic_utility(-math.inf, -math.inf) == 0.0
-
-
-def test_a_utility_exactly_at_the_threshold_is_accepted():
-    assert verdict_of(0.05, 0.05) is Verdict.HELPS
-    assert verdict_of(-0.05, 0.05) is Verdict.NEUTRAL
-
-
-def test_a_utility_that_is_not_a_number_is_unscored():
-    assert verdict_of(math.nan, 0.05) is Verdict.UNSCORED
+@pytest.mark.parametrize(
+    ("utility", "verdict"),
+    [
+        (0.05, Verdict.HELPS),
+        (-0.05, Verdict.NEUTRAL),
+        (-0.06, Verdict.HURTS),
+        (math.nan, Verdict.UNSCORED),
+        (pragmatic_utility(-math.inf, -math.inf), Verdict.NEUTRAL),
+    ],
+)
+def test_a_verdict_follows_from_the_threshold(utility, verdict):
+    assert verdict_of(utility, 0.05) is verdict
 
 
 def test_probabilities_of_alternative_answers_add_up():
