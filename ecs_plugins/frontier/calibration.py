@@ -38,7 +38,8 @@ from ecs_plugins.frontier.cost import Account, PriceVector
 from ecs_plugins.frontier.data import CalibrationQuestion, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
-from ecs_plugins.frontier.measurements import Arm, Array, Measurements, check_choice
+from ecs_plugins.frontier.measured import check_choice
+from ecs_plugins.frontier.measurements import Arm, Array, Measurements
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger

@@ -176,8 +176,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterable[Sequence[object]]:
     for regime in regimes(frontier, reuses):
-        choices = [regime.choices[reuse] for reuse in reuses]
-        cells = [f"{c.point.label}: {amount(c.effective, frontier.unit)}" for c in choices]
+        cells = [
+            f"{point.label}: {amount(point.effective(reuse), frontier.unit)}"
+            for reuse, point in regime.choices.items()
+        ]
         yield regime.name, f"{regime.f1_low:.3f} to {regime.f1_high:.3f}", *cells
 
 

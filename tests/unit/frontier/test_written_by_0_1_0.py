@@ -61,7 +61,7 @@ def test_a_frontier_decides_as_it_did(folder):
     for known in computed["decisions"]:
         asked = {known["objective"]: known["value"]}
         assert frontier.decide(reuse=known["reuse"], **asked).to_dict() == known
-    path = [[step.point.label, step.reuse_low] for step in frontier.reuse_path(weight=0.95)]
+    path = [[step.point.label, step.low] for step in frontier.reuse_path(weight=0.95)]
     assert path == computed["reuse_path"]
     assert len(frontier.transitions(10)) == len(computed["transitions"])
 
