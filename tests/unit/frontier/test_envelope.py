@@ -201,27 +201,19 @@ def test_decisions_refuse_reuse_below_one(frontier, reuse):
         frontier.decide(target_f1=0.5, reuse=reuse)
 
 
-@pytest.mark.parametrize("f1", [-0.1, 1.5, math.nan])
-def test_points_with_impossible_f1_are_refused(f1):
-    with pytest.raises(InvalidInputError, match="F1"):
-        point("a", f1, 0, 1)
-
-
-def test_points_with_zero_tokens_are_refused():
-    with pytest.raises(InvalidInputError, match="stage 2 must be positive"):
-        point("a", 0.5, 10, 0)
-
-
-def test_a_single_strategy_is_refused():
-    with pytest.raises(InvalidInputError, match="at least two"):
-        EfficiencyFrontier([point("a", 0.5, 0, 1, k=1), point("a", 0.6, 0, 2, k=2)])
-    with pytest.raises(InvalidInputError, match="at least two"):
-        EfficiencyFrontier([point("a", 0.5, 0, 1), point("b", 0.9, 0, 1, routable=False)])
-
-
-def test_the_same_strategy_and_configuration_twice_is_refused():
-    with pytest.raises(InvalidInputError, match="given twice"):
-        EfficiencyFrontier([point("a", 0.5, 0, 1), point("a", 0.6, 0, 2), point("b", 0.6, 0, 2)])
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        *[([("a", f1, 0, 1)], "F1") for f1 in (-0.1, 1.5, math.nan)],
+        ([("a", 0.5, 10, 0)], "stage 2 must be positive"),
+        ([("a", 0.5, 0, 1)], "at least two"),
+        ([("a", 0.5, 0, 1), ("b", 0.9, 0, 1, False)], "at least two"),
+        ([("a", 0.5, 0, 1), ("a", 0.6, 0, 2), ("b", 0.6, 0, 2)], "given twice"),
+    ],
+)
+def test_points_that_cannot_be_chosen_between_are_refused(points, message):
+    with pytest.raises(InvalidInputError, match=message):
+        EfficiencyFrontier([point(*parts) for parts in points])
 
 
 def test_identical_points_of_two_strategies_give_the_first_and_say_so():
