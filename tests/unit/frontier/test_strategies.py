@@ -318,17 +318,3 @@ def test_the_oracle_keeps_the_supporting_documents_and_is_not_routable():
     built = oracle.build(oracle.prepare(CONTEXT), question.question)
     assert built.text == CONTEXT.documents[1].titled
     assert oracle.build(oracle.prepare(CONTEXT), "unknown").text == CONTEXT.text
-
-
-def test_every_shipped_strategy_is_a_strategy():
-    own = StrategySet(
-        Notes(),
-        embedder=FakeEmbedder(),
-        scorer=FakeLanguageModel(),
-        questions=[CalibrationQuestion("q", "a?", ("b",), CONTEXT, (1,))],
-    )
-    shaped = {"depth": 1, "signal": "query_likelihood"}
-    configs = {"full_context": {}, "oracle": {}, "memory_compression": {"ratio": 0.5}}
-    configs |= {"ecs": shaped, "memory_compression+ecs": shaped | {"ratio": 0.5}}
-    for name in STRATEGIES:
-        assert isinstance(own.get(name, configs.get(name, {"depth": 1})), Strategy)
