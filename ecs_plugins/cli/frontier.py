@@ -278,14 +278,14 @@ def _print_decision(frontier: EfficiencyFrontier, decision: RoutingDecision) -> 
     typer.echo(decision.explain())
     if decision.exchange_rate is None:
         # What the choice means as a weight: the range of w that would have made it.
-        steps = [s for s in frontier.envelope(decision.reuse) if s.point.key == decision.point.key]
-        for step in steps:
-            rates = [exchange_rate(w) for w in (step.weight_low, step.weight_high)]
+        spans = [s for s in frontier.envelope(decision.reuse) if s.point.key == decision.point.key]
+        for span in spans:
+            rates = [exchange_rate(w) for w in (span.low, span.high)]
             typer.echo(
-                f"  as weight   w from {step.weight_low:.4f} to {step.weight_high:.4f}: "
+                f"  as weight   w from {span.low:.4f} to {span.high:.4f}: "
                 f"0.01 more F1 is worth {rates[0]:.1%} to {rates[1]:.1%} more cost"
             )
-        if not steps:
+        if not spans:
             typer.echo("  as weight   no w chooses it: it lies below the hull of the frontier")
     typer.echo("\nwhy not")
     reasons = decision.why_not()

@@ -7,6 +7,7 @@ import os
 import uuid
 from pathlib import Path
 
+from ecs_plugins.common.sqlite import refuse_open_database
 from ecs_plugins.errors import StorageError
 
 
@@ -18,8 +19,9 @@ def read_text(path: str | os.PathLike[str], what: str = "") -> str:
         what: What it is to the user, for the error.
 
     Raises:
-        StorageError: It cannot be read.
+        StorageError: It cannot be read, or is a database that this process has open.
     """
+    refuse_open_database(path)
     name = f"{what} {path}".strip()
     try:
         return Path(path).read_text(encoding="utf-8-sig")
@@ -34,8 +36,10 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     """Write beside ``path``, flush to disk, then replace it.
 
     Raises:
-        StorageError: It cannot be written, for example because the disk is full.
+        StorageError: It cannot be written, for example because the disk is full, or it is a
+            database that this process has open.
     """
+    refuse_open_database(path)
     # Not tempfile: it makes files that only their owner can read.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:

@@ -98,11 +98,7 @@ class LocalAnswerModel:
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
-
-    @property
-    def name(self) -> str:
-        """The model's name."""
-        return self._model.name
+        self.name = model.name
 
     def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
         """Reply to each prompt within the model's chat layout.
@@ -157,14 +153,9 @@ class CallableAnswerModel:
         workers: int = 1,
     ) -> None:
         self._reply = reply
-        self._name = name
+        self.name = name
         self._count = count_tokens
         self._workers = max(1, workers)
-
-    @property
-    def name(self) -> str:
-        """The label given at construction."""
-        return self._name
 
     def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
         """Reply to each prompt; how long a reply may be is up to the function.

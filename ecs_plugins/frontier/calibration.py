@@ -11,8 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated
@@ -34,11 +33,12 @@ from ecs_plugins.frontier.answering import (
     exact_match,
     token_f1,
 )
-from ecs_plugins.frontier.cost import Account, PriceVector
-from ecs_plugins.frontier.data import CalibrationQuestion, data_hash
+from ecs_plugins.frontier.cost import PriceVector, flat
+from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
-from ecs_plugins.frontier.measurements import Arm, Array, Measurements, check_choice
+from ecs_plugins.frontier.measured import check_choice
+from ecs_plugins.frontier.measurements import Arm, Measurements
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -98,10 +98,9 @@ def calibrate(
     chosen = config or CalibrationConfig()
     arms = _by_key(strategies)
     questions = list(questions)
-    repeated = [name for name, n in Counter(q.id for q in questions).items() if n > 1]
-    if not questions or repeated:
-        problem = f"the question id {repeated[0]!r} repeats" if repeated else "there is no question"
-        raise InvalidInputError(f"cannot calibrate: {problem}")
+    if not questions:
+        raise InvalidInputError("there is no question to calibrate with")
+    check_unique(questions)
     model = as_answer_model(answer_model)
     recorded: dict[str, ConfigValue] = {
         "max_new_tokens": chosen.max_new_tokens,
@@ -187,16 +186,11 @@ class _Calibration:
         if known or key in self.dropped:
             return
         try:
-            rows = self._rows(key, batch)
+            self.journal.keep(key, self._rows(key, batch))
         except InvalidInputError as error:
-            self.dropped[key] = Dropped(
-                key[0],
-                dict(self.arms[key].config),
-                sum(1 for of, _ in self.journal.rows if of == key),
-                f"could not be measured: {error}",
-            )
-        else:
-            self.journal.keep(key, rows)
+            measured = sum(1 for of, _ in self.journal.rows if of == key)
+            reason = f"could not be measured: {error}"
+            self.dropped[key] = Dropped(key[0], dict(self.arms[key].config), measured, reason)
 
     def _rows(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[CalibrationRow]:
         prepared = self._prepare(key, batch)
@@ -260,33 +254,22 @@ class _Calibration:
         keys = [key for key in self.arms if key not in self.dropped]
         reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
         check_choice((key[0] for key in keys if self.arms[key].routable), reasons)
-        ids = [question.id for question in self.questions]
-        rows = [[self.journal.rows[(key, name)] for name in ids] for key in keys]
-
-        def array(of: Callable[[CalibrationRow], float]) -> Array:
-            return np.array([[of(row) for row in line] for line in rows], dtype=np.float64)
-
-        def booked(account: Account) -> Array:
-            stage, role = map(str, account)
-            return array(lambda row: row.tokens.get(stage, {}).get(role, 0))
-
-        used = {
-            (Stage(stage), Role(role))
-            for line in rows
-            for row in line
-            for stage, roles in row.tokens.items()
-            for role in roles
+        rows = [[self.journal.rows[(key, q.id)] for q in self.questions] for key in keys]
+        spent = [[flat(row.tokens) for row in line] for line in rows]
+        used = sorted({account for line in spent for tokens in line for account in tokens})
+        figures = {
+            name: np.array([[getattr(row, name) for row in line] for line in rows])
+            for name in ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
         }
         return Measurements(
             tuple(
                 Arm(key[0], dict(self.arms[key].config), self.arms[key].routable) for key in keys
             ),
-            tuple(ids),
+            tuple(question.id for question in self.questions),
             tuple(question.context.id for question in self.questions),
-            array(lambda row: row.f1),
-            array(lambda row: row.em),
-            {account: booked(account) for account in sorted(used)},
-            array(lambda row: row.shared_input),
-            array(lambda row: row.prepare_seconds),
-            array(lambda row: row.query_seconds),
+            tokens={
+                account: np.array([[tokens.get(account, 0) for tokens in line] for line in spent])
+                for account in used
+            },
+            **figures,
         )

@@ -6,9 +6,9 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
@@ -131,11 +131,11 @@ class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
 def read_questions(
     path: str | os.PathLike[str], *, limit: int | None = None, seed: int = 42
 ) -> list[CalibrationQuestion]:
-    """Read questions from JSON lines, or from one JSON list of the same objects.
+    """Read questions from JSON lines.
 
     Args:
-        path: ``{question, answer | answers, documents, supporting?, id?}`` with documents as
-            texts or as ``{text, title?, sentences?}``.
+        path: ``{question, answer | answers, documents, supporting?, id?}`` on each line, with
+            documents as texts or as ``{text, title?, sentences?}``.
         limit: Take a sample of this many, kept in file order.
         seed: Of the sample.
 
@@ -144,15 +144,12 @@ def read_questions(
         InvalidInputError: A record is wrong (file and place are named), ids repeat, there is no
             question, or ``limit`` < 1.
     """
-    file = Path(path)
-    questions = list(_records(file, read_text(file)))
+    # Not splitlines(): a text may hold other characters that end a line.
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    questions = [_question(line, number, path) for number, line in lines if line.strip()]
     if not questions:
-        raise InvalidInputError(f"{file}: no question with an answer")
-    seen: set[str] = set()
-    for question in questions:
-        if question.id in seen:
-            raise InvalidInputError(f"{file}: the id {question.id!r} occurs twice; make it unique")
-        seen.add(question.id)
+        raise InvalidInputError(f"{path}: no question with an answer")
+    check_unique(questions, f"{path}: ")
     if limit is None or limit >= len(questions):
         return questions
     if limit < 1:
@@ -161,30 +158,22 @@ def read_questions(
     return [questions[index] for index in chosen]
 
 
-def _records(file: Path, text: str) -> Iterator[CalibrationQuestion]:
-    if text.lstrip().startswith("["):
-        try:
-            records = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidInputError(f"{file}:{error.lineno}: not valid JSON: {error}") from error
-        for index, record in enumerate(records):
-            yield _question(json.dumps(record), f"{file}, record {index}", f"record {index}")
-        return
-    # Not splitlines(): a text may hold other characters that end a line.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield _question(line, f"{file}:{number}", f"line {number}")
-
-
-def _question(record: str, where: str, place: str) -> CalibrationQuestion:
+def _question(record: str, number: int, path: str | os.PathLike[str]) -> CalibrationQuestion:
     try:
-        return _QuestionRecord.model_validate_json(record).made(place)
+        return _QuestionRecord.model_validate_json(record).made(f"line {number}")
     except ValidationError as error:
         last = error.errors(include_url=False)[-1]
         name = ".".join(str(part) for part in last["loc"] if part != "Document")
-        raise InvalidInputError(f"{where}: {name and name + ': '}{last['msg']}") from error
+        raise InvalidInputError(f"{path}:{number}: {name and name + ': '}{last['msg']}") from error
     except InvalidInputError as error:
-        raise InvalidInputError(f"{where}: {error}") from error
+        raise InvalidInputError(f"{path}:{number}: {error}") from error
+
+
+def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> None:
+    """Refuse questions of one id; ``where`` begins the message."""
+    for name, count in Counter(question.id for question in questions).items():
+        if count > 1:
+            raise InvalidInputError(f"{where}the id {name!r} occurs twice; make it unique")
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

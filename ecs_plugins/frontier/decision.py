@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import efficiency_score, exchange_rate, weight_crossover
-from ecs_plugins.frontier.measurements import Interval, MeasuredPoints
+from ecs_plugins.frontier.cost import efficiency_score, exchange_rate, nested, weight_crossover
+from ecs_plugins.frontier.measured import MeasuredPoints
+from ecs_plugins.frontier.measurements import Interval
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint
+from ecs_plugins.tokens import Stage
 
 
 class Objective(StrEnum):
@@ -101,12 +103,9 @@ class RoutingDecision:
     @property
     def tokens(self) -> dict[str, dict[str, float]]:
         """Forecast tokens per stage and model role; empty for points without usage."""
-        out: dict[str, dict[str, float]] = {}
-        if self.point.usage is not None:
-            for (stage, role), count in self.point.usage.tokens.items():
-                if not (self.sunk and stage == "prepare"):
-                    out.setdefault(str(stage), {})[str(role)] = count
-        return out
+        booked = self.point.usage.tokens if self.point.usage is not None else {}
+        sunk = Stage.PREPARE if self.sunk else None
+        return nested({account: n for account, n in booked.items() if account[0] != sunk})
 
     @property
     def f1_interval(self) -> Interval:
@@ -234,15 +233,9 @@ class RoutingDecision:
         return self._lower_score(point, cost)
 
     def _lower_score(self, point: StrategyPoint, cost: float) -> str:
-        dominating = [
-            other
-            for other in self._measured.routable
-            if other.f1 >= point.f1
-            and (price := self._cost(other)) <= cost
-            and (price < cost or other.f1 > point.f1)
-        ]
-        if dominating:
-            rival = min(dominating, key=self._cost)
+        as_good = [other for other in self._measured.routable if other.f1 >= point.f1]
+        rival = min(as_good, key=lambda other: (self._cost(other), -other.f1))
+        if (self._cost(rival), -rival.f1) < (cost, -point.f1):
             return f"dominated by {rival.label}: at least as good and no dearer"
         own = efficiency_score(self.f1, self.effective, self.value)
         text = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"

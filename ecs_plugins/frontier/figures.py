@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.errors import MissingExtraError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import envelope_steps, non_dominated
+from ecs_plugins.frontier.hull import non_dominated, weight_spans
 from ecs_plugins.frontier.points import StrategyPoint
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
         shown = list(reuses) if moving else [reuses[0]]
         for index, reuse in enumerate(shown):
             strength = 0.35 + 0.65 * (index + 1) / len(shown)
-            costs = [point.effective(reuse) for point in own]
-            kept = [own[index] for index in non_dominated([p.f1 for p in own], costs)]
-            path = [step.point for step in envelope_steps(own, reuse)]
+            kept = non_dominated(own, reuse)
+            path = [span.point for span in weight_spans(own, reuse)]
             style = {"color": colour, "alpha": strength}
             _plot(axis, own, reuse, **style | {"alpha": 0.4 * strength}, marker=".", ls="")
             _plot(axis, kept, reuse, **style, linestyle=(0, (3, 2)), lw=1.0)
@@ -83,7 +82,7 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
     used: dict[str, None] = {}
     for index, reuse in enumerate(reuses):
         rank = index / max(1, len(reuses) - 1)
-        path = [step.point for step in frontier.envelope(reuse)]
+        path = [span.point for span in frontier.envelope(reuse)]
         line = {"color": str(0.75 - 0.6 * rank), "lw": 1.2 + 1.2 * rank}
         _plot(axis, path, reuse, **line, zorder=2, label=f"N = {reuse:g}")
         for point in path:
@@ -133,18 +132,17 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
-    span = max(levels[-1] - levels[0], 0.02)
-    bottom = max(0.0, levels[0] - 0.15 * span)
+    bottom = max(0.0, levels[0] - 0.15 * max(levels[-1] - levels[0], 0.02))
     shown: dict[str, None] = {}
     for low, high in pairwise([bottom, *levels]):
-        for step in frontier.reuse_path(target_f1=high):
-            if step.reuse_low < max_reuse:
-                width = min(step.reuse_high, max_reuse) - step.reuse_low
+        for span in frontier.reuse_path(target_f1=high):
+            if span.low < max_reuse:
+                width = min(span.high, max_reuse) - span.low
                 # Edges of its own colour: neighbours of one colour are one area.
-                colour = palette[step.point.strategy]
-                place = ((step.reuse_low, low), width, high - low)
+                colour = palette[span.point.strategy]
+                place = ((span.low, low), width, high - low)
                 axis.add_patch(Rectangle(*place, fc=colour, ec=colour, lw=0.3))
-                shown[step.point.strategy] = None
+                shown[span.point.strategy] = None
     _reuse_axis(axis, max_reuse)
     axis.set_ylim(bottom, levels[-1])
     axis.set_ylabel("target F1")
@@ -169,13 +167,11 @@ def reuse_figure(
         axis.plot(grid, costs, lw=1.4, color=palette[name], label=f"always {name}")
     routed = [min(point.effective(reuse) for point in able) for reuse in grid]
     axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, label="router", zorder=1)
-    for step in frontier.reuse_path(target_f1=target_f1)[1:]:
-        if step.reuse_low < max_reuse:
-            axis.axvline(step.reuse_low, color=GREY, lw=0.8, ls=":")
-            place = (step.reuse_low, step.point.effective(step.reuse_low))
-            axis.annotate(
-                f"N* = {step.reuse_low:.3g}", place, xytext=(5, 12), textcoords="offset points"
-            )
+    for span in frontier.reuse_path(target_f1=target_f1)[1:]:
+        if span.low < max_reuse:
+            axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
+            place = (span.low, span.point.effective(span.low))
+            axis.annotate(f"N* = {span.low:.3g}", place, xytext=(5, 12), textcoords="offset points")
     _reuse_axis(axis, max_reuse)
     axis.set_yscale("log")
     plain_log(axis.yaxis, min(shown), max(shown))

@@ -3,8 +3,7 @@
 With ``t = w / (1 - w)`` the score of Eq. 2 orders points as ``t * F1 - ln T`` does: a line in
 t per point, so the best point for every w is the upper envelope of n lines. For a fixed
 quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``, so the best point for every N is
-an envelope, too. No grid is swept and no transition is missed. Paths over w and over N are such
-envelopes of points.
+an envelope, too. No grid is swept and no transition is missed.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ecs_plugins.frontier.cost import check_reuse, check_weight
 from ecs_plugins.frontier.points import StrategyPoint
@@ -57,81 +57,65 @@ def upper_envelope(
     return chain, starts
 
 
-def non_dominated(quality: Sequence[float], cost: Sequence[float]) -> list[int]:
-    """Indices of the points that no other beats, by rising cost and rising quality.
+def non_dominated(points: Sequence[StrategyPoint], reuse: float) -> tuple[StrategyPoint, ...]:
+    """The points that no other beats at N = ``reuse``, by rising cost and rising F1.
 
     A point is dominated when another is at least as good and at most as expensive and differs
     in one of the two; of identical points the first is kept.
     """
-    order = sorted(range(len(quality)), key=lambda i: (cost[i], -quality[i], i))
-    kept: list[int] = []
-    best = -math.inf
-    for index in order:
-        if quality[index] > best:
-            kept.append(index)
-            best = quality[index]
-    return kept
+    kept: list[StrategyPoint] = []
+    for point in sorted(points, key=lambda p: (p.effective(reuse), -p.f1)):
+        if not kept or point.f1 > kept[-1].f1:
+            kept.append(point)
+    return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)
-class EnvelopeStep:
-    """A point and the range of w in which it has the best score."""
+class Span:
+    """A point, and the range of w, of N or of target F1 in which it is the choice.
+
+    Attributes:
+        point: The point.
+        low: Where it becomes the choice.
+        high: Where it ceases to be; infinite for the last N.
+    """
 
     point: StrategyPoint
-    weight_low: float
-    weight_high: float
+    low: float
+    high: float
 
 
-@dataclass(frozen=True, slots=True)
-class ReuseStep:
-    """A point and the range of N in which it is the best; ``reuse_high`` may be infinite."""
-
-    point: StrategyPoint
-    reuse_low: float
-    reuse_high: float
-
-
-def envelope_steps(points: Sequence[StrategyPoint], reuse: float) -> tuple[EnvelopeStep, ...]:
+def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, ...]:
     """The best point for every w in [0, 1] at N = ``reuse``, by rising w."""
     check_reuse(reuse)
     chain, starts = upper_envelope(
         [point.f1 for point in points], [-math.log(point.effective(reuse)) for point in points]
     )
-    weights = [*(t / (1 + t) for t in starts), 1.0]
-    return tuple(
-        EnvelopeStep(points[index], weights[k], weights[k + 1]) for k, index in enumerate(chain)
-    )
+    edges = pairwise([*(t / (1 + t) for t in starts), 1.0])
+    return tuple(Span(points[index], *edge) for index, edge in zip(chain, edges, strict=True))
 
 
-def reuse_steps(
-    points: Sequence[StrategyPoint], weight: float | None = None
-) -> tuple[ReuseStep, ...]:
+def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
     """The best point for every N >= 1, by rising N.
 
     Args:
         points: To choose from.
         weight: Best by efficiency score at this w; None for the lowest cost alone.
     """
-    pool = list(points)
-    scale = [1.0] * len(pool)
-    if weight is not None:
-        top = max(point.f1 for point in pool)
-        if check_weight(weight) == 1:
-            pool = [point for point in pool if point.f1 == top]
-            scale = [1.0] * len(pool)
-        else:
-            # The best score at a fixed w is the lowest cost times exp(t * (top - F1)).
-            odds = weight / (1 - weight)
-            pool = [point for point in pool if odds * (top - point.f1) < _LARGEST_EXPONENT]
-            scale = [math.exp(odds * (top - point.f1)) for point in pool]
+    pool, odds = list(points), 0.0
+    top = max(point.f1 for point in pool)
+    if weight is not None and check_weight(weight) == 1:
+        pool = [point for point in pool if point.f1 == top]
+    elif weight is not None:
+        odds = weight / (1 - weight)
+        pool = [point for point in pool if odds * (top - point.f1) < _LARGEST_EXPONENT]
+    # The best score at a fixed w is the lowest cost times exp(t * (top - F1)).
+    scale = [math.exp(odds * (top - point.f1)) for point in pool]
     chain, starts = upper_envelope(
         [-factor * point.stage1 for factor, point in zip(scale, pool, strict=True)],
         [-factor * point.stage2 for factor, point in zip(scale, pool, strict=True)],
     )
-    inside = [(index, start) for index, start in zip(chain, starts, strict=True) if start < 1]
-    ends = [*(start for _, start in inside[1:]), 1.0]
-    steps = [
-        ReuseStep(pool[index], 1 / end, 1 / start if start else math.inf)
-        for (index, start), end in zip(inside, ends, strict=True)
-    ]
-    return tuple(reversed(steps))
+    inside = [start for start in starts if start < 1]
+    edges = pairwise([*(1 / start if start else math.inf for start in inside), 1.0])
+    spans = [Span(pool[index], low, high) for index, (high, low) in zip(chain, edges, strict=False)]
+    return tuple(reversed(spans))

@@ -12,10 +12,8 @@ are not independent; ``by="context"`` draws whole contexts.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -34,14 +32,7 @@ from ecs_plugins.frontier.cost import (
     reuse_crossover,
     weight_crossover,
 )
-from ecs_plugins.frontier.points import (
-    ConfigValue,
-    Dropped,
-    PointKey,
-    Provenance,
-    StrategyPoint,
-    config_json,
-)
+from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
 
 Array = npt.NDArray[np.float64]
 
@@ -60,7 +51,6 @@ Tables = Annotated[
     PlainSerializer(lambda tables: nested({name: v.tolist() for name, v in tables.items()})),
 ]
 _ABSENT: Array = np.zeros(0)
-_Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,92 +295,3 @@ class Bootstrap:
     ) -> Interval:
         found = (crossover(*resample) for resample in resamples)
         return self.interval(np.array([math.nan if x is None else x for x in found]))
-
-
-def check_choice(routable: Iterable[str], why: str = "") -> None:
-    """Refuse a choice between fewer than two strategies.
-
-    Raises:
-        InvalidInputError: There are fewer; ends with ``why``.
-    """
-    names = sorted(set(routable))
-    if len(names) < 2:
-        raise InvalidInputError(
-            "a frontier chooses between strategies and needs at least two that can be "
-            f"routed, got {names or 'none'}; measure another one as well. {why}".strip()
-        )
-
-
-class MeasuredPoints:
-    """Points, and what is behind them.
-
-    Args:
-        points: At least two routable strategies; no strategy and configuration twice.
-        measurements: The rows behind the points, for intervals and prices; in their order.
-        prices: What the costs of the points are counted in.
-        provenance: Where the points come from.
-        dropped: Configurations that calibration gave up.
-
-    Raises:
-        InvalidInputError: Fewer than two routable strategies, or a duplicate.
-    """
-
-    def __init__(
-        self,
-        points: Iterable[StrategyPoint],
-        *,
-        measurements: Measurements | None = None,
-        prices: PriceVector | None = None,
-        provenance: Provenance | None = None,
-        dropped: Sequence[Dropped] = (),
-    ) -> None:
-        self.points: tuple[StrategyPoint, ...] = tuple(points)
-        self.measurements = measurements
-        self.prices = prices or PriceVector()
-        self.provenance = provenance or Provenance()
-        self.dropped = tuple(dropped)
-        self.routable = tuple(point for point in self.points if point.routable)
-        self._rows = {point.key: row for row, point in enumerate(self.points)}
-        twice = [key for key, count in Counter(p.key for p in self.points).items() if count > 1]
-        if twice:
-            raise InvalidInputError(
-                f"{twice[0][0]} {twice[0][1]} is given twice; average repeated measurements first"
-            )
-        check_choice(point.strategy for point in self.routable)
-
-    def parts(self) -> dict[str, Any]:
-        """The arguments that make it."""
-        return {
-            name: getattr(self, name)
-            for name in ("points", "measurements", "prices", "provenance", "dropped")
-        }
-
-    @property
-    def unit(self) -> str:
-        """What costs are counted in."""
-        return self.prices.unit
-
-    def row(self, point: StrategyPoint) -> int:
-        """Row of a point in `points` and in the measurements."""
-        return self._rows[point.key]
-
-    @cached_property
-    def bootstrap(self) -> Bootstrap:
-        """Paired resamples of the measurements.
-
-        Raises:
-            InvalidInputError: There are points alone.
-        """
-        if self.measurements is None:
-            raise InvalidInputError(
-                "this frontier holds means only; intervals need the measurements that "
-                "calibrate() keeps"
-            )
-        return Bootstrap(self.measurements, self.prices)
-
-    def f1_interval(self, point: StrategyPoint) -> Interval:
-        """Bootstrap interval of a point's F1, or a normal one from its standard error."""
-        if self.measurements is not None:
-            return self.bootstrap.f1_interval(self.row(point))
-        half = _Z95 * point.f1_se
-        return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)

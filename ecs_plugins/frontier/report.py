@@ -27,6 +27,8 @@ from ecs_plugins.frontier.lookup import regimes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_Rows = Iterable[Sequence[object]]
+
 DEFAULT_REUSES = (1.0, 10.0, 100.0)
 POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
 
@@ -166,7 +168,7 @@ def _page(frontier: EfficiencyFrontier, figures: Sequence[str], reuses: Sequence
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def _table(head: Sequence[str], rows: _Rows) -> str:
     lines = [
         "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
         for tag, row in (("th", head), *(("td", row) for row in rows))
@@ -174,16 +176,16 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f"<figure><table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></figure>"
 
 
-def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterable[Sequence[object]]:
+def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
     for regime in regimes(frontier, reuses):
-        choices = [regime.choices[reuse] for reuse in reuses]
-        cells = [f"{c.point.label}: {amount(c.effective, frontier.unit)}" for c in choices]
+        cells = [
+            f"{point.label}: {amount(point.effective(reuse), frontier.unit)}"
+            for reuse, point in regime.choices.items()
+        ]
         yield regime.name, f"{regime.f1_low:.3f} to {regime.f1_high:.3f}", *cells
 
 
-def _transitions(
-    frontier: EfficiencyFrontier, reuses: Sequence[float]
-) -> Iterable[Sequence[object]]:
+def _transitions(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
     for reuse in reuses:
         for change in frontier.transitions(reuse, intervals=frontier.measurements is not None):
             yield (

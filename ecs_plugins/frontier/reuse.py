@@ -1,8 +1,8 @@
 """How often a context is asked: the ledger that counts it, and the forecast that follows.
 
 The ledger is one SQLite file that all workers share. Writers wait for each other (write-ahead
-log, busy timeout), every count is one atomic upsert, and readers do not block. Only ids, counts
-and times are kept: no text.
+log, busy timeout), every count is one atomic upsert, and readers do not block. It may be carried
+over a ``fork``. Only ids, counts and times are kept: no text.
 
 The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
 with a probability of its own, and these probabilities follow a beta distribution: the
@@ -19,7 +19,6 @@ import json
 import math
 import os
 import sqlite3
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, translated
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.points import PointKey
 
@@ -166,9 +166,8 @@ class ReuseLedger:
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds
         self._clock = clock
-        self._lock = threading.RLock()
         self._model: ReuseModel | None = None
-        self._connection = self._connect()
+        self._pool = self._open()
 
     # Writing.
 
@@ -237,10 +236,10 @@ class ReuseLedger:
 
         Fitted again when the number of contexts has grown by a tenth.
         """
-        with self._lock:
-            if self._model is None or len(self) > self._model.contexts * _REFIT:
-                self._model = self._fitted()
-            return self._model
+        model = self._model
+        if model is None or len(self) > model.contexts * _REFIT:
+            model = self._model = self._fitted()
+        return model
 
     def _fitted(self) -> ReuseModel:
         rows = self._run(
@@ -258,12 +257,11 @@ class ReuseLedger:
         """Expected further queries of a context; one never seen counts as asked once now."""
         return self.model().remaining(max(1, self.count(context)))
 
-    # The connection.
+    # The file.
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._connection.close()
+        self._pool.close()
 
     def __enter__(self) -> ReuseLedger:
         return self
@@ -272,28 +270,33 @@ class ReuseLedger:
         self.close()
 
     def __getstate__(self) -> dict[str, object]:
-        if self._path == ":memory:":
+        if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        hidden = ("_lock", "_connection", "_model")
+        hidden = ("_pool", "_model")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.RLock()
-        self._model = None
-        self._connection = self._connect()
+        self.__dict__.update(state, _model=None)
+        self._pool = self._open()
+
+    def _open(self) -> ConnectionPool:
+        try:
+            if self._path != MEMORY:
+                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot open {self._path}: {error}; make its directory writable"
+            ) from error
+        # One connection: the threads of a process wait for each other, not for SQLite's lock.
+        pool = ConnectionPool(self._path, self._connect, size=1)
+        with translated(self._path), pool.connection():
+            return pool
 
     def _connect(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = None
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
-            if self._path != ":memory:":
-                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(
-                self._path,
-                timeout=_BUSY_SECONDS,
-                isolation_level=None,
-                check_same_thread=False,
-            )
             connection.execute("PRAGMA journal_mode = WAL")
             # Survives a crash of the process; a power cut may lose the last counts.
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -307,21 +310,11 @@ class ReuseLedger:
                 connection.executescript(
                     f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_SCHEMA_VERSION};COMMIT;"
                 )
-        except (sqlite3.Error, OSError) as error:
-            if connection is not None:
-                connection.close()
-            raise error if isinstance(error, StorageError) else self._failed(error) from error
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
-        try:
-            with self._lock:
-                return self._connection.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: Exception) -> StorageError:
-        return StorageError(
-            f"the reuse ledger {self._path} failed: {error}; check that the file is a ledger, "
-            "that there is space, and that no other process holds it for long"
-        )
+        with translated(self._path), self._pool.connection() as connection:
+            return connection.execute(statement, values).fetchall()

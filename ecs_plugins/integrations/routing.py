@@ -96,14 +96,11 @@ def _read_frontier(path: str, changed: int, size: int) -> EfficiencyFrontier:
 
 
 def open_ledger(source: ReuseLedger | str | None) -> ReuseLedger | None:
-    """The ledger behind a field; a path is opened once per process."""
-    return _named_ledger(source, os.getpid()) if isinstance(source, str) else source
+    """The ledger behind a field; a path is opened once."""
+    return _named_ledger(source) if isinstance(source, str) else source
 
 
-@lru_cache(maxsize=32)
-def _named_ledger(path: str, process: int) -> ReuseLedger:
-    del process  # A connection must not be carried into a forked child.
-    return ReuseLedger(path)
+_named_ledger = lru_cache(maxsize=32)(ReuseLedger)
 
 
 # What a call asks for.

@@ -216,7 +216,7 @@ def _show_map(demo: Demo, frontier: EfficiencyFrontier) -> None:
         steps = frontier.reuse_path(target_f1=share * top)
         line = steps[0].point.label
         for _, after in pairwise(steps):
-            line += f"  from N = {after.reuse_low:.3g}: {after.point.label}"
+            line += f"  from N = {after.low:.3g}: {after.point.label}"
         shown.add_row(f"{share * top:.2f}", line)
     demo.console.print(shown)
 

@@ -61,14 +61,10 @@ class MemoryCompression:
     ) -> None:
         if not isinstance(ratio, float) or not 0 < ratio < 1:
             raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
+        self.config: Mapping[str, ConfigValue] = {"ratio": ratio}
         self._model = model
         self._ratio = ratio
         self._directory = None if cache_dir is None else Path(cache_dir)
-
-    @property
-    def config(self) -> Mapping[str, ConfigValue]:
-        """``{"ratio": ratio}``."""
-        return {"ratio": self._ratio}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1: read the notes from the cache, or write them."""

@@ -110,11 +110,7 @@ class Retrieval(NoPreparation):
         self._by_document = by_document
         self._uses_question = uses_question
         self.name = name or ranker.name
-
-    @property
-    def config(self) -> Mapping[str, ConfigValue]:
-        """``{"depth": parts}``."""
-        return {"depth": self._depth}
+        self.config: Mapping[str, ConfigValue] = {"depth": depth}
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Rank, keep, and put those of one document together behind its title."""

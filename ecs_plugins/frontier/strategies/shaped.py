@@ -92,12 +92,9 @@ class ShapedPassages:
         self._depth = check_depth(depth)
         self._after = after
         self.name = "ecs" if after is None else f"{after.name}+ecs"
-
-    @property
-    def config(self) -> Mapping[str, ConfigValue]:
-        """``{"depth": passages, "signal": name}`` and the configuration of what comes before."""
-        before = {} if self._after is None else self._after.config
-        return {**before, "depth": self._depth, "signal": self._scorer.signal}
+        before = {} if after is None else after.config
+        self.config: Mapping[str, ConfigValue]
+        self.config = {**before, "depth": depth, "signal": scorer.signal}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1 of what comes before, if anything does."""

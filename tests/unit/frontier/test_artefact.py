@@ -95,11 +95,6 @@ def test_nan_in_an_artefact_is_refused():
         EfficiencyFrontier.from_json(text)
 
 
-def test_a_missing_artefact_is_a_storage_error(tmp_path):
-    with pytest.raises(StorageError, match="cannot read"):
-        EfficiencyFrontier.load(tmp_path / "none.json")
-
-
 def test_a_full_disk_leaves_the_old_artefact_untouched(measured_frontier, tmp_path, monkeypatch):
     path = measured_frontier.save(tmp_path / "frontier.json")
     before = path.read_bytes()

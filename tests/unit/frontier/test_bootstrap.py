@@ -31,7 +31,7 @@ def test_round_trip_recovers_the_crossovers_of_hidden_parameters():
     )
     in_reuse = reuse_crossover(true["memory"], true["tfidf"])
     (_, step) = frontier.reuse_path(target_f1=memory.f1 - 0.05)
-    assert step.reuse_low == pytest.approx(in_reuse, rel=0.02)
+    assert step.low == pytest.approx(in_reuse, rel=0.02)
     assert in_reuse in frontier.bootstrap.reuse_crossover(frontier.row(memory), frontier.row(tfidf))
 
 

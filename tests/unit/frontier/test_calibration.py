@@ -230,7 +230,7 @@ def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_meas
     ("questions", "strategies", "message"),
     [
         (lambda q: [], lambda q: arms(q), "no question"),
-        (lambda q: [*q, q[0]], lambda q: arms(q), "'q0' repeats"),
+        (lambda q: [*q, q[0]], lambda q: arms(q), "'q0' occurs twice"),
         (lambda q: q, lambda q: [FullContext(), Oracle(q)], "at least two"),
         (lambda q: q, lambda q: [FullContext(), *[simple("bm25", depth=1)] * 2], "given twice"),
     ],

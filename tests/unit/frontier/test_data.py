@@ -65,13 +65,6 @@ def test_a_bad_line_is_named_with_file_and_line(tmp_path, bad, message):
         read_questions(path)
 
 
-def test_one_json_list_is_read_as_lines_are(tmp_path):
-    rows = [line(id="a"), line(id="b", documents=[{"text": "x y.", "sentences": ["x", "y."]}])]
-    listed = read_questions(write(tmp_path, f"[{', '.join(rows)}]", "data.json"))
-    assert listed == read_questions(write(tmp_path, "\n".join(rows)))
-    assert listed[1].context.documents[0].sentences == ("x", "y.")
-
-
 def test_missing_and_empty_files_are_refused(tmp_path):
     with pytest.raises(StorageError, match="cannot read"):
         read_questions(tmp_path / "missing.json")

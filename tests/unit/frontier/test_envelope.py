@@ -9,7 +9,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency_score
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import envelope_steps
+from ecs_plugins.frontier.hull import weight_spans
 from ecs_plugins.frontier.lookup import lookup_table, regimes
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.tokens import Role, Stage
@@ -71,8 +71,8 @@ def test_three_stage_envelope_equals_the_envelope_of_all_points():
         frontier = random_frontier(rng)
         reuse = rng.choice([1, 3.7, 200])
         staged = frontier.envelope(reuse)
-        direct = envelope_steps(frontier.points, reuse)
-        assert [s.weight_high for s in staged] == pytest.approx([s.weight_high for s in direct])
+        direct = weight_spans(frontier.points, reuse)
+        assert [s.high for s in staged] == pytest.approx([s.high for s in direct])
         for a, b in zip(staged, direct, strict=True):
             assert (a.point.f1, a.point.effective(reuse)) == pytest.approx(
                 (b.point.f1, b.point.effective(reuse))
@@ -99,19 +99,19 @@ def test_reuse_path_equals_brute_force_over_n():
 
 
 def middles(path):
-    assert path[0].reuse_low == 1
-    assert path[-1].reuse_high == math.inf
-    assert all(a.reuse_high == b.reuse_low for a, b in pairwise(path))
+    assert path[0].low == 1
+    assert path[-1].high == math.inf
+    assert all(a.high == b.low for a, b in pairwise(path))
     for step in path:
-        high = min(step.reuse_high, step.reuse_low * 100)
-        yield step, math.sqrt(step.reuse_low * high)
+        high = min(step.high, step.low * 100)
+        yield step, math.sqrt(step.low * high)
 
 
 def test_reuse_moves_the_choice_from_retrieval_to_compression(frontier):
     # 409 + 1500 / N = 566 at N = 9.554
     path = frontier.reuse_path(target_f1=0.78)
     assert [step.point.strategy for step in path] == ["tfidf", "memory"]
-    assert path[0].reuse_high == pytest.approx(1500 / (566 - 409))
+    assert path[0].high == pytest.approx(1500 / (566 - 409))
     assert frontier.decide(target_f1=0.78, reuse=9).strategy == "tfidf"
     assert frontier.decide(target_f1=0.78, reuse=10).strategy == "memory"
 
@@ -201,27 +201,19 @@ def test_decisions_refuse_reuse_below_one(frontier, reuse):
         frontier.decide(target_f1=0.5, reuse=reuse)
 
 
-@pytest.mark.parametrize("f1", [-0.1, 1.5, math.nan])
-def test_points_with_impossible_f1_are_refused(f1):
-    with pytest.raises(InvalidInputError, match="F1"):
-        point("a", f1, 0, 1)
-
-
-def test_points_with_zero_tokens_are_refused():
-    with pytest.raises(InvalidInputError, match="stage 2 must be positive"):
-        point("a", 0.5, 10, 0)
-
-
-def test_a_single_strategy_is_refused():
-    with pytest.raises(InvalidInputError, match="at least two"):
-        EfficiencyFrontier([point("a", 0.5, 0, 1, k=1), point("a", 0.6, 0, 2, k=2)])
-    with pytest.raises(InvalidInputError, match="at least two"):
-        EfficiencyFrontier([point("a", 0.5, 0, 1), point("b", 0.9, 0, 1, routable=False)])
-
-
-def test_the_same_strategy_and_configuration_twice_is_refused():
-    with pytest.raises(InvalidInputError, match="given twice"):
-        EfficiencyFrontier([point("a", 0.5, 0, 1), point("a", 0.6, 0, 2), point("b", 0.6, 0, 2)])
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        *[([("a", f1, 0, 1)], "F1") for f1 in (-0.1, 1.5, math.nan)],
+        ([("a", 0.5, 10, 0)], "stage 2 must be positive"),
+        ([("a", 0.5, 0, 1)], "at least two"),
+        ([("a", 0.5, 0, 1), ("b", 0.9, 0, 1, False)], "at least two"),
+        ([("a", 0.5, 0, 1), ("a", 0.6, 0, 2), ("b", 0.6, 0, 2)], "given twice"),
+    ],
+)
+def test_points_that_cannot_be_chosen_between_are_refused(points, message):
+    with pytest.raises(InvalidInputError, match=message):
+        EfficiencyFrontier([point(*parts) for parts in points])
 
 
 def test_identical_points_of_two_strategies_give_the_first_and_say_so():
@@ -238,10 +230,10 @@ def test_regimes_find_the_range_in_which_reuse_matters(frontier):
     assert [r.name for r in found] == ["efficiency-oriented", "balanced", "high-performance"]
     balanced = found[1]
     assert (balanced.f1_low, balanced.f1_high) == (0.60, 0.81)
-    assert balanced.choices[1].point.strategy == "tfidf"
-    assert balanced.choices[100].point.strategy == "memory"
-    assert found[2].choices[100].point.label == "full"
-    assert found[0].choices[1].point.label == "tfidf(depth=2)"
+    assert balanced.choices[1].strategy == "tfidf"
+    assert balanced.choices[100].strategy == "memory"
+    assert found[2].choices[100].label == "full"
+    assert found[0].choices[1].label == "tfidf(depth=2)"
 
 
 def test_regimes_collapse_to_one_where_reuse_does_not_matter():
@@ -251,11 +243,11 @@ def test_regimes_collapse_to_one_where_reuse_does_not_matter():
 
 def test_lookup_table_covers_all_targets_without_gaps(frontier):
     bands = lookup_table(frontier, 100)
-    assert bands[0].f1_low == 0
-    assert bands[-1].f1_high == 0.84
-    assert all(a.f1_high == b.f1_low for a, b in pairwise(bands))
+    assert bands[0].low == 0
+    assert bands[-1].high == 0.84
+    assert all(a.high == b.low for a, b in pairwise(bands))
     for band in bands:
-        assert frontier.decide(target_f1=band.f1_high, reuse=100).point == band.point
+        assert frontier.decide(target_f1=band.high, reuse=100).point == band.point
 
 
 def test_prices_change_the_choice():

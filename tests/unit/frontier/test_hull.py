@@ -6,6 +6,8 @@ from itertools import pairwise
 
 from ecs_plugins.frontier.hull import non_dominated, upper_envelope
 
+from .conftest import point
+
 
 def random_sets(count, seed=42, largest=9):
     rng = random.Random(seed)
@@ -44,11 +46,11 @@ def test_envelope_equals_brute_force_on_10000_random_sets():
 
 def test_non_dominated_equals_brute_force_on_10000_random_sets():
     for points in random_sets(10_000, seed=7):
-        kept = non_dominated([f for f, _ in points], [c for _, c in points])
+        kept = non_dominated([point("a", f1, 0, cost) for f1, cost in points], 1)
         brute = {
             (f1, cost)
             for f1, cost in points
             if not any((g >= f1 and d <= cost) and (g > f1 or d < cost) for g, d in points)
         }
-        assert {points[i] for i in kept} == brute
+        assert {(p.f1, p.stage2) for p in kept} == brute
         assert len(kept) == len(brute)

@@ -1,11 +1,16 @@
 import multiprocessing
+import os
 import pickle
 import sqlite3
+import threading
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ecs_plugins.common import sqlite
+from ecs_plugins.common.files import read_text, write_atomically
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.reuse import ReuseLedger, fit_reuse
@@ -94,6 +99,94 @@ def test_a_ledger_can_be_pickled_for_a_worker(ledger):
     assert again.record("a") == 2
     with pytest.raises(TypeError, match="memory"):
         pickle.dumps(ReuseLedger(":memory:"))
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def forked(action):
+    """Start a child that does ``action``; what waits for it and returns what it said."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = str(action())
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(sink, said.encode())
+        os._exit(0)
+    os.close(sink)
+
+    def wait():
+        with os.fdopen(source) as file:
+            said = file.read()
+        os.waitpid(child, 0)
+        return said
+
+    return wait
+
+
+@needs_fork
+def test_what_a_child_counts_survives_the_close_of_its_parent(tmp_path):
+    path = tmp_path / "r.db"
+    ledger = ReuseLedger(path)
+    ledger.record("a")
+    ready, go = os.pipe(), os.pipe()
+
+    def count():
+        ledger.count("a")  # connects while the parent is still connected
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        return [ledger.record("a") for _ in range(20)][-1]
+
+    wait = forked(count)
+    ledger.count("a")
+    os.read(ready[0], 1)
+    ledger.close()
+    os.write(go[1], b"x")
+    assert wait() == "21"
+    with ReuseLedger(path) as again:
+        assert again.count("a") == 21
+
+
+@needs_fork
+def test_a_ledger_in_use_during_a_fork_is_closed_to_the_child(ledger, monkeypatch):
+    monkeypatch.setattr(sqlite, "_FORK_WAIT", 0.05)
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with ledger._pool.connection():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    refused = forked(lambda: ledger.record("lost?"))()
+    leave.set()
+    thread.join()
+    assert refused.startswith("StorageError")
+    assert "spawn" in refused
+    assert forked(lambda: ledger.record("kept"))() == "1"
+    assert (ledger.count("lost?"), ledger.count("kept")) == (0, 1)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the kernel's table of locks")
+def test_no_file_that_is_read_or_written_drops_the_locks_of_a_ledger(ledger, tmp_path):
+    def locks():
+        inode, mine = (tmp_path / "reuse.db-shm").stat().st_ino, str(os.getpid())
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        return sum(row[4] == mine and row[5].endswith(f":{inode}") for row in rows)
+
+    ledger.record("a")
+    before = locks()
+    assert before > 0
+    ReuseLedger(tmp_path / "reuse.db").close()
+    for name in ("reuse.db", "reuse.db-wal", "reuse.db-shm"):
+        for touch in (read_text, lambda path: write_atomically(path, "lost")):
+            with pytest.raises(StorageError, match="open"):
+                touch(tmp_path / name)
+    assert locks() == before
 
 
 @pytest.mark.parametrize("call", [("", 1), ("a", 0), ("a", -2)])

@@ -6,17 +6,9 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.tokens import Role, Stage, TokenLedger
-
-from .conftest import hand_points
-
-
-@pytest.fixture
-def frontier():
-    return EfficiencyFrontier(hand_points())
 
 
 @pytest.fixture

@@ -214,37 +214,28 @@ def test_braces_in_documents_are_plain_text():
     assert "a {documents} and {words} b" in model.prompts[0]
 
 
+FULL = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=FakeLanguageModel())
+
+
 @pytest.mark.parametrize(
-    ("name", "config", "message"),
+    ("own", "name", "config", "message"),
     [
-        ("bm25", {"depth": 0}, "at least 1"),
-        ("dense", {"depth": 0}, "at least 1"),
-        ("bm25", {"depth": "4"}, "whole number"),
-        ("bm25", {"breadth": 4}, "lacks a setting: 'depth'"),
-        ("bm25", {"depth": 4, "breadth": 4}, r"it would be bm25 {'depth': 4}"),
-        ("ecs", {"depth": 1}, "lacks a setting: 'signal'"),
-        ("memory_compression", {"ratio": 2.0}, "between 0 and 1"),
-        ("bm52", {"depth": 4}, "known are full_context"),
+        (StrategySet(), "dense", {"depth": 1}, "needs an embedder"),
+        (StrategySet(), "ecs", {"depth": 1, "signal": "query_likelihood"}, "needs a scorer"),
+        (StrategySet(), "memory_compression", {"ratio": 0.5}, "needs a model"),
+        (FULL, "bm25", {"depth": 0}, "at least 1"),
+        (FULL, "dense", {"depth": 0}, "at least 1"),
+        (FULL, "bm25", {"depth": "4"}, "whole number"),
+        (FULL, "bm25", {"breadth": 4}, "lacks a setting: 'depth'"),
+        (FULL, "bm25", {"depth": 4, "breadth": 4}, r"it would be bm25 {'depth': 4}"),
+        (FULL, "ecs", {"depth": 1}, "lacks a setting: 'signal'"),
+        (FULL, "memory_compression", {"ratio": 2.0}, "between 0 and 1"),
+        (FULL, "bm52", {"depth": 4}, "known are full_context"),
     ],
 )
-def test_a_strategy_that_is_not_there_is_refused_with_what_is(name, config, message):
-    model = FakeLanguageModel()
-    own = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=model)
+def test_a_strategy_that_is_not_there_or_lacks_something_is_refused(own, name, config, message):
     with pytest.raises(ConfigurationError, match=message):
         own.get(name, config)
-
-
-@pytest.mark.parametrize(
-    ("name", "config", "message"),
-    [
-        ("dense", {"depth": 1}, "needs an embedder"),
-        ("ecs", {"depth": 1, "signal": "query_likelihood"}, "needs a scorer"),
-        ("memory_compression", {"ratio": 0.5}, "needs a model"),
-    ],
-)
-def test_a_strategy_without_what_it_needs_is_refused(name, config, message):
-    with pytest.raises(ConfigurationError, match=message):
-        StrategySet().get(name, config)
 
 
 class FirstDocuments:
@@ -327,17 +318,3 @@ def test_the_oracle_keeps_the_supporting_documents_and_is_not_routable():
     built = oracle.build(oracle.prepare(CONTEXT), question.question)
     assert built.text == CONTEXT.documents[1].titled
     assert oracle.build(oracle.prepare(CONTEXT), "unknown").text == CONTEXT.text
-
-
-def test_every_shipped_strategy_is_a_strategy():
-    own = StrategySet(
-        Notes(),
-        embedder=FakeEmbedder(),
-        scorer=FakeLanguageModel(),
-        questions=[CalibrationQuestion("q", "a?", ("b",), CONTEXT, (1,))],
-    )
-    shaped = {"depth": 1, "signal": "query_likelihood"}
-    configs = {"full_context": {}, "oracle": {}, "memory_compression": {"ratio": 0.5}}
-    configs |= {"ecs": shaped, "memory_compression+ecs": shaped | {"ratio": 0.5}}
-    for name in STRATEGIES:
-        assert isinstance(own.get(name, configs.get(name, {"depth": 1})), Strategy)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier import CalibrationConfig, EfficiencyFrontier, ReuseLedger, calibrate
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.frontier.data import read_questions
@@ -61,7 +62,7 @@ def test_a_frontier_decides_as_it_did(folder):
     for known in computed["decisions"]:
         asked = {known["objective"]: known["value"]}
         assert frontier.decide(reuse=known["reuse"], **asked).to_dict() == known
-    path = [[step.point.label, step.reuse_low] for step in frontier.reuse_path(weight=0.95)]
+    path = [[step.point.label, step.low] for step in frontier.reuse_path(weight=0.95)]
     assert path == computed["reuse_path"]
     assert len(frontier.transitions(10)) == len(computed["transitions"])
 
@@ -92,6 +93,14 @@ def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
             other.stage1,
             other.stage2,
         )
+
+
+def test_a_journal_says_nothing_of_versions_and_refuses_other_settings(folder):
+    journal = folder / "half.journal.jsonl"
+    assert "0.1.0" not in journal.read_text()
+    journal.write_text(journal.read_text().replace('"float32"', '"bfloat16"', 1))
+    with pytest.raises(ConfigurationError, match="another dtype"):
+        resumed(folder, journal.name)
 
 
 def test_a_reuse_ledger_keeps_its_counts_and_what_is_prepared(folder):

@@ -1,0 +1,260 @@
+"""Measured points, what is behind them, and their file.
+
+The file is versioned JSON that is validated before it is believed. It holds the points, the rows
+behind them (so that intervals and prices can be recomputed), the prices and the provenance. Means
+that do not follow from the rows are refused: such a file was edited or damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from ecs_plugins.common.files import read_text, write_atomically
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import PriceVector
+from ecs_plugins.frontier.measurements import Bootstrap, Interval, Measurements
+from ecs_plugins.frontier.points import ConfigValue, Dropped, Provenance, StrategyPoint
+
+FORMAT = "ecs_plugins.frontier"
+VERSION = 1
+_Z95 = 1.959963984540054
+
+
+class _File(BaseModel):
+    """Every value is checked, and what is unknown is left alone."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    provenance: Provenance
+    prices: PriceVector
+    points: tuple[StrategyPoint, ...]
+    dropped: tuple[Dropped, ...]
+    measurements: Measurements | None = None
+
+
+def check_choice(routable: Iterable[str], why: str = "") -> None:
+    """Refuse a choice between fewer than two strategies.
+
+    Raises:
+        InvalidInputError: There are fewer; ends with ``why``.
+    """
+    names = sorted(set(routable))
+    if len(names) < 2:
+        raise InvalidInputError(
+            "a frontier chooses between strategies and needs at least two that can be "
+            f"routed, got {names or 'none'}; measure another one as well. {why}".strip()
+        )
+
+
+class MeasuredPoints:
+    """Points, and what is behind them.
+
+    Args:
+        points: At least two routable strategies; no strategy and configuration twice.
+        measurements: The rows behind the points, for intervals and prices; in their order.
+        prices: What the costs of the points are counted in.
+        provenance: Where the points come from.
+        dropped: Configurations that calibration gave up.
+
+    Raises:
+        InvalidInputError: Fewer than two routable strategies, or a duplicate.
+    """
+
+    def __init__(
+        self,
+        points: Iterable[StrategyPoint],
+        *,
+        measurements: Measurements | None = None,
+        prices: PriceVector | None = None,
+        provenance: Provenance | None = None,
+        dropped: Sequence[Dropped] = (),
+    ) -> None:
+        self.points: tuple[StrategyPoint, ...] = tuple(points)
+        self.measurements = measurements
+        self.prices = prices or PriceVector()
+        self.provenance = provenance or Provenance()
+        self.dropped = tuple(dropped)
+        self.routable = tuple(point for point in self.points if point.routable)
+        self._rows = {point.key: row for row, point in enumerate(self.points)}
+        twice = [key for key, count in Counter(p.key for p in self.points).items() if count > 1]
+        if twice:
+            raise InvalidInputError(
+                f"{twice[0][0]} {twice[0][1]} is given twice; average repeated measurements first"
+            )
+        check_choice(point.strategy for point in self.routable)
+
+    @classmethod
+    def from_measurements(cls, measurements: Measurements, **parts: Any) -> Self:
+        """From rows; the points are their means."""
+        points = measurements.points(parts.get("prices"))
+        return cls(points, measurements=measurements, **parts)
+
+    def _parts(self, **changes: Any) -> dict[str, Any]:
+        names = ("points", "measurements", "prices", "provenance", "dropped")
+        return {name: getattr(self, name) for name in names} | changes
+
+    def priced(self, prices: PriceVector) -> Self:
+        """The same measurements in another unit.
+
+        Raises:
+            InvalidInputError: A point has no usage to price.
+        """
+        rows = self.measurements
+        points = [p.priced(prices) for p in self.points] if rows is None else rows.points(prices)
+        return type(self)(**self._parts(points=points, prices=prices))
+
+    def only(self, names: Iterable[str]) -> Self:
+        """The same measurements with fewer points: what there are chains for.
+
+        Args:
+            names: Labels (``"bm25(depth=4)"``) or strategies (``"bm25"``, all configurations).
+
+        Raises:
+            InvalidInputError: A name was not measured, or fewer than two routable strategies
+                are left.
+        """
+        wanted = set(names)
+        unknown = wanted - {name for p in self.points for name in (p.label, p.strategy)}
+        if unknown:
+            raise self._not_measured(", ".join(sorted(unknown)))
+        rows = [
+            row for row, p in enumerate(self.points) if p.label in wanted or p.strategy in wanted
+        ]
+        kept = None if self.measurements is None else self.measurements.select(rows)
+        points = [self.points[row] for row in rows]
+        return type(self)(**self._parts(points=points, measurements=kept))
+
+    def get(self, strategy: str, **config: ConfigValue) -> StrategyPoint:
+        """The point of a strategy and configuration.
+
+        Raises:
+            InvalidInputError: It was not measured.
+        """
+        for point in self.points:
+            if point.strategy == strategy and dict(point.config) == config:
+                return point
+        raise self._not_measured(f"{strategy} {config}")
+
+    def _not_measured(self, what: str) -> InvalidInputError:
+        known = ", ".join(point.label for point in self.points)
+        return InvalidInputError(f"{what} was not measured; measured are {known}")
+
+    @property
+    def unit(self) -> str:
+        """What costs are counted in."""
+        return self.prices.unit
+
+    def row(self, point: StrategyPoint) -> int:
+        """Row of a point in `points` and in the measurements."""
+        return self._rows[point.key]
+
+    @cached_property
+    def bootstrap(self) -> Bootstrap:
+        """Paired resamples of the measurements.
+
+        Raises:
+            InvalidInputError: There are points alone.
+        """
+        if self.measurements is None:
+            raise InvalidInputError(
+                "this frontier holds means only; intervals need the measurements that "
+                "calibrate() keeps"
+            )
+        return Bootstrap(self.measurements, self.prices)
+
+    def f1_interval(self, point: StrategyPoint) -> Interval:
+        """Bootstrap interval of a point's F1, or a normal one from its standard error."""
+        if self.measurements is not None:
+            return self.bootstrap.f1_interval(self.row(point))
+        half = _Z95 * point.f1_se
+        return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
+
+    # The file.
+
+    def to_json(self, *, measurements: bool = True) -> str:
+        """The frontier as JSON text; without ``measurements`` it is small and has no intervals."""
+        parts = self._parts() if measurements else self._parts(measurements=None)
+        head = _File.model_construct(**parts).model_dump(mode="json")
+        rows = head.pop("measurements")
+        # What a person reads is indented; the rows are many numbers and stand on one line.
+        text = json.dumps(head, indent=1, allow_nan=False)
+        numbers = json.dumps(rows, separators=(",", ":"), allow_nan=False)
+        return f'{text[:-2]},\n "measurements": {numbers}\n}}\n'
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str = "the artefact") -> Self:
+        """Rebuild a frontier and check it.
+
+        Raises:
+            InvalidInputError: Not JSON, not a frontier, of a newer version, a field missing or of
+                the wrong type (named), a value out of range, or means that do not follow from
+                the measurements.
+        """
+        try:
+            head = json.loads(text)
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{source} is not valid JSON: {error}; was it cut short?"
+            ) from error
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
+            raise InvalidInputError(
+                f"{source} is not a frontier; make one with: ecs-plugins calibrate --out "
+                "frontier.json"
+            )
+        if head.get("version") != VERSION:
+            raise InvalidInputError(
+                f"{source} has version {head.get('version')}, not the {VERSION} that this package "
+                "reads; upgrade ecs-plugins, or calibrate again"
+            )
+        try:
+            file = _File.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise InvalidInputError(
+                f"{source}: {place}: {first['msg']}; calibrate again"
+            ) from error
+        parts = {name: value for name, value in file if name not in ("format", "version")}
+        if file.measurements is not None:
+            means = parts["points"] = file.measurements.points(file.prices)
+            if not _agree(file.points, means):
+                raise InvalidInputError(
+                    f"{source}: a point does not follow from the measurements in the same file; "
+                    "it was edited or damaged, so calibrate again"
+                )
+        return cls(**parts)
+
+    def save(self, path: str | os.PathLike[str], *, measurements: bool = True) -> Path:
+        """Write the artefact; a file of that name is replaced whole or not at all.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        return write_atomically(Path(path), self.to_json(measurements=measurements))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an artefact.
+
+        Raises:
+            StorageError: It cannot be read.
+            InvalidInputError: It is not a valid artefact; see `from_json`.
+        """
+        return cls.from_json(read_text(path, "the frontier"), source=str(path))
+
+
+def _agree(points: Sequence[StrategyPoint], means: Sequence[StrategyPoint]) -> bool:
+    named, measured = ([(p.key, p.routable) for p in each] for each in (points, means))
+    if named != measured:
+        return False
+    stated, found = ([(p.f1, p.stage1, p.stage2) for p in each] for each in (points, means))
+    return np.allclose(stated, found, rtol=1e-6, atol=1e-9)
