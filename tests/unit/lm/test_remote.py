@@ -147,6 +147,7 @@ def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> Non
     assert first["input_ids"][:64] == second["input_ids"][:64]
 
 
+@pytest.mark.slow
 def test_no_more_requests_at_once_than_allowed(server) -> None:
     lm = remote(server, max_parallel=3)
     passages = tuple(f" Line {n}." for n in range(30))
@@ -453,6 +454,7 @@ def test_a_tokenizer_that_is_not_here_says_so(server, tmp_path) -> None:
         remote(server, tokenizer=tmp_path / "none").warmup()
 
 
+@pytest.mark.slow
 def test_without_httpx_the_error_names_the_extra() -> None:
     code = """
 import sys
