@@ -12,6 +12,8 @@ from ecs_plugins.frontier.report import write_report
 
 from .conftest import hand_points, point
 
+pytestmark = pytest.mark.slow  # draws figures
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, measured_frontier):
@@ -57,7 +59,6 @@ def test_the_page_shows_intervals_regimes_and_what_was_dropped(written):
     assert "<td>balanced</td>" in page
 
 
-@pytest.mark.slow
 def test_the_same_frontier_gives_the_same_files(written, measured_frontier, tmp_path):
     again = write_report(measured_frontier, tmp_path, reuses=(1, 10, 100))
     for one, other in zip(written, again, strict=True):

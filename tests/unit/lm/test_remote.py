@@ -28,7 +28,7 @@ from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.client import prompt_key, weight_of
 from ecs_plugins.lm.remote.model import RemoteLM
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]  # servers, and waiting for them
 
 KINDS = ("sglang", "vllm")
 QUICK = {
@@ -147,7 +147,6 @@ def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> Non
     assert first["input_ids"][:64] == second["input_ids"][:64]
 
 
-@pytest.mark.slow
 def test_no_more_requests_at_once_than_allowed(server) -> None:
     lm = remote(server, max_parallel=3)
     passages = tuple(f" Line {n}." for n in range(30))
@@ -454,7 +453,6 @@ def test_a_tokenizer_that_is_not_here_says_so(server, tmp_path) -> None:
         remote(server, tokenizer=tmp_path / "none").warmup()
 
 
-@pytest.mark.slow
 def test_without_httpx_the_error_names_the_extra() -> None:
     code = """
 import sys
