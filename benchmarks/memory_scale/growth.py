@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.drawing import markdown_table
 from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import spaces
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.vector_index import search_width
 from ecs_plugins.memory.types import Matrix, Vector
 
@@ -195,7 +195,7 @@ class _Run:
 
         # The memory's own graph, loaded by FAISS alone: no other graph is searched.
         with memory._store.database.read() as connection:
-            space = spaces.listed(connection)[0]
+            space = tiers.list_spaces(connection)[0]
             index = memory._store.indexes.current(connection, space).index
         graph: Any = faiss.deserialize_index(index.to_bytes()[1])
         ef = graph.hnsw.efSearch = search_width(graph.ntotal)

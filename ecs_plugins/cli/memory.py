@@ -123,22 +123,9 @@ def decisions(
     """Why things were kept, merged, rejected and displaced."""
     with _inspect(db) as memory:
         found = memory.decisions(_namespace(namespace), item_id=item, limit=limit)
-    lines = []
-    for each in found:
-        decision = each.decision
-        chance = (
-            ""
-            if decision.probability is None
-            else f"  dF {decision.delta:+.4f}  P {decision.probability:.4f}  "
-            f"draw {decision.draw:.4f}"
-        )
-        lines.append(
-            f"sleep {each.sleep}.{decision.index}  {decision.kind:9}  "
-            f"{decision.candidate_id or '-'}  support {decision.support}{chance}"
-            + (f"  over {decision.target_id}" if decision.target_id else "")
-            + ("  [undone]" if each.undone else "")
-        )
-    _print([asdict(each) for each in found], as_json, lines or ["no decision is recorded"])
+    _print(
+        [asdict(each) for each in found], as_json, [*map(str, found)] or ["no decision is recorded"]
+    )
 
 
 @app.command()
@@ -272,7 +259,7 @@ def _require_file(db: Path) -> None:
 
 
 def _namespace(labels: Sequence[str] | None) -> tuple[str, ...]:
-    from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE
+    from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 
     return tuple(labels) if labels else DEFAULT_NAMESPACE
 

@@ -20,8 +20,8 @@ from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.namespaces import Namespace, checked
 from ecs_plugins.memory.records import Recollection
+from ecs_plugins.memory.types import Namespace, checked
 
 TAG = "recalled_notes"
 """Name of the marks around recalled text."""
@@ -77,13 +77,7 @@ class RecallOptions(Config):
 
 
 class RecallFields(StrictFields):
-    """The fields of an integration that recalls from the memory of one namespace.
-
-    Attributes:
-        namespace: Whose memory.
-        k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
-    """
+    """The fields of an integration that recalls from the memory of one namespace."""
 
     namespace: Labels
     k: int = _K
@@ -92,12 +86,7 @@ class RecallFields(StrictFields):
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a prompt gets to see.
-
-    Attributes:
-        text: The block between its marks; empty if nothing was recalled.
-        recollections: What stands in it, best first.
-    """
+    """What a prompt gets to see: a block between its marks, and what stands in it, best first."""
 
     text: str = ""
     recollections: tuple[Recollection, ...] = ()

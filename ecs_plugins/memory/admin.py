@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.memory.namespaces import checked
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
-from ecs_plugins.memory.store.transfer import Import, exported, read_export, write_export
+from ecs_plugins.memory.store.transfer import (
+    embedded_anew,
+    exported,
+    header,
+    read_export,
+    write_export,
+    write_import,
+)
+from ecs_plugins.memory.types import checked
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 
 Progress = Callable[[int, int], None]
@@ -39,21 +47,18 @@ class MemoryAdmin:
     ) -> int:
         """Write a JSON lines file; of one namespace and what is below it, if given.
 
+        What has expired is erased first.
+
         Returns:
             How many lines.
         """
         store = self._store
-        prefix = None if namespace is None else checked(namespace)
+        prefix, now = None if namespace is None else checked(namespace), time.time()
+        if store.has_expired(now):
+            store.purge()
         with store.database.read() as connection:
-            lines = exported(
-                connection,
-                prefix,
-                embedder=store.identity,
-                dimension=store.dimension,
-                epoch=store.epoch,
-                now=time.time(),
-            )
-            return write_export(path, lines)
+            lines = exported(connection, prefix, store.epoch)
+            return write_export(path, chain([header(store.identity, now)], lines))
 
     def import_(
         self, path: str | os.PathLike[str], *, progress: Progress | None = None
@@ -61,21 +66,17 @@ class MemoryAdmin:
         """Read a JSON lines file into namespaces that hold nothing yet, all of it or nothing.
 
         Returns:
-            How many lines of each kind.
+            How many rows of each table.
 
         Raises:
             InvalidInputError: It is no export, not whole, or a namespace is not empty.
         """
         store = self._store
-        prepared = Import(
-            read_export(path),
-            embedder=store.identity,
-            dimension=store.dimension,
-            embed=store.embed,
-            progress=progress,
-        )
+        about, *lines = read_export(path)
+        if about.get("embedder") != store.identity:
+            lines = embedded_anew(lines, store.embed, progress)
         with store.writing() as connection:
-            return prepared.write(connection, epoch=store.epoch)
+            return write_import(connection, lines, epoch=store.epoch, dimension=store.dimension)
 
     def reembed(self, embedder: Embedder, *, progress: Progress | None = None) -> None:
         """Embed everything anew with another embedder (or the same one, after damage)."""

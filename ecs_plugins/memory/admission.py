@@ -1,5 +1,7 @@
 """What happens between two sleep phases: on ``add``, on retrieval, on an observed outcome.
 
+With every event evidence about a memory begins, accumulates, decays or merges.
+
 Pure functions on values: the caller looks up the nearest items, and carries out what is returned.
 """
 
@@ -8,14 +10,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.evidence import first_evidence, in_demand, with_outcome
-from ecs_plugins.memory.types import Admission, ColdMemory, HotItem, Observation, Vector
+from ecs_plugins.memory.types import Admission, ColdMemory, Evidence, HotItem, Observation, Vector
 from ecs_plugins.memory.wording import difference, may_replace
+
+HALF_LIFE: Final = 1000.0
+"""Steps after which an observed event counts half."""
 
 Item = TypeVar("Item", bound=HotItem | ColdMemory)
 
@@ -44,7 +48,7 @@ def admit(
     near = [
         each
         for each in (nearest_cold, nearest_hot)
-        if each is not None and not config.literal and each[1] >= config.merge_threshold
+        if each is not None and config.rule == "default" and each[1] >= config.merge_threshold
     ]
     for item, similarity in sorted(near, key=lambda each: -each[1]):
         differs = difference(observation.text, item.text)
@@ -105,7 +109,7 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
     excess = len(hot) - config.hot_capacity
     if excess <= 0:
         return ()
-    if config.literal:
+    if config.rule == "paper":
         return tuple(item.id for item in hot[:excess])
     order = heapq.nsmallest(
         excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
@@ -126,3 +130,66 @@ def moved_centroid(vector: Vector, resultant: float, addition: Vector) -> tuple[
     if length <= 1e-6:
         return vector, 0.0
     return total / np.float32(length), length
+
+
+def first_evidence(step: int) -> Evidence:
+    """Return the evidence of one observation."""
+    return Evidence(created=step, updated=step, last_seen=step)
+
+
+def decayed(evidence: Evidence, step: int) -> Evidence:
+    """Return the evidence with its decaying counts brought to ``step``."""
+    if step <= evidence.updated:
+        return evidence
+    factor = 2.0 ** (-(step - evidence.updated) / HALF_LIFE)
+    return replace(
+        evidence,
+        updated=step,
+        demand=evidence.demand * factor,
+        agreements=evidence.agreements * factor,
+        contradictions=evidence.contradictions * factor,
+    )
+
+
+def in_demand(evidence: Evidence, step: int) -> Evidence:
+    """Return the evidence after the memory was asked for, or said again, at ``step``.
+
+    A second event in the same step is the same event: a message that is both the query and a
+    repeat counts once.
+    """
+    evidence = decayed(evidence, step)
+    if evidence.last_seen == step:
+        return evidence
+    return replace(evidence, last_seen=step, demand=evidence.demand + 1.0)
+
+
+def with_outcome(evidence: Evidence, success: bool, step: int) -> Evidence:
+    """Return the evidence after using the memory helped or failed at ``step``."""
+    evidence = decayed(evidence, step)
+    if success:
+        return replace(evidence, agreements=evidence.agreements + 1.0)
+    return replace(evidence, contradictions=evidence.contradictions + 1.0)
+
+
+def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
+    """Return the evidence of two items that turned out to be one memory.
+
+    Args:
+        older: The one that was created first.
+        newer: The other; its first observation counts as a repeat.
+        resultant: Length of the sum of both vector sums.
+    """
+    step = max(older.updated, newer.updated)
+    first, second = decayed(older, step), decayed(newer, step)
+    return Evidence(
+        created=min(first.created, second.created),
+        updated=step,
+        last_seen=max(first.last_seen, second.last_seen),
+        support=first.support + second.support,
+        demand=first.demand + second.demand + 1.0,
+        hits=first.hits + second.hits,
+        agreements=first.agreements + second.agreements,
+        contradictions=first.contradictions + second.contradictions,
+        resultant=resultant,
+        unlike=first.unlike or second.unlike,
+    )

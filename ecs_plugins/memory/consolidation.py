@@ -50,7 +50,7 @@ def consolidate(
         seed: Seed of this sleep phase; it stands in every decision.
         queries: Recent queries, oldest first, for the utilities that need them.
         utility: Replaces the configured utility, for example with ECS.
-        summarise: Writes the text (and optionally the vector) of a proposal; an exception
+        summarise: Writes the text of a proposal and embeds it, or leaves it; an exception
             that it raises passes through, and nothing has changed then.
 
     Returns:
@@ -62,7 +62,7 @@ def consolidate(
     """
     vectors = _checked_matrix(hot, cold)
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
-    if not config.literal:
+    if config.rule == "default":
         unsupported = _leaving(unsupported, len(hot) - _size(supported), config)
     proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
     proposals += [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
@@ -79,7 +79,7 @@ def consolidate(
         contest.judge(number)
     for number in range(len(supported), len(proposals)):
         contest.fill_or_discard(number)
-    return contest.plan(hot, step)
+    return contest.plan(hot)
 
 
 def free_energies(
@@ -144,7 +144,7 @@ def _split(
     unsupported: list[list[HotItem]] = []
     for rows in cluster(vectors, [item.text for item in hot], config, seed):
         members = [hot[row] for row in rows]
-        if not config.literal and all(i.evidence.attestations <= i.judged for i in members):
+        if config.rule == "default" and all(i.evidence.attestations <= i.judged for i in members):
             continue
         enough = sum(i.evidence.attestations for i in members) >= config.min_support
         (supported if enough else unsupported).append(members)

@@ -19,7 +19,6 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.namespaces import DEFAULT_NAMESPACE, Namespace, checked
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -30,14 +29,22 @@ from ecs_plugins.memory.records import (
     SleepReport,
 )
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import inspection, sleeps, spaces
+from ecs_plugins.memory.store import inspection, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.search import RecallRequest
-from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
-from ecs_plugins.memory.types import TIERS, Tier, UtilityFunction
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.types import (
+    DEFAULT_NAMESPACE,
+    TIERS,
+    Namespace,
+    Tier,
+    UtilityFunction,
+    checked,
+)
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
 if TYPE_CHECKING:
@@ -118,7 +125,7 @@ class EntropicMemory:
         )
         try:
             opened = SqliteStore(database, embedder, what, settings, adopt=reembed)
-            if reembed and not opened.is_current():
+            if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)
         except BaseException:
             database.close()
@@ -278,7 +285,7 @@ class EntropicMemory:
         k = config.top_k if k is None else k
         if k < 1:
             raise InvalidInputError(f"k is {k}; it must be at least 1")
-        where = tiers or config.search
+        where = tiers or ("cold" if config.rule == "paper" else "both")
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
         request = RecallRequest(
@@ -337,7 +344,7 @@ class EntropicMemory:
     def sleep_all(self) -> list[SleepReport]:
         """Run a sleep phase in every namespace to which something was added since its last one."""
         with self._store.database.read() as connection:
-            waiting = [each.namespace for each in spaces.listed(connection) if each.since_sleep]
+            waiting = [each.namespace for each in tiers.list_spaces(connection) if each.since_sleep]
         return [report for each in waiting if (report := self.sleep(each)) is not None]
 
     def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
@@ -422,7 +429,7 @@ class EntropicMemory:
     def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
         """All namespaces, or those equal to ``prefix`` or below it, label by label."""
         with self._store.database.read() as connection:
-            found = spaces.listed(connection, None if prefix is None else checked(prefix))
+            found = tiers.list_spaces(connection, None if prefix is None else checked(prefix))
         return [space.namespace for space in found]
 
     # Corrected

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ecs_plugins.memory.admission import moved_centroid
+from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.clustering import medoid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import cluster_variance, embedding_entropy
-from ecs_plugins.memory.evidence import merged
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -31,7 +30,7 @@ def propose(
     Args:
         members: Its hot items, oldest first.
         config: Decides vector, text and entropy.
-        summarise: Writes the text, if given; its vector is used with ``proposal="summary"``.
+        summarise: Writes the text, if it can; its vector is used with ``proposal="summary"``.
         seed: Seed of the sleep phase, part of the id.
     """
     vectors = np.array([item.vector for item in members])
@@ -40,10 +39,10 @@ def propose(
     text = _representative_text(members, nearest)
     if config.proposal == "medoid":
         vector, text = nearest.vector, nearest.text
-    if summarise is not None:
-        text, written = summarise(members)
-        if config.proposal == "summary" and written is not None:
-            vector = written
+    written = None if summarise is None else summarise(members)
+    if written is not None:
+        text, summary = written
+        vector = summary if config.proposal == "summary" else vector
     entropy = 0.0  # "evidence" is computed when memories compete, so that later outcomes count
     if config.entropy == "cluster_variance":
         entropy = cluster_variance(vectors)

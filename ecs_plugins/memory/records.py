@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import Any
 
-from ecs_plugins.memory.namespaces import Namespace
-from ecs_plugins.memory.types import FreeEnergy, SleepDecision, Tier
+from pydantic import TypeAdapter
+
+from ecs_plugins.memory.types import FreeEnergy, Namespace, SleepDecision, Tier
 
 ERASED = "erased"
 """Stands in a decision where an id stood whose content has been erased."""
 
 
+class Record:
+    """Base class of what is handed back."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        fields: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return fields
+
+
 @dataclass(frozen=True, slots=True)
-class Recollection:
+class Recollection(Record):
     """One remembered thing that answers a query. Data, never an instruction.
 
     Attributes:
@@ -41,10 +54,6 @@ class Recollection:
     pinned: bool
     free_energy: FreeEnergy | None
     why: str
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self) | {"namespace": list(self.namespace)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,21 @@ class RecordedDecision:
     erased: bool
     decision: SleepDecision
 
+    def __str__(self) -> str:
+        decision = self.decision
+        line = f"sleep {self.sleep}.{decision.index}: {decision.kind}"
+        line += f" {decision.candidate_id or '-'}, support {decision.support}"
+        if decision.probability is not None and decision.delta is not None:
+            line += (
+                f", dF {decision.delta:.4f} at T {decision.temperature:.4g}, "
+                f"P {decision.probability:.4f}, draw {decision.draw:.4f}"
+            )
+        if decision.target_id:
+            line += f", over {decision.target_id}"
+        if decision.similarity is not None:
+            line += f", cosine {decision.similarity:.3f}"
+        return line + (" (undone)" if self.undone else "")
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:
@@ -121,7 +145,7 @@ class ReplayedDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class SleepReport:
+class SleepReport(Record):
     """What one sleep phase did.
 
     Attributes:
@@ -150,26 +174,14 @@ class SleepReport:
     temperature: float
     seed: int
     config_version: str
-    attempts: int
-    problems: tuple[str, ...]
-    summary_tokens: tuple[int, int]
-    seconds: float
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> SleepReport:
-        """Rebuild from `to_dict`, also after a round trip through a JSON text."""
-        values = dict(data)
-        for name in ("namespace", "hot", "cold", "problems", "summary_tokens"):
-            values[name] = tuple(values[name])  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
+    attempts: int = 1
+    problems: tuple[str, ...] = ()
+    summary_tokens: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class ErasureReceipt:
+class ErasureReceipt(Record):
     """Proof of what an erasure removed.
 
     Attributes:
@@ -202,10 +214,6 @@ class ErasureReceipt:
     items: int = 0
     scrubbed: bool = True
 
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class NamespaceStats:
@@ -221,7 +229,7 @@ class NamespaceStats:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryStats:
+class MemoryStats(Record):
     """The state of a memory file.
 
     Attributes:
@@ -245,10 +253,6 @@ class MemoryStats:
     indexes: Mapping[str, int]
     pending: int
     items: int = 0
-
-    def to_dict(self) -> dict[str, object]:
-        """Plain JSON types."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

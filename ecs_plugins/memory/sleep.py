@@ -14,20 +14,20 @@ import os
 import threading
 import time
 import weakref
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
-from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import SleepReport
-from ecs_plugins.memory.store.sleeps import AppliedSleep, SleepView
+from ecs_plugins.memory.store.sleeps import SleepView
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.summaries import Summariser
-from ecs_plugins.memory.types import SleepPlan, UtilityFunction
+from ecs_plugins.memory.types import Namespace, SleepPlan, UtilityFunction, encode
 
 logger = logging.getLogger(__name__)
 
@@ -138,18 +138,9 @@ class SleepRunner:
                 summarise=summariser,
             )
 
-        def report(applied: AppliedSleep) -> SleepReport:
-            plan = applied.plan
-            return SleepReport(
-                id=applied.id,
-                namespace=namespace,
-                at=applied.at,
-                counts=dict(Counter(decision.kind for decision in plan.decisions)),
-                hot=applied.hot,
-                cold=applied.cold,
-                temperature=plan.temperature,
-                seed=plan.seed,
-                config_version=plan.config_version,
+        def finished(report: SleepReport) -> SleepReport:
+            return replace(
+                report,
                 attempts=attempts,
                 problems=() if summariser is None else tuple(summariser.problems),
                 summary_tokens=(0, 0) if summariser is None else summariser.tokens,
@@ -162,7 +153,7 @@ class SleepRunner:
             plan = decide(view) if attempts <= _OPTIMISTIC_ATTEMPTS else None
             if plan is None and summariser is not None:
                 summariser.may_generate = False
-            applied = self._store.apply(namespace, decide, view, plan, report)
+            applied = self._store.apply(namespace, decide, view, plan, finished)
             if applied is not None:
                 return applied
         return None

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import numpy as np
-
 from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
 from ecs_plugins.memory.types import HotItem, Vector
@@ -55,20 +53,20 @@ class Summariser:
         self._until = time.monotonic() + deadline
         self._deadline = deadline
         self._fallback = fallback
-        self._known: dict[tuple[str, ...], tuple[str, Vector | None]] = {}
+        self._known: dict[tuple[str, ...], tuple[str, Vector] | None] = {}
         self.problems: list[str] = []
         self.tokens = (0, 0)
         self.may_generate = True
         """Set to False where nothing may take long; unknown clusters are then not summarised."""
 
-    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector | None]:
-        """The sentence and its vector; the cluster's own text and None after a failure."""
+    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
+        """The sentence and its vector; None after a failure."""
         members = tuple(message for item in cluster for message in item.members)
         if members not in self._known:
             self._known[members] = self._summarise(cluster)
         return self._known[members]
 
-    def _summarise(self, cluster: Sequence[HotItem]) -> tuple[str, Vector | None]:
+    def _summarise(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
         try:
             if not self.may_generate:
                 raise ModelError("others wrote while it was being made")
@@ -84,7 +82,7 @@ class Summariser:
                 f"a cluster of {len(cluster)} was not summarised ({type(error).__name__}: "
                 f"{_safe(error)}); its text was taken from the cluster"
             )
-            return extracted(cluster), None
+            return None
 
     def _prompt(self, cluster: Sequence[HotItem]) -> Segments:
         layout = self._model.layout
@@ -139,17 +137,6 @@ class Summariser:
         if written > 2 * MAX_TOKENS:
             raise ModelError(f"the model wrote {written} tokens where {MAX_TOKENS} were due")
         return text
-
-
-def extracted(cluster: Sequence[HotItem]) -> str:
-    """The text of the member nearest to the others, the best supported one on a tie."""
-    vectors = np.stack([item.vector for item in cluster])
-    nearness = vectors @ vectors.mean(axis=0)
-    best = max(
-        range(len(cluster)),
-        key=lambda at: (round(float(nearness[at]), 6), cluster[at].evidence.support),
-    )
-    return cluster[best].text
 
 
 def _safe(error: BaseException) -> str:

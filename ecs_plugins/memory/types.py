@@ -1,19 +1,28 @@
-"""The values that consolidation reads and returns: items of both tiers, evidence, decisions, plans.
+"""The values of a memory: namespaces, items of both tiers, evidence, decisions, plans.
 
 Everything here is frozen and free of storage, clocks and models. Time is a *step*: the running
 number of the message within its namespace, which the caller supplies. Vectors are float32 and
 L2-normalised; they take no part in equality or ``repr``.
+
+A namespace is a tuple of labels, matched element by element. Its key is the JSON array of its
+labels. JSON strings delimit themselves, so two namespaces share a key only if they are equal, and
+the key of ``("a", "b")`` without its closing bracket, followed by a comma, begins exactly the keys
+of what lies below it. No separator that a label could contain takes part in a comparison, so
+``("t", "acme")`` never matches ``("t", "acme-corp")`` and no label is a pattern.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.wording import Difference
 
 Vector: TypeAlias = NDArray[np.float32]
@@ -26,6 +35,65 @@ TIERS: tuple[Tier, Tier] = ("hot", "cold")
 
 DecisionKind = Literal["insert", "replace", "reinforce", "reject", "discard", "evict"]
 AdmissionKind = Literal["append", "reinforce_hot", "reinforce_cold"]
+
+
+Namespace: TypeAlias = tuple[str, ...]
+
+DEFAULT_NAMESPACE: Namespace = ("default",)
+
+MAX_LABELS = 32
+MAX_LABEL_LENGTH = 512
+
+
+def checked(namespace: Sequence[str]) -> Namespace:
+    """Return ``namespace`` as a tuple, or refuse it.
+
+    Raises:
+        InvalidInputError: It is a bare string, empty, too deep, or holds a label that is empty,
+            too long, no string, or no valid Unicode.
+    """
+    if isinstance(namespace, str):
+        raise InvalidInputError(
+            f"a namespace is a tuple of labels, got the string {namespace!r}; "
+            f"write ({namespace!r},)"
+        )
+    labels = tuple(namespace)
+    if not 1 <= len(labels) <= MAX_LABELS:
+        raise InvalidInputError(f"a namespace has 1 to {MAX_LABELS} labels, got {len(labels)}")
+    for label in labels:
+        if not isinstance(label, str):
+            raise InvalidInputError(f"a namespace label is a string, got {label!r}")
+        if not 1 <= len(label) <= MAX_LABEL_LENGTH:
+            raise InvalidInputError(
+                f"a namespace label has 1 to {MAX_LABEL_LENGTH} characters, got {len(label)}"
+            )
+        try:
+            label.encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"the label {label!a} is not valid Unicode") from None
+    return labels
+
+
+def encode(namespace: Sequence[str]) -> str:
+    """The key of a namespace: the JSON array of its labels."""
+    return key_of(checked(namespace))
+
+
+@lru_cache(maxsize=4096)
+def key_of(namespace: Namespace) -> str:
+    """The key of a namespace that is known to be one."""
+    return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(key: str) -> Namespace:
+    """The namespace behind a key."""
+    return tuple(json.loads(key))
+
+
+def below(prefix: Sequence[str]) -> tuple[str, str]:
+    """The half-open range of keys, in byte order, of all namespaces strictly below ``prefix``."""
+    stem = encode(prefix)[:-1]
+    return stem + ",", stem + "-"  # "-" follows "," in byte order
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +137,9 @@ class Evidence:
         """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
 
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types; :meth:`from_json` is the inverse."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: Json) -> Evidence:
-        """Rebuild from :meth:`to_json`; what version 0.1 knew besides is left out."""
+        """Rebuild from the fields; what version 0.1 knew besides is left out."""
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
 
 
@@ -221,24 +285,6 @@ class SleepDecision:
     probability: float | None = None
     draw: float | None = None
 
-    def to_json(self) -> dict[str, object]:
-        """Return plain JSON types; floats keep all digits, so replay is exact."""
-        record: dict[str, object] = {name: getattr(self, name) for name in self.__slots__}
-        for name, terms in (("candidate", self.candidate), ("victim", self.victim)):
-            if terms is not None:
-                record[name] = {part: getattr(terms, part) for part in terms.__slots__}
-        return record
-
-    @classmethod
-    def from_json(cls, data: Json) -> SleepDecision:
-        """Rebuild from :meth:`to_json`, also after a round trip through a JSON text."""
-        values = dict(data)
-        values["members"] = tuple(values["members"])  # type: ignore[arg-type]
-        for name in ("candidate", "victim"):
-            terms = values.get(name)
-            values[name] = None if terms is None else FreeEnergy(**terms)  # type: ignore[arg-type]
-        return cls(**values)  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True, slots=True)
 class SleepPlan:
@@ -251,7 +297,6 @@ class SleepPlan:
         removed: Displaced cold memories as they were.
         consumed: Ids of the hot items that leave the hot tier.
         judged: Hot items that stay, with their new value of ``HotItem.judged``.
-        step: The step at which the sleep phase took place.
         temperature: The temperature used.
         seed: The seed of the draws.
         config_version: The version of the configuration used.
@@ -263,7 +308,6 @@ class SleepPlan:
     removed: tuple[ColdMemory, ...]
     consumed: tuple[str, ...]
     judged: tuple[HotItem, ...]
-    step: int
     temperature: float
     seed: int
     config_version: str
@@ -297,6 +341,6 @@ class UtilityFunction(Protocol):
 class Summarise(Protocol):
     """Turns the members of a cluster into one proposition."""
 
-    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector | None]:
-        """Return the text and, when it was embedded anew, its vector (None: keep ours)."""
+    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
+        """Return the text and its vector; None leaves both to the cluster."""
         ...

@@ -15,9 +15,9 @@ import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
+from ecs_plugins.memory.admission import HALF_LIFE
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import effective_age, log_demand_rate, query_utility
-from ecs_plugins.memory.evidence import HALF_LIFE
 from ecs_plugins.memory.types import ColdMemory, Evidence, Floats, QueryEvent, UtilityFunction
 from ecs_plugins.ranking.lexical import UNSPACED
 
@@ -101,17 +101,10 @@ def information(text: str) -> float:
     """``ln(1 + distinct words)``, in nats: what a text has to tell; 0 without words.
 
     In a chat most turns carry little: greetings, applause, questions back. Few have been asked
-    for by the time when they must be judged; how much a text says can be seen at once.
+    for by the time when they must be judged; how much a text says can be seen at once. In a script
+    that is written without spaces every character counts as a word.
     """
-    return math.log1p(distinct_words(text))
-
-
-def distinct_words(text: str) -> int:
-    """How many different words a text has, whatever their case.
-
-    In a script that is written without spaces every character counts as one.
-    """
-    return len(set(_WORD.findall(text.casefold())))
+    return math.log1p(len(set(_WORD.findall(text.casefold()))))
 
 
 def entropies(items: Sequence[ColdMemory], config: MemoryConfig) -> Floats:

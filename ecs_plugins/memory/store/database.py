@@ -1,4 +1,4 @@
-"""The truth: one SQLite file, its connections, its transactions and its upgrades.
+"""The truth: one SQLite file, its connections, its transactions, its upgrades, its checksums.
 
 What is guaranteed: a transaction that returned is on disk (``synchronous="full"``) and whole;
 one that raised left nothing. Readers never wait for the writer (write-ahead log); writers of
@@ -9,23 +9,30 @@ write-ahead log too.
 
 A process holds POSIX locks per file, and closing any descriptor of the file drops all of them. So
 while a memory is open, nothing but SQLite may open its files: see `refuse_open_database`.
+
+Vectors are stored as little-endian float32 bytes. A CRC-32 beside each vector and each text tells
+a flipped bit from a stored value, which neither SQLite nor FAISS would notice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
 import weakref
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+
+import numpy as np
 
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import Synchronous
 from ecs_plugins.memory.store import schema
+from ecs_plugins.memory.types import Matrix, Vector
 
 MEMORY = ":memory:"
 
@@ -49,19 +56,13 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        _raise_translated(path, error)
-
-
-def _raise_translated(path: str, error: sqlite3.DatabaseError) -> NoReturn:
-    if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
-        sqlite3.DatabaseError
-    ):
-        raise error  # a violated constraint or a wrong statement is a bug, not a failing disk
-    name = getattr(error, "sqlite_errorname", None) or ""
-    for prefix, advice in _ADVICE.items():
-        if name.startswith(prefix):
-            raise StorageError(f"{path}: {error}; {advice}") from error
-    raise StorageError(f"{path}: {error}; nothing was written") from error
+        if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
+            sqlite3.DatabaseError
+        ):
+            raise  # a violated constraint or a wrong statement is a bug, not a failing disk
+        name = getattr(error, "sqlite_errorname", None) or ""
+        advice = next((_ADVICE[each] for each in _ADVICE if name.startswith(each)), None)
+        raise StorageError(f"{path}: {error}; {advice or 'nothing was written'}") from error
 
 
 class Database:
@@ -232,23 +233,18 @@ class Database:
                 f"{self.path}: another thread writes for more than "
                 f"{self._busy_timeout} s; retry, or raise busy_timeout"
             )
-        connection = None
         try:
-            connection = self._borrow()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                # SQLite has rolled back by itself after some errors (full disk).
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-        except sqlite3.DatabaseError as error:
-            _raise_translated(self.path, error)
+            with translated(self.path), self._connection() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    # SQLite has rolled back by itself after some errors (full disk).
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
         finally:
-            if connection is not None:
-                self._give_back(connection)
             self._writer.release()
 
     def scrub(self, *, vacuum: bool = False) -> bool:
@@ -361,3 +357,47 @@ os.register_at_fork(
     after_in_parent=_after_fork_in_parent,
     after_in_child=_after_fork_in_child,
 )
+
+
+_TYPE = np.dtype("<f4")
+
+
+def pack(vector: Vector | Matrix) -> bytes:
+    """The bytes of a vector."""
+    return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
+
+
+def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
+    """The vector behind bytes.
+
+    Raises:
+        StorageError: The bytes are not those that were written.
+    """
+    if len(data) != _TYPE.itemsize * dimension or zlib.crc32(data) != checksum:
+        raise damaged(what, "vector", "reembed() computes it anew from the text")
+    return np.frombuffer(data, dtype=_TYPE)
+
+
+def checked_text(text: str, checksum: int, what: str) -> str:
+    """A stored text.
+
+    Raises:
+        StorageError: It is not the one that was written.
+    """
+    if crc(text) != checksum:
+        raise damaged(what, "text", "restore a backup, or delete it")
+    return text
+
+
+def damaged(what: str, part: str, remedy: str) -> StorageError:
+    """The error for stored content that does not match its checksum."""
+    return StorageError(f"the stored {part} of {what} does not match its checksum; {remedy}")
+
+
+def crc(content: bytes | str) -> int:
+    """CRC-32 of bytes, or of a text's UTF-8."""
+    return zlib.crc32(content.encode() if isinstance(content, str) else content)
+
+
+dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Compact JSON."""

@@ -14,22 +14,21 @@ import json
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import founded, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
-from ecs_plugins.memory.namespaces import Namespace, encode
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import spaces, tiers
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import crc, dump, pack
+from ecs_plugins.memory.store.inspection import joined_at
 from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
-from ecs_plugins.memory.store.rows import Metadata, crc, dump, earliest, pack, shared
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import HotItem, Observation, Vector
+from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
+from ecs_plugins.memory.types import HotItem, Namespace, Observation, Vector, encode
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -50,30 +49,6 @@ class Change:
         return self.text is not None or self.metadata is not None
 
 
-@dataclass(slots=True)
-class Erased:
-    """What an erasure has removed so far; for the attributes see `ErasureReceipt`."""
-
-    messages: list[str] = field(default_factory=list)
-    hot_erased: int = 0
-    hot_derived: int = 0
-    memories_erased: list[str] = field(default_factory=list)
-    memories_derived: list[str] = field(default_factory=list)
-    decisions: int = 0
-    queries: int = 0
-    snapshots: int = 0
-    namespaces: list[Namespace] = field(default_factory=list)
-    items: int = 0
-
-    def receipt(self, *, scrubbed: bool) -> ErasureReceipt:
-        """The receipt."""
-        counted: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in asdict(self).items()
-        }
-        return ErasureReceipt(at=time.time(), scrubbed=scrubbed, **counted)
-
-
 def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
     """One item made of these observations alone, in their order."""
     first, *others = observations
@@ -92,7 +67,7 @@ class Erasure:
         dimension: Length of the vectors.
 
     Attributes:
-        erased: What is gone.
+        receipt: What is gone.
         changed: Namespaces that were changed, as they were saved: their indexes have to follow.
         dropped: Numbers of the namespaces deleted.
     """
@@ -103,16 +78,21 @@ class Erasure:
         self._connection = connection
         self._config = config
         self._dimension = dimension
-        self.erased = Erased()
+        self.receipt = ErasureReceipt(time.time())
         self.changed: list[Space] = []
         self.dropped: list[int] = []
+
+    def note(self, **more: Any) -> None:
+        """Add numbers and ids to the receipt."""
+        added = {name: getattr(self.receipt, name) + value for name, value in more.items()}
+        self.receipt = replace(self.receipt, **added)
 
     def _save(self, space: Space) -> None:
         space.save(self._connection)
         self.changed.append(space)
 
     def _space_of(self, namespace: Namespace) -> Space:
-        space = spaces.find(self._connection, namespace)
+        space = tiers.find_space(self._connection, namespace)
         assert space is not None
         return space
 
@@ -126,7 +106,7 @@ class Erasure:
             live = [row for row in tiers.versions(connection, name, self._dimension) if row.live]
             if not live:
                 raise _unknown(name)
-            space = spaces.by_id(connection, live[0].space)
+            space = tiers.space_by_id(connection, live[0].space)
             self._update_memory(space, live[0], change)
         else:
             space = self._space_of(message.namespace)
@@ -208,7 +188,7 @@ class Erasure:
             if not versions:
                 raise _unknown(name)
             behind = tiers.provenance(self._connection, [name]).get(name, ())
-            space = spaces.by_id(self._connection, versions[0].space)
+            space = tiers.space_by_id(self._connection, versions[0].space)
             self._erase_memory(space, name)
             if evidence and behind:
                 self._erase_messages(space, behind)
@@ -216,11 +196,11 @@ class Erasure:
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
         """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
-        found = spaces.listed(self._connection, namespace)
+        found = tiers.list_spaces(self._connection, namespace)
         if not below:
             found = [space for space in found if space.namespace == namespace]
         if condition is None:
-            where, bounds = spaces.under(namespace, "namespace")
+            where, bounds = tiers.under(namespace, "namespace")
             if not below:
                 where, bounds = "namespace = ?", (encode(namespace),)
             self._erase_items(where, bounds)
@@ -233,7 +213,7 @@ class Erasure:
 
     def _erase_items(self, where: str, values: Sequence[object]) -> None:
         gone = self._connection.execute(f"DELETE FROM items WHERE {where}", values)
-        self.erased.items += gone.rowcount
+        self.note(items=gone.rowcount)
 
     def _forget_matching(self, space: Space, condition: Filter) -> None:
         messages = [
@@ -254,29 +234,27 @@ class Erasure:
 
     def _drop_namespace(self, space: Space) -> None:
         """Erase a namespace with everything in it, its name included."""
-        connection, erased, number = self._connection, self.erased, (space.id,)
+        connection, number = self._connection, (space.id,)
 
-        def ids(sql: str) -> list[str]:
-            return [name for (name,) in connection.execute(sql, number)]
+        def found(sql: str) -> tuple[Any, ...]:
+            return tuple(value for (value,) in connection.execute(sql, number))
 
-        erased.messages += ids("SELECT id FROM messages WHERE namespace = ?")
-        erased.memories_erased += ids(
-            "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
+        self.note(
+            messages=found("SELECT id FROM messages WHERE namespace = ?"),
+            memories_erased=found(
+                "SELECT DISTINCT id FROM tiers WHERE namespace = ? AND tier = 'cold'"
+            ),
+            hot_erased=space.count["hot"],
+            decisions=found("SELECT count(*) FROM decisions WHERE namespace = ?")[0],
+            queries=found("SELECT count(*) FROM queries WHERE namespace = ?")[0],
+            namespaces=(space.namespace,),
         )
-        erased.hot_erased += space.count["hot"]
-        for table in ("decisions", "queries"):
-            counted = connection.execute(
-                f"SELECT count(*) FROM {table} WHERE namespace = ?", number
-            )
-            setattr(erased, table, getattr(erased, table) + counted.fetchone()[0])
         connection.execute(
             "DELETE FROM provenance WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)",
             number,
         )
-        for table in ("queries", "decisions", "tiers", "messages", "sleeps"):
-            connection.execute(f"DELETE FROM {table} WHERE namespace = ?", number)
+        # All other tables follow their namespace.
         connection.execute("DELETE FROM namespaces WHERE id = ?", number)
-        erased.namespaces.append(space.namespace)
         self.dropped.append(space.id)
 
     def purge(self, now: float, retention: float | None) -> None:
@@ -288,33 +266,29 @@ class Erasure:
         ):
             expired.setdefault(number, []).append(name)
         for number, names in expired.items():
-            space = spaces.by_id(self._connection, number)
+            space = tiers.space_by_id(self._connection, number)
             self._erase_messages(space, names)
             self._save(space)
         if retention is not None:
-            self.erased.messages += _drop_old(self._connection, now - retention)
+            self.note(messages=_drop_old(self._connection, now - retention))
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
         among = (dump(list(ids)),)
-        texts = [
-            text
-            for (text,) in self._connection.execute(
-                f"SELECT text FROM messages WHERE id {_AMONG}", among
-            )
-        ]
+        texts = self._connection.execute(f"SELECT text FROM messages WHERE id {_AMONG}", among)
+        said = [text for (text,) in texts.fetchall()]
         affected = self._derive(space, frozenset(ids), frozenset(ids))
         self._connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         self._connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
-        self.erased.messages += ids
-        self._clean_record(space, ids, affected, texts)
+        self.note(messages=tuple(ids))
+        self._clean_record(space, ids, affected, said)
 
     def _erase_memory(self, space: Space, name: str) -> None:
         """Erase every version of a memory; the messages behind it stay."""
         versions = tiers.versions(self._connection, name)
         tiers.delete(self._connection, space, versions)
         tiers.forget_provenance(self._connection, [name])
-        self.erased.memories_erased.append(name)
+        self.note(memories_erased=(name,))
         self._clean_record(space, [name], {name}, [row.item.text for row in versions])
 
     # The tiers
@@ -328,11 +302,7 @@ class Erasure:
             )
         }
         for name in sorted(affected):
-            joined = dict(
-                self._connection.execute(
-                    "SELECT message, version FROM provenance WHERE item = ?", (name,)
-                ).fetchall()
-            )
+            joined = joined_at(self._connection, name)
             since = min(joined[message] for message in changed if message in joined)
             rows = tiers.versions(self._connection, name)
             stale = [row for row in rows if row.version >= since]
@@ -341,7 +311,7 @@ class Erasure:
                 members = [each for each, version in joined.items() if version <= row.version]
                 left += self._derive_row(space, row, set(members) - gone)
             if rows and rows[0].tier == "cold":
-                (self.erased.memories_derived if left else self.erased.memories_erased).append(name)
+                self.note(**{"memories_derived" if left else "memories_erased": (name,)})
         tiers.forget_provenance(self._connection, affected)
         return affected
 
@@ -350,7 +320,7 @@ class Erasure:
         tiers.delete(self._connection, space, [old])
         left = log.observations(self._connection, members, self._dimension)
         if not left:
-            self.erased.hot_erased += old.tier == "hot"
+            self.note(hot_erased=int(old.tier == "hot"))
             return False
         metadata: Metadata | None = None
         for _, own, _ in left:
@@ -365,7 +335,7 @@ class Erasure:
         if old.tier == "hot":
             item = replace(item, judged=min(old.hot.judged, item.evidence.support))
             tiers.insert(self._connection, space, replace(new, item=item), item.members)
-            self.erased.hot_derived += 1
+            self.note(hot_derived=1)
         else:
             evidence = replace(item.evidence, hits=old.memory.evidence.hits)
             memory = replace(old.memory, vector=item.vector, text=item.text, evidence=evidence)
@@ -377,7 +347,7 @@ class Erasure:
     def _clean_record(
         self, space: Space, ids: Iterable[str], affected: set[str], texts: Sequence[str]
     ) -> None:
-        gone = {*ids, *self.erased.memories_erased}
+        gone = {*ids, *self.receipt.memories_erased}
         self._mark_decisions(gone)
         self._erase_queries(space, gone | affected, texts)
         space.erasures += 1
@@ -395,7 +365,7 @@ class Erasure:
                 (dump(without(json.loads(record), gone)), number),
             )
         self._connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", among)
-        self.erased.decisions += len(found)
+        self.note(decisions=len(found))
 
     def _erase_queries(self, space: Space, used: set[str], texts: Sequence[str]) -> None:
         quotes = [text for text in texts if len(text) >= _QUOTE]
@@ -409,7 +379,7 @@ class Erasure:
                 or (text in texts or answer in texts)
             ):
                 self._connection.execute("DELETE FROM queries WHERE id = ?", (number,))
-                self.erased.queries += 1
+                self.note(queries=1)
 
 
 def without(record: dict[str, object], gone: Collection[str]) -> dict[str, object]:
@@ -428,19 +398,17 @@ def _unknown(name: str) -> InvalidInputError:
     return InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
 
 
-def _drop_old(connection: sqlite3.Connection, before: float) -> list[str]:
+def _drop_old(connection: sqlite3.Connection, before: float) -> tuple[str, ...]:
     """End the retention of log entries, and of the old versions that only history needs.
 
     This is not erasure: what a memory made of a message stays.
     """
     connection.execute("DELETE FROM tiers WHERE live = 0 AND changed < ?", (before,))
     connection.execute("DELETE FROM provenance WHERE item NOT IN (SELECT id FROM tiers)")
-    return [
-        name
-        for (name,) in connection.execute(
-            "DELETE FROM messages WHERE created < ? AND NOT EXISTS ("
-            "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item AND t.tier = 'hot'"
-            " WHERE p.message = messages.id) RETURNING id",
-            (before,),
-        ).fetchall()
-    ]
+    gone = connection.execute(
+        "DELETE FROM messages WHERE created < ? AND NOT EXISTS ("
+        "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item AND t.tier = 'hot'"
+        " WHERE p.message = messages.id) RETURNING id",
+        (before,),
+    )
+    return tuple(name for (name,) in gone.fetchall())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import (
     Explanation,
     Memory,
@@ -19,14 +19,13 @@ from ecs_plugins.memory.records import (
     Verification,
 )
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import spaces, tiers
-from ecs_plugins.memory.store.accesses import recent_queries
-from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.rows import crc
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import crc
+from ecs_plugins.memory.store.intake import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import TIERS, FreeEnergy, Tier, UtilityFunction
+from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.store.vector_index import Indexes
+from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
@@ -34,16 +33,22 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
     if not rows:
         return []
-    namespace = spaces.by_id(connection, rows[0].space).namespace
-    joined = connection.execute(
-        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
-        " WHERE p.item = ? ORDER BY p.version, m.seq",
-        (name,),
-    ).fetchall()
+    namespace = tiers.space_by_id(connection, rows[0].space).namespace
+    joined = joined_at(connection, name).items()
     return [
         _memory(row, namespace, [message for message, since in joined if since <= row.version])
         for row in rows
     ]
+
+
+def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
+    """The messages behind an item in the order of their joining, each with its first version."""
+    found = connection.execute(
+        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+        " WHERE p.item = ? ORDER BY p.version, m.seq",
+        (name,),
+    )
+    return dict(found.fetchall())
 
 
 def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Memory:
@@ -77,27 +82,6 @@ def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memor
     return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
 
 
-def energies(
-    connection: sqlite3.Connection,
-    space: Space,
-    *,
-    config: MemoryConfig,
-    dimension: int,
-    utility: UtilityFunction | None,
-) -> list[tuple[str, FreeEnergy]]:
-    """The ids of the cold tier with their free energies as of now, the safest memory first."""
-    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
-    terms = free_energies(
-        memories,
-        config=config,
-        step=space.step,
-        queries=recent_queries(connection, space.id),
-        utility=utility,
-    )
-    found = zip((memory.id for memory in memories), terms, strict=True)
-    return sorted(found, key=lambda pair: pair[1].total)
-
-
 def explain(
     connection: sqlite3.Connection,
     name: str,
@@ -115,12 +99,21 @@ def explain(
     rows = tiers.versions(connection, name)
     if not rows and message is None:
         raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
-    space = spaces.by_id(connection, rows[0].space) if rows else None
+    space = tiers.space_by_id(connection, rows[0].space) if rows else None
     if space is None and message is not None:
-        space = spaces.find(connection, message.namespace)
+        space = tiers.find_space(connection, message.namespace)
     assert space is not None
     versions = history(connection, name)
-    ranked = energies(connection, space, config=config, dimension=dimension, utility=utility)
+    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    energies = free_energies(
+        memories,
+        config=config,
+        step=space.step,
+        queries=recent_queries(connection, space.id),
+        utility=utility,
+    )
+    found = zip((memory.id for memory in memories), energies, strict=True)
+    ranked = sorted(found, key=lambda pair: pair[1].total)
     place = next((at for at, (memory, _) in enumerate(ranked) if memory == name), None)
     live = [row for row in rows if row.live]
     tier: Tier | None = live[-1].tier if live else None
@@ -169,17 +162,7 @@ def _lines(
             f"{len(versions)} stored versions, support {versions[-1].support}, "
             f"from {len(behind)} messages{', pinned' if versions[-1].pinned else ''}"
         )
-    for each in reversed(recorded):
-        decision = each.decision
-        line = f"sleep {each.sleep}: {decision.kind}"
-        if decision.probability is not None and decision.delta is not None:
-            line += (
-                f", dF {decision.delta:.4f} at T {decision.temperature:.4g}, "
-                f"P {decision.probability:.4f}, draw {decision.draw:.4f}"
-            )
-        if decision.similarity is not None:
-            line += f", cosine {decision.similarity:.3f}"
-        lines.append(line + (" (undone)" if each.undone else ""))
+    lines += [str(each) for each in reversed(recorded)]
     return tuple(lines)
 
 
@@ -188,30 +171,22 @@ def namespace_stats(
 ) -> list[NamespaceStats]:
     """How full each namespace is."""
     found = []
-    for space in spaces.listed(connection, prefix):
+    for space in tiers.list_spaces(connection, prefix):
         messages, pinned, sleeps = connection.execute(
             "SELECT (SELECT count(*) FROM messages WHERE namespace = ?1),"
             " (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1 AND pinned = 1),"
             " (SELECT count(*) FROM sleeps WHERE namespace = ?1 AND undone IS NULL)",
             (space.id,),
         ).fetchone()
-        found.append(
-            NamespaceStats(
-                namespace=space.namespace,
-                messages=messages,
-                hot=space.count["hot"],
-                cold=space.count["cold"],
-                pinned=pinned,
-                sleeps=sleeps,
-                since_sleep=space.since_sleep,
-            )
-        )
+        hot, cold = space.count["hot"], space.count["cold"]
+        counts = (messages, hot, cold, pinned, sleeps, space.since_sleep)
+        found.append(NamespaceStats(space.namespace, *counts))
     return found
 
 
 def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: float) -> int:
     """How many items there are in and below a namespace that have not expired."""
-    where, bounds = spaces.under(prefix, "namespace")
+    where, bounds = tiers.under(prefix, "namespace")
     sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
     count: int = connection.execute(sql, (*bounds, now)).fetchone()[0]
     return count
@@ -228,24 +203,18 @@ def verify(
     """Check contents, counts, provenance, decisions, items and indexes of a file."""
     problems = list(integrity)
     checked = 0
-    for table, name in (("messages", "message"), ("tiers", "item")):
-        for label, text, check, vector, vector_check in connection.execute(
-            f"SELECT id, text, text_crc, vector, vector_crc FROM {table}"
-        ):
+    for table in CHECKED:
+        for row in rows(connection, table):
             checked += 1
-            if crc(text) != check:
-                problems.append(f"the text of {name} {label} does not match its checksum")
-            if len(vector) != 4 * dimension or crc(vector) != vector_check:
-                problems.append(f"the vector of {name} {label} does not match its checksum")
+            # A vector of an earlier epoch waits to be replaced by the next search.
+            current = row.get("epoch", epoch) == epoch
+            problems += damage(table, row, dimension if current else 0)
     problems += [
         text.format(name)
         for text, sql in _REFERENCES.items()
         for (name,) in connection.execute(sql)
     ]
-    wrong, items = _item_problems(connection, epoch=epoch, dimension=dimension)
-    problems += wrong
-    checked += items
-    for space in spaces.listed(connection):
+    for space in tiers.list_spaces(connection):
         record = decisions(connection, space.id)
         checked += len(record)
         problems += [
@@ -255,7 +224,41 @@ def verify(
             if not each.agrees and not each.recorded.erased
         ]
         problems += _tier_problems(connection, space, indexes)
-    return Verification(tuple(problems), tuple(indexes.problems(connection)), checked)
+    return Verification(tuple(problems), tuple(indexes.snapshot.problems(connection)), checked)
+
+
+CHECKED = {
+    "messages": ("message {id}", ("text", "vector")),
+    "tiers": ("item {id}", ("text", "vector")),
+    "items": ("item {key!r}", ("value",)),
+    "item_vectors": ("item {item} at {path}", ("vector",)),
+}
+"""The tables whose rows have checksums: what a row is called, and which columns have one."""
+
+
+def rows(
+    connection: sqlite3.Connection,
+    table: str,
+    where: str = "1",
+    values: Sequence[object] = (),
+    *,
+    before: str = "",
+) -> Iterator[dict[str, Any]]:
+    """The rows of a table as they are stored, by column."""
+    found = connection.execute(f"{before} SELECT * FROM {table} WHERE {where}", values)
+    names = [column for column, *_ in found.description]
+    return (dict(zip(names, row, strict=True)) for row in found)
+
+
+def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
+    """What of a row does not match its checksum; with a dimension, of which length a vector is."""
+    name, parts = CHECKED.get(table, ("", ()))
+    return [
+        f"the {part} of {name.format(**row)} does not match its checksum"
+        for part in parts
+        if crc(row[part]) != row[f"{part}_crc"]
+        or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
+    ]
 
 
 _REFERENCES = {
@@ -270,28 +273,6 @@ _REFERENCES = {
         "SELECT id FROM tiers WHERE live = 1 GROUP BY id HAVING count(*) > 1"
     ),
 }
-
-
-def _item_problems(
-    connection: sqlite3.Connection, *, epoch: int, dimension: int
-) -> tuple[list[str], int]:
-    """What is wrong with the items, and how many values and vectors were looked at."""
-    problems: list[str] = []
-    checked_ = 0
-    for key, value, check in connection.execute("SELECT key, value, value_crc FROM items"):
-        checked_ += 1
-        if crc(value) != check:
-            problems.append(f"the value of item {key!r} does not match its checksum")
-    for key, path, made, data, check in connection.execute(
-        "SELECT i.key, v.path, v.epoch, v.vector, v.vector_crc FROM item_vectors v"
-        " JOIN items i ON i.row = v.item"
-    ):
-        checked_ += 1
-        # A vector of an earlier epoch waits to be replaced by the next search.
-        wrong_length = made == epoch and len(data) != 4 * dimension
-        if wrong_length or crc(data) != check:
-            problems.append(f"the vector of item {key!r} at {path} does not match its checksum")
-    return problems, checked_
 
 
 def _tier_problems(connection: sqlite3.Connection, space: Space, indexes: Indexes) -> list[str]:

@@ -1,46 +1,50 @@
-"""What an ``add`` does: log the messages, then let each found or support an item.
+"""What happens between two sleep phases, written: messages, retrieval hits, observed outcomes.
 
-All of it happens inside the caller's transaction. Messages are admitted one after the other, since
-one may repeat what an earlier one of the same batch has founded: its row is put into the index at
-once, and taken back should the transaction fail. Rows that are replaced stay in the index until
-the transaction is on disk, so that a reader of the state before finds them.
+What follows from each is decided by `ecs_plugins.memory.admission`. An ``add`` logs its messages,
+then lets each found or support an item, one after the other, since one may repeat what an earlier
+one of the same batch has founded: its row is put into the index at once, and taken back should the
+transaction fail. Rows that are replaced stay in the index until the transaction is on disk, so
+that a reader of the state before finds them.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.admission import admit, founded, overflow
+from ecs_plugins.memory.admission import admit, founded, overflow, record_hit, record_outcome
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.indexes import Indexes, OpenIndex
+from ecs_plugins.memory.store.database import dump, pack
 from ecs_plugins.memory.store.messages import NewMessage, expiry
-from ecs_plugins.memory.store.rows import earliest, shared
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Observation, Tier
+from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.vector_index import Indexes, OpenIndex
+from ecs_plugins.memory.types import (
+    ColdMemory,
+    HotItem,
+    Matrix,
+    Observation,
+    QueryEvent,
+    Tier,
+    Vector,
+)
+from ecs_plugins.memory.utility import QUERY_WINDOW
 
+_SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
 _SCREENED = 128  # messages compared with the index at once
 
 
 class Intake:
-    """Adds messages to one namespace within one transaction.
-
-    Args:
-        connection: Inside a write transaction.
-        space: The namespace; the caller saves it.
-        config: The settings.
-        indexes: The open indexes.
-        now: Unix time.
-    """
+    """Adds messages to one namespace within one write transaction; the caller saves the space."""
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class Intake:
             InvalidInputError: Pinned memories alone would exceed the cold capacity.
         """
         space = self._space
-        if not (pinned or self._config.literal):
+        if not (pinned or self._config.rule == "paper"):
             self._index = self._indexes.current(self._connection, space)
         log.insert(self._connection, space, messages, ids, vectors, self._now)
         for start in range(0, len(messages), _SCREENED):
@@ -214,8 +218,132 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
     """Let the hot items that are too many leave the tier; their messages stay in the log."""
     if space.count["hot"] <= config.hot_capacity:
         return
-    rows = tiers.tier_rows(connection, space.id, "hot")
+    rows = tiers.tier_rows(connection, space.id, "hot", members=False)
     leaving = set(overflow([row.hot for row in rows], config))
-    gone = [row for row in rows if row.item.id in leaving]
-    tiers.delete(connection, space, gone)
+    tiers.delete(connection, space, [row for row in rows if row.item.id in leaving])
     tiers.forget_provenance(connection, leaving)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One recall: when, with which query vector, and what it returned."""
+
+    step: int
+    at: float
+    vector: Vector
+    items: tuple[str, ...]
+
+
+def write_accesses(
+    connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
+) -> None:
+    """Write recalls: a query event each, a hit for every item that is still in its tier."""
+    for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
+        _insert_query(connection, space, access.step, access.at, access.vector, access.items)
+        for each in _live(connection, space, access.items):
+            step = max(access.step, each.item.evidence.updated)
+            tiers.update(connection, each.row, record_hit(each.item, step=step))
+    if accesses:
+        _prune_queries(connection, space)
+
+
+def write_observation(
+    connection: sqlite3.Connection,
+    space: Space,
+    *,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+    outcome: bool | None,
+) -> None:
+    """Write a question with its answer, and what came of the items that were used."""
+    if not _complete_query(connection, space, vector, items, text, answer):
+        _insert_query(connection, space, space.step, time.time(), vector, items, text, answer)
+    _prune_queries(connection, space)
+    if outcome is not None:
+        for each in _live(connection, space, items):
+            item = record_outcome(each.item, outcome, step=space.step)
+            tiers.update(connection, each.row, item)
+
+
+def _insert_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    step: int,
+    at: float,
+    vector: Vector,
+    items: Sequence[str],
+    text: str = "",
+    answer: str | None = None,
+) -> None:
+    # A recall records no text; an observation does, it needs it.
+    connection.execute(
+        "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
+        " VALUES (?,?,?,?,?,?,?)",
+        (space.id, step, at, text, answer, dump(list(items)), pack(vector)),
+    )
+
+
+def _complete_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+) -> bool:
+    """Write question and answer into the event of the recall that they belong to.
+
+    That is the last event of the same question, if it has no answer yet and what was used does
+    not come from elsewhere. So one question that was recalled for and then observed counts once.
+
+    Returns:
+        Whether there was such an event.
+    """
+    used = set(items)
+    for number, data, known, recalled in connection.execute(
+        "SELECT id, vector, answer, recalled FROM queries WHERE namespace = ? ORDER BY id DESC",
+        (space.id,),
+    ):
+        if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
+            continue
+        found = json.loads(recalled)
+        elsewhere = bool(used) and bool(found) and used.isdisjoint(found)
+        if known is not None or elsewhere:
+            return False
+        together = dump([*dict.fromkeys([*found, *items])])
+        connection.execute(
+            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
+            (text, answer, together, number),
+        )
+        return True
+    return False
+
+
+def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:
+    """Delete query events beyond the window that utilities look at."""
+    connection.execute(
+        "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
+        "SELECT id FROM queries WHERE namespace = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        (space.id, QUERY_WINDOW),
+    )
+
+
+def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEvent]:
+    """The recent queries of a namespace, oldest first."""
+    rows = connection.execute(
+        "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
+        " ORDER BY id DESC LIMIT ?",
+        (space, QUERY_WINDOW),
+    ).fetchall()
+    return [
+        QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
+        for step, vector, text, answer in reversed(rows)
+    ]
+
+
+def _live(connection: sqlite3.Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
+    """The items of these ids that are in a tier now, without vectors."""
+    where = "+namespace = ? AND +live = 1 AND id IN (SELECT value FROM json_each(?))"
+    return tiers.select(connection, where, (space.id, dump(list(names))))

@@ -22,11 +22,10 @@ from typing import Any
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.namespaces import Namespace, decode, encode
-from ecs_plugins.memory.store.rows import crc, damaged, pack, unpack
-from ecs_plugins.memory.store.spaces import under
+from ecs_plugins.memory.store.database import crc, damaged, pack, unpack
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
-from ecs_plugins.memory.types import Vector
+from ecs_plugins.memory.store.tiers import under
+from ecs_plugins.memory.types import Namespace, Vector, decode, encode
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]

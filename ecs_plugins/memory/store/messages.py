@@ -12,8 +12,8 @@ from itertools import count
 from typing import TypeAlias
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.rows import checked_text, crc, dump, pack, unpack
-from ecs_plugins.memory.store.spaces import Space
+from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
+from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Matrix, Observation
 
 MAX_TEXT = 1_000_000

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.rows import crc, mean_direction, pack
+import numpy as np
+
+from ecs_plugins.memory.store.database import Database, crc, pack
 from ecs_plugins.memory.types import Matrix, Vector
 
 Embed: TypeAlias = Callable[[Sequence[str]], Matrix]
@@ -47,7 +48,7 @@ def derived(
     """The vector of an item made of several messages."""
     known = [of_message[member] for member in members if member in of_message]
     if known and len(known) == len(members):
-        return mean_direction(known)
+        return _mean_direction(known)
     vector: Vector = embed([text])[0]
     return vector
 
@@ -116,3 +117,12 @@ def _replace(
         connection.execute(
             "UPDATE queries SET vector = ? WHERE id = ?", (pack(vector), int(number))
         )
+
+
+def _mean_direction(vectors: Sequence[Vector]) -> Vector:
+    """The direction of the mean; of the first vector, should the mean vanish."""
+    mean = np.mean(np.stack(vectors), axis=0, dtype=np.float64)
+    length = float(np.linalg.norm(mean))
+    if length < 1e-12:
+        return vectors[0]
+    return np.asarray(mean / length, dtype=np.float32)

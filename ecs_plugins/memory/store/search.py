@@ -11,8 +11,7 @@ import numpy as np
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Rows, VectorIndex
 from ecs_plugins.memory.types import ColdMemory, Tier, Vector
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
 
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.accesses import recent_queries
-from ecs_plugins.memory.store.indexes import OpenIndex
-from ecs_plugins.memory.store.rows import Metadata, dump, earliest, shared
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.database import dump
+from ecs_plugins.memory.store.intake import recent_queries
+from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.vector_index import OpenIndex
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 
 
@@ -33,15 +34,8 @@ class SleepView:
     queries: Sequence[QueryEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedSleep:
-    """What was carried out: a plan, under which number, when, and the tiers before and after."""
-
-    id: int
-    at: float
-    plan: SleepPlan
-    hot: tuple[int, int]
-    cold: tuple[int, int]
+DECISION = TypeAdapter(SleepDecision)
+_REPORT = TypeAdapter(SleepReport)
 
 
 def view(connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> SleepView:
@@ -62,8 +56,8 @@ def apply(
     seen: SleepView,
     plan: SleepPlan,
     config: MemoryConfig,
-) -> AppliedSleep:
-    """Carry out a plan: tiers, provenance and decisions.
+) -> SleepReport:
+    """Carry out a plan: tiers, provenance and decisions; returns what was done.
 
     Args:
         connection: Inside a write transaction.
@@ -86,12 +80,19 @@ def apply(
     tiers.forget_provenance(connection, plan.consumed)
     for item in plan.judged:
         tiers.update(connection, hot[item.id].row, item)
-    record_decisions(connection, space, sleep, plan.decisions)
+    _record(connection, space, sleep, plan.decisions)
     space.since_sleep = 0
     space.cycle += 1
-    count = space.count
-    return AppliedSleep(
-        sleep, now, plan, (before["hot"], count["hot"]), (before["cold"], count["cold"])
+    return SleepReport(
+        id=sleep,
+        namespace=space.namespace,
+        at=now,
+        counts=dict(Counter(decision.kind for decision in plan.decisions)),
+        hot=(before["hot"], space.count["hot"]),
+        cold=(before["cold"], space.count["cold"]),
+        temperature=plan.temperature,
+        seed=plan.seed,
+        config_version=plan.config_version,
     )
 
 
@@ -170,40 +171,37 @@ def _version(
 
 def write_report(connection: sqlite3.Connection, report: SleepReport) -> None:
     """Keep the report of a sleep phase."""
-    connection.execute(
-        "UPDATE sleeps SET report = ? WHERE id = ?", (dump(asdict(report)), report.id)
-    )
+    written = _REPORT.dump_json(report).decode()
+    connection.execute("UPDATE sleeps SET report = ? WHERE id = ?", (written, report.id))
 
 
 def reports(connection: sqlite3.Connection, space: int) -> list[SleepReport]:
     """The reports of a namespace's sleep phases, newest first."""
-    return [
-        SleepReport.from_dict(json.loads(report))
-        for (report,) in connection.execute(
-            "SELECT report FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
-        )
-    ]
+    found = connection.execute(
+        "SELECT report FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
+    )
+    return [_REPORT.validate_json(report) for (report,) in found]
 
 
-def record_decisions(
-    connection: sqlite3.Connection,
-    space: Space,
-    sleep: int,
-    decisions: Iterable[SleepDecision],
-    *,
-    erased: bool = False,
+def _record(
+    connection: sqlite3.Connection, space: Space, sleep: int, decisions: Iterable[SleepDecision]
 ) -> None:
     """Write decisions and the ids by which they are found."""
     for each in decisions:
         number = connection.execute(
-            "INSERT INTO decisions (sleep, namespace, position, erased, record) VALUES (?,?,?,?,?)",
-            (sleep, space.id, each.index, int(erased), dump(each.to_json())),
+            "INSERT INTO decisions (sleep, namespace, position, record) VALUES (?,?,?,?)",
+            (sleep, space.id, each.index, DECISION.dump_json(each).decode()),
         ).lastrowid
-        items = {each.candidate_id, each.target_id or "", *each.members} - {"", ERASED}
         connection.executemany(
             "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
-            ((item, number) for item in items),
+            ((item, number) for item in ids_of(each)),
         )
+
+
+def ids_of(decision: SleepDecision) -> set[str]:
+    """The ids that a decision names."""
+    named = {decision.candidate_id, decision.target_id or "", *decision.members}
+    return named - {"", ERASED}
 
 
 def decisions(
@@ -230,11 +228,10 @@ def decisions(
     values.append(-1 if limit is None else limit)
     return [
         RecordedDecision(
-            number, at, undone is not None, bool(erased),
-            SleepDecision.from_json(json.loads(record)),
+            number, at, undone is not None, bool(erased), DECISION.validate_json(record)
         )
         for number, at, undone, erased, record in connection.execute(sql, values)
-    ]  # fmt: skip
+    ]
 
 
 def replayed(recorded: Sequence[RecordedDecision]) -> list[ReplayedDecision]:

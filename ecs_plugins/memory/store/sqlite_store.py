@@ -6,14 +6,15 @@ this class offers, and nothing of SQL, rows or FAISS. Another store offers the s
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -23,27 +24,54 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.namespaces import Namespace
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
-from ecs_plugins.memory.store import reembedding, sleeps, spaces
-from ecs_plugins.memory.store.accesses import PendingAccesses, write_accesses, write_observation
+from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.erasure import Change, Erased, Erasure
-from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.intake import Intake
+from ecs_plugins.memory.store.erasure import Change, Erasure
+from ecs_plugins.memory.store.identity import epoch_of, record, recorded
+from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import Matrix, SleepPlan, Vector
+from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.store.vector_index import Indexes
+from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
-_EMBEDDER = "embedder"
-_EPOCH = "epoch"
 _SCRUB = "scrub"
 _FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
 _RETENTION_EVERY = 3600.0
+
+
+class PendingAccesses:
+    """The recalls of each namespace that are not written yet. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._pending: dict[Namespace, list[Access]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, namespace: Namespace, *accesses: Access) -> int:
+        """Count recalls, also those that could not be written; returns how many are pending."""
+        with self._lock:
+            pending = [*self._pending.get(namespace, ()), *accesses]
+            if pending:
+                self._pending[namespace] = pending
+            return len(pending)
+
+    def take(self, namespace: Namespace) -> list[Access]:
+        """Remove and return what is pending."""
+        with self._lock:
+            return self._pending.pop(namespace, [])
+
+    def namespaces(self) -> list[Namespace]:
+        """Where something is pending."""
+        with self._lock:
+            return list(self._pending)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._pending.values()))
 
 
 class SqliteStore:
@@ -55,7 +83,11 @@ class SqliteStore:
             Must be the one that the file was written with.
         config: What is kept.
         settings: How it is stored.
-        adopt: Do not check the embedder: the caller re-embeds.
+        adopt: Take another embedder than the file's: the caller re-embeds.
+
+    Attributes:
+        epoch: How often the embedder of the file was replaced.
+        is_current: Whether the file's vectors come from this embedder.
 
     Raises:
         ConfigurationError: The file was written with another embedder.
@@ -75,7 +107,7 @@ class SqliteStore:
         self.config = config
         self.settings = settings
         self.dimension = int(embedder.dimension)
-        self.epoch = self._identify(adopt)
+        self.epoch, self.is_current = self._identify(adopt)
         self.closed = False
         self.reset()
         self._retention_due = 0.0
@@ -94,29 +126,22 @@ class SqliteStore:
         """What identifies the embedder, as recorded."""
         return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
 
-    def _identify(self, adopt: bool) -> int:
+    def _identify(self, adopt: bool) -> tuple[int, bool]:
+        """The epoch, and whether the file's vectors come from this embedder."""
         with self.database.read() as connection:
-            recorded = _recorded(connection)
-        if recorded is None:
+            known = recorded(connection)
+        if known is None:
             with self.database.write() as connection:
-                recorded = _recorded(connection)
-                if recorded is None:
-                    _record(connection, self.identity, 0)
-                    return 0
-        identity, epoch = recorded
+                known = recorded(connection) or (self.identity, 0)
+                record(connection, *known)
+        identity, epoch = known
         if identity != self.identity and not adopt:
             raise ConfigurationError(
                 f"{self.database.path} was written with the embedder {identity['name']!r} "
                 f"({identity['dimension']} dimensions), not with {self.embedder.name!r} "
                 f"({self.dimension}); open it with that one, or with reembed=True"
             )
-        return epoch
-
-    def is_current(self) -> bool:
-        """Whether the file's vectors come from this embedder."""
-        with self.database.read() as connection:
-            recorded = _recorded(connection)
-        return recorded is not None and recorded[0] == self.identity
+        return epoch, identity == self.identity
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """Unit vectors ``[len(texts), dimension]``.
@@ -145,15 +170,15 @@ class SqliteStore:
         self.embedder, self.dimension = embedder, int(embedder.dimension)
         try:
             with reembedding.replaced_vectors(self.database, self.embed, progress) as connection:
-                epoch = 1 + _epoch_of(connection)
-                _record(connection, self.identity, epoch)
+                epoch = 1 + epoch_of(connection)
+                record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
-                self.indexes.forget_snapshot(connection)
+                self.indexes.snapshot.forget(connection)
         except BaseException:
             self.embedder, self.dimension = before
             raise
-        self.epoch = epoch
-        self.indexes.remove_file()
+        self.epoch, self.is_current = epoch, True
+        self.indexes.snapshot.remove()
         self.reset()
 
     # Transactions
@@ -162,7 +187,7 @@ class SqliteStore:
     def reading(self, namespace: Namespace) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
         """One consistent view, and the namespace in it."""
         with self.database.read() as connection:
-            space = spaces.find(connection, namespace)
+            space = tiers.find_space(connection, namespace)
             if space is not None:
                 self._check_epoch(space.epoch)
             yield connection, space
@@ -171,7 +196,7 @@ class SqliteStore:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One write transaction on the file."""
         with self.database.write() as connection:
-            self._check_epoch(_epoch_of(connection))
+            self._check_epoch(epoch_of(connection))
             yield connection
 
     @contextmanager
@@ -183,17 +208,17 @@ class SqliteStore:
         space: Space | None = None
         try:
             with self.database.write() as connection:
-                space = spaces.find(connection, namespace)
-                self._check_epoch(_epoch_of(connection) if space is None else space.epoch)
+                space = tiers.find_space(connection, namespace)
+                self._check_epoch(epoch_of(connection) if space is None else space.epoch)
                 if space is None and create:
-                    space = spaces.create(connection, namespace, time.time(), self.epoch)
+                    space = tiers.create_space(connection, namespace, time.time(), self.epoch)
                 if space is not None and accesses:
                     write_accesses(connection, space, accesses)
                 yield connection, space
                 if space is not None:
                     space.save(connection)
         except BaseException:
-            self.pending.give_back(namespace, accesses)
+            self.pending.note(namespace, *accesses)
             if space is not None:
                 self.indexes.rolled_back(space)
             raise
@@ -265,8 +290,9 @@ class SqliteStore:
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():
-            names = (item.id for item in found if item.namespace == each)
-            if self.pending.note(each, step, request.vector, names) >= _FLUSH_AT:
+            names = tuple(item.id for item in found if item.namespace == each)
+            access = Access(step, time.time(), request.vector, names)
+            if self.pending.note(each, access) >= _FLUSH_AT:
                 self.flush(each)
         return found
 
@@ -302,7 +328,7 @@ class SqliteStore:
         decide: Callable[[sleeps.SleepView], SleepPlan],
         view: sleeps.SleepView,
         plan: SleepPlan | None,
-        report: Callable[[sleeps.AppliedSleep], SleepReport],
+        finished: Callable[[SleepReport], SleepReport],
     ) -> SleepReport | None:
         """Carry out a plan in one transaction.
 
@@ -311,7 +337,7 @@ class SqliteStore:
             decide: Makes the plan inside the transaction if there is none yet.
             view: What the plan was made on.
             plan: What was decided.
-            report: Says what was done.
+            finished: Completes the report.
 
         Returns:
             The report; None if others wrote since the view was taken: nothing has changed.
@@ -324,9 +350,9 @@ class SqliteStore:
                 plan = decide(view)
             elif view.space.revision != space.revision:
                 return None
-            applied = report(sleeps.apply(connection, space, view, plan, self.config))
-            sleeps.write_report(connection, applied)
-            return applied
+            report = finished(sleeps.apply(connection, space, view, plan, self.config))
+            sleeps.write_report(connection, report)
+            return report
 
     def wants_purge(self) -> bool:
         """Whether something has expired, or the log's retention was last seen to an hour ago."""
@@ -385,7 +411,7 @@ class SqliteStore:
         """Erase the messages and items that have expired, and end the log's retention."""
         retention, now = self.settings.log_retention, time.time()
         if retention is None and not self.has_expired(now):
-            return Erased().receipt(scrubbed=True)
+            return ErasureReceipt(now)
         with self._erasing() as erasure:
             erasure.purge(now, retention)
         return self.finish_erasure(erasure)
@@ -397,7 +423,7 @@ class SqliteStore:
             erasure = Erasure(connection, self.config, self.dimension)
             yield erasure
             if erases:
-                erasure.erased.snapshots += self.indexes.forget_snapshot(connection)
+                erasure.note(snapshots=self.indexes.snapshot.forget(connection))
                 self.note_scrub(connection)
 
     @staticmethod
@@ -411,11 +437,11 @@ class SqliteStore:
             self.indexes.committed(space)
         for number in erasure.dropped:
             self.indexes.drop(number)
-        for namespace in erasure.erased.namespaces:
-            self.pending.discard(namespace)
+        for namespace in erasure.receipt.namespaces:
+            self.pending.take(namespace)
         if erases:
-            self.indexes.remove_file()
-        return erasure.erased.receipt(scrubbed=not erases or self.scrub())
+            self.indexes.snapshot.remove()
+        return replace(erasure.receipt, scrubbed=not erases or self.scrub())
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""
@@ -430,7 +456,7 @@ class SqliteStore:
         with self.database.read() as connection:
             wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
         if wanted is not None:
-            self.indexes.remove_file()
+            self.indexes.snapshot.remove()
             self.scrub()
 
     # The whole file
@@ -438,7 +464,7 @@ class SqliteStore:
     def compact(self) -> None:
         """Build worn indexes anew, save the large ones, and shrink the file."""
         with self.database.read() as connection:
-            for space in spaces.listed(connection):
+            for space in tiers.list_spaces(connection):
                 self.indexes.current(connection, space)
         for index in self.indexes.take_worn():
             index.rebuild()
@@ -458,56 +484,6 @@ class SqliteStore:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
         self.indexes.save()
         self.database.close()
-
-
-def _recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
-    """The embedder that a file was written with, and the epoch."""
-    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-    if _EMBEDDER not in meta:
-        return None
-    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
-
-
-def _epoch_of(connection: sqlite3.Connection) -> int:
-    recorded = _recorded(connection)
-    return recorded[1] if recorded else 0
-
-
-def _record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-        ((_EMBEDDER, json.dumps(identity)), (_EPOCH, str(epoch))),
-    )
-
-
-class RecordedEmbedder:
-    """Has the name and dimension of the embedder of a file, and refuses to embed.
-
-    Args:
-        database: The file.
-
-    Raises:
-        StorageError: Nothing was ever stored in it.
-    """
-
-    def __init__(self, database: Database) -> None:
-        with database.read() as connection:
-            recorded = _recorded(connection)
-        if recorded is None:
-            raise StorageError(f"{database.path} holds no memory yet; add something first")
-        self.name = str(recorded[0]["name"])
-        self.dimension = int(str(recorded[0]["dimension"]))
-
-    def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Refuse."""
-        raise ConfigurationError(
-            f"{len(texts)} texts need the embedder {self.name!r}; open the memory with it"
-        )
-
-    def embed_query(self, text: str) -> Vector:
-        """Refuse."""
-        vector: Vector = self.embed_documents([text])[0]
-        return vector
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""Both tiers as rows of one table, to and from `HotItem` and `ColdMemory`.
+"""The rows of the namespaces, and of both their tiers, to and from `HotItem` and `ColdMemory`.
 
 Replacing an item makes a new row. What an ``add`` replaces is gone; what a sleep phase replaces is
 kept as an earlier version, so that a memory's history can be told. A hot item that a sleep phase
@@ -9,25 +9,153 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 
 import numpy as np
 
-from ecs_plugins.memory.store.rows import (
-    Metadata,
-    checked_text,
-    crc,
-    dump,
-    dump_evidence,
-    pack,
-    unpack,
+from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
+from ecs_plugins.memory.types import (
+    ColdMemory,
+    Evidence,
+    FreeEnergy,
+    HotItem,
+    Namespace,
+    Tier,
+    Vector,
+    below,
+    decode,
+    encode,
 )
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.types import ColdMemory, Evidence, FreeEnergy, HotItem, Tier, Vector
 from ecs_plugins.memory.utility import information
 
+Metadata = Mapping[str, object]
+
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+
+
+@dataclass(slots=True)
+class Space:
+    """One namespace within one transaction; `save` writes it back.
+
+    Attributes:
+        id: Its number.
+        namespace: Its labels.
+        epoch: Counts the embedders that its vectors came from.
+        step: Number of its latest message.
+        since_sleep: Messages since its last sleep phase.
+        cycle: Sleep phases so far.
+        revision: Counts the transactions that changed it.
+        erasures: Counts the transactions that erased something.
+        count: Live items of each tier.
+        gone: Rows that left the tiers in this transaction.
+        written: Rows of this transaction that are in the index already.
+    """
+
+    id: int
+    namespace: Namespace
+    epoch: int
+    step: int
+    since_sleep: int
+    cycle: int
+    revision: int
+    erasures: int
+    count: dict[Tier, int]
+    gone: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+
+    @property
+    def items(self) -> int:
+        """Live items of both tiers."""
+        return self.count["hot"] + self.count["cold"]
+
+    def added(self, tier: Tier, count: int = 1) -> None:
+        """Note that items joined a tier."""
+        self.count[tier] += count
+
+    def left(self, tier: Tier, rows: Collection[int]) -> None:
+        """Note that rows left a tier."""
+        self.count[tier] -= len(rows)
+        self.gone += rows
+
+    def save(self, connection: sqlite3.Connection) -> None:
+        """Write the counters."""
+        self.revision += 1
+        connection.execute(
+            "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, erasures=?,"
+            " hot_count=?, cold_count=? WHERE id=?",
+            (
+                self.step,
+                self.since_sleep,
+                self.cycle,
+                self.revision,
+                self.erasures,
+                self.count["hot"],
+                self.count["cold"],
+                self.id,
+            ),
+        )
+
+
+_SELECT_SPACE = (
+    "SELECT id, key, epoch, step, since_sleep, cycle, revision, erasures, hot_count, cold_count"
+    " FROM namespaces"
+)
+
+
+def _space(row: tuple[int, ...], namespace: Namespace | None = None) -> Space:
+    number, key, epoch, step, since, cycle, revision, erasures, hot, cold = row
+    return Space(
+        number,
+        decode(str(key)) if namespace is None else namespace,
+        epoch,
+        step,
+        since,
+        cycle,
+        revision,
+        erasures,
+        {"hot": hot, "cold": cold},
+    )
+
+
+def find_space(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
+    """The namespace, if anything was ever stored in it."""
+    row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (encode(namespace),)).fetchone()
+    return None if row is None else _space(row, namespace)
+
+
+def space_by_id(connection: sqlite3.Connection, number: int) -> Space:
+    """The namespace of a row number that is known to exist."""
+    return _space(connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone())
+
+
+def create_space(
+    connection: sqlite3.Connection, namespace: Namespace, now: float, epoch: int
+) -> Space:
+    """A new namespace."""
+    connection.execute(
+        "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
+        (encode(namespace), now, epoch),
+    )
+    found = find_space(connection, namespace)
+    assert found is not None
+    return found
+
+
+def list_spaces(connection: sqlite3.Connection, prefix: Namespace | None = None) -> list[Space]:
+    """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
+    where, bounds = under(prefix, "key")
+    return [
+        _space(row)
+        for row in connection.execute(f"{_SELECT_SPACE} WHERE {where} ORDER BY key", bounds)
+    ]
+
+
+def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
+    """A condition for the namespaces equal to a prefix or below it, label by label."""
+    if not prefix:
+        return "1", ()
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", (encode(prefix), *below(prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +214,10 @@ _COLUMNS = (
     " text_crc, vector_crc"
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
+_SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
 _METADATA, _EVIDENCE = 9, 19  # their places in a row
+# The plus signs keep SQLite from walking through the whole namespace instead.
+_BY_ROWS = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
 _INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 22)})"
 
 
@@ -110,7 +241,8 @@ def select(
     Raises:
         StorageError: A row is damaged.
     """
-    found = connection.execute(f"{_SELECT} WHERE {where}", values).fetchall()
+    columns = _SELECT if dimension else _SELECT_LIGHT
+    found = connection.execute(f"{columns} WHERE {where}", values).fetchall()
     behind = provenance(connection, [row[1] for row in found if row[3] == "hot"]) if members else {}
     # All JSON at once: a sleep phase reads a thousand rows.
     texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
@@ -154,14 +286,17 @@ def by_rows(
     connection: sqlite3.Connection, space: int, rows: Collection[int], dimension: int = 0
 ) -> dict[int, TierRow]:
     """Live items by row number, hot ones without members."""
-    # The plus signs keep SQLite from walking through the whole namespace instead.
-    where = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
-    found = select(connection, where, (dump(list(rows)), space), dimension=dimension)
+    found = select(connection, _BY_ROWS, (dump(list(rows)), space), dimension=dimension)
     return {each.row: each for each in found}
 
 
 def tier_rows(
-    connection: sqlite3.Connection, space: int, tier: Tier, dimension: int = 0
+    connection: sqlite3.Connection,
+    space: int,
+    tier: Tier,
+    dimension: int = 0,
+    *,
+    members: bool = True,
 ) -> list[TierRow]:
     """A tier: the hot one in order of arrival, the cold one with the oldest row first."""
     found = select(
@@ -169,7 +304,7 @@ def tier_rows(
         "namespace = ? AND live = 1 AND tier = ? ORDER BY row",
         (space, tier),
         dimension=dimension,
-        members=True,
+        members=members,
     )
     if tier == "hot":
         found.sort(key=lambda each: (each.item.evidence.created, each.row))
@@ -195,38 +330,22 @@ def cold_memories(
     Raises:
         StorageError: A row is damaged.
     """
-    cold: KnownCold = {}
-    new = []
-    for row, evidence, pinned in connection.execute(
+    stored = connection.execute(
         "SELECT row, evidence, pinned FROM tiers"
         " WHERE namespace = ? AND live = 1 AND tier = 'cold' ORDER BY row",
         (space,),
-    ):
-        found = known.get(row)
-        if found is None:
-            new.append(row)
-        elif found[1:] != (evidence, pinned):
-            memory = replace(
-                found[0], evidence=Evidence.from_json(json.loads(evidence)), pinned=bool(pinned)
-            )
-            found = memory, evidence, pinned
-        cold[row] = found  # type: ignore[assignment]
-    unread = connection.execute(
-        "SELECT row, id, text, text_crc, vector, vector_crc, pinned, cluster_entropy, evidence"
-        " FROM tiers WHERE row IN (SELECT value FROM json_each(?))",
-        (dump(new),),
-    )
-    for row, name, text, text_crc, vector, vector_crc, pinned, entropy, evidence in unread:
-        what = f"memory {name}"
-        memory = ColdMemory(
-            name,
-            unpack(vector, vector_crc, dimension, what),
-            Evidence.from_json(json.loads(evidence)),
-            checked_text(text, text_crc, what),
-            bool(pinned),
-            entropy,
-            information(text),
-        )
+    ).fetchall()
+    unread = dump([row for row, _, _ in stored if row not in known])
+    found = select(connection, _BY_ROWS, (unread, space), dimension=dimension)
+    read = {
+        each.row: replace(each.memory, information=information(each.item.text)) for each in found
+    }
+    cold: KnownCold = {}
+    for row, evidence, pinned in stored:
+        memory = read[row] if row in read else known[row][0]
+        if row in known and known[row][1:] != (evidence, pinned):
+            judged = Evidence.from_json(json.loads(evidence))
+            memory = replace(memory, evidence=judged, pinned=bool(pinned))
         cold[row] = memory, evidence, pinned
     return cold
 
@@ -323,3 +442,27 @@ def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str
     ):
         found.setdefault(item, []).append(message)
     return {item: tuple(messages) for item, messages in found.items()}
+
+
+_DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))
+
+
+def dump_evidence(evidence: Evidence) -> str:
+    """The JSON of evidence without what has its default, which most of it has."""
+    return dump(
+        {
+            name: value
+            for name, default in _DEFAULTS
+            if (value := getattr(evidence, name)) != default or default is MISSING
+        }
+    )
+
+
+def shared(left: Metadata, right: Metadata) -> dict[str, object]:
+    """What two sets of metadata agree on: the metadata of an item that merges both."""
+    return {key: value for key, value in left.items() if key in right and right[key] == value}
+
+
+def earliest(*times: float | None) -> float | None:
+    """The first of several expiries; None is never."""
+    return min((time for time in times if time is not None), default=None)

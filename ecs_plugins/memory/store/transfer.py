@@ -1,49 +1,60 @@
-"""Export to JSON lines and import from them: one object per line, header first, footer last.
+"""Export to JSON lines and import from them: a dump of the rows, header first, footer last.
 
-What is exported is what a memory holds now: the log, both tiers with their provenance and
-evidence, sleep phases and decisions, key-value items. Earlier versions of memories stay behind.
+A line names a table and the columns of one row: the log, both tiers with their provenance and
+earlier versions, sleep phases and decisions, key-value items. Recorded queries stay behind.
 Vectors travel as base64 float32; a file from another embedder is embedded anew. An import is
-whole, checked, and one transaction.
+whole, checked, and one transaction. What version 0.1 exported is read as well.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
 import secrets
 import sqlite3
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.namespaces import Namespace, checked, decode, encode
-from ecs_plugins.memory.store import spaces, tiers
-from ecs_plugins.memory.store.database import refuse_open_database
-from ecs_plugins.memory.store.reembedding import Embed, Progress, derived, embedded
-from ecs_plugins.memory.store.rows import crc, damaged, dump, pack, unpack
-from ecs_plugins.memory.store.sleeps import record_decisions
-from ecs_plugins.memory.store.spaces import Space
-from ecs_plugins.memory.store.tiers import TierRow
-from ecs_plugins.memory.types import (
-    TIERS,
-    ColdMemory,
-    Evidence,
-    FreeEnergy,
-    HotItem,
-    SleepDecision,
-    Vector,
-)
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
+from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
+from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
+from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of
+from ecs_plugins.memory.types import TIERS, Namespace, checked, encode
 
 FORMAT = "ecs-plugins-memory"
-VERSION = 2
+VERSION = 3
 
 Line = dict[str, Any]
+"""A row: its columns, and its table under ``kind``."""
+
+_TABLES = {
+    "namespaces": "id IN chosen",
+    "sleeps": "namespace IN chosen",
+    "messages": "namespace IN chosen",
+    "tiers": "namespace IN chosen",
+    "provenance": "item IN (SELECT id FROM tiers WHERE namespace IN chosen)",
+    "decisions": "namespace IN chosen",
+    "decision_items": "decision IN (SELECT id FROM decisions WHERE namespace IN chosen)",
+    "items": "row IN kept",
+    "item_vectors": "item IN kept",
+}
+# The table that a number in one of these columns is a row of; texts in them are public ids.
+_OWNERS = {
+    "namespace": "namespaces",
+    "sleep": "sleeps",
+    "born": "sleeps",
+    "died": "sleeps",
+    "decision": "decisions",
+    "item": "items",
+    "row": "items",
+}
 
 
 def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
@@ -82,151 +93,42 @@ def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
     return count + 1
 
 
+def header(embedder: dict[str, object], now: float) -> Line:
+    """The first line of an export."""
+    about = {"format": FORMAT, "version": VERSION, "embedder": embedder, "exported": now}
+    return {"kind": "header", **about}
+
+
 def exported(
-    connection: sqlite3.Connection,
-    prefix: Namespace | None,
-    *,
-    embedder: dict[str, object],
-    dimension: int,
-    epoch: int,
-    now: float,
+    connection: sqlite3.Connection, prefix: Namespace | None, epoch: int
 ) -> Iterator[Line]:
-    """The lines of an export; expired messages, and what rests on them, are left out."""
-    yield {
-        "kind": "header",
-        "format": FORMAT,
-        "version": VERSION,
-        "embedder": embedder,
-        "exported": now,
-    }
-    for space in spaces.listed(connection, prefix):
-        yield {
-            "kind": "namespace",
-            "labels": list(space.namespace),
-            "step": space.step,
-            "since_sleep": space.since_sleep,
-            "cycle": space.cycle,
-        }
-        yield from _messages(connection, space, dimension, now)
-        for tier in TIERS:
-            for row in tiers.tier_rows(connection, space.id, tier, dimension):
-                if row.expires is None or row.expires > now:
-                    yield _tier_line(row, tiers.provenance(connection, [row.item.id]))
-        yield from _sleeps(connection, space)
-    yield from _items(connection, prefix, dimension, epoch, now)
+    """The rows of the namespaces equal to a prefix or below it, or of all.
 
+    Epochs are written relative to ``epoch``, that of the file. An item that belongs to a message
+    goes with it, or stays with it.
 
-def _base64(vector: Vector) -> str:
-    return base64.b64encode(pack(vector)).decode()
-
-
-_MESSAGE = ("id", "step", "role", "writer", "text", "metadata", "created", "expires")
-
-
-def _messages(
-    connection: sqlite3.Connection, space: Space, dimension: int, now: float
-) -> Iterator[Line]:
-    for *values, vector, check in connection.execute(
-        f"SELECT {', '.join(_MESSAGE)}, vector, vector_crc FROM messages"
-        " WHERE namespace = ? AND (expires IS NULL OR expires > ?) ORDER BY seq",
-        (space.id, now),
-    ):
-        line = dict(zip(_MESSAGE, values, strict=True))
-        known = unpack(vector, check, dimension, f"message {line['id']}")
-        yield {
-            "kind": "message",
-            **line,
-            "metadata": json.loads(line["metadata"]),
-            "vector": _base64(known),
-        }
-
-
-def _tier_line(row: TierRow, behind: dict[str, tuple[str, ...]]) -> Line:
-    item, terms = row.item, row.judged
-    line: Line = {
-        "id": item.id,
-        "text": item.text,
-        "metadata": dict(row.metadata),
-        "created": row.created,
-        "changed": row.changed,
-        "expires": row.expires,
-        "evidence": item.evidence.to_json(),
-        "vector": _base64(item.vector),
-    }
-    if isinstance(item, HotItem):
-        return {"kind": "hot", **line, "members": list(item.members), "judged": item.judged}
-    return {
-        "kind": "memory",
-        **line,
-        "version": row.version,
-        "pinned": item.pinned,
-        "entropy": item.entropy,
-        "judged": None if terms is None else [terms.energy, terms.entropy, terms.total],
-        "provenance": list(behind.get(item.id, ())),
-    }
-
-
-def _sleeps(connection: sqlite3.Connection, space: Space) -> Iterator[Line]:
-    for sleep, at, undone, config, report in connection.execute(
-        "SELECT id, at, undone, config, report FROM sleeps WHERE namespace = ? ORDER BY id",
-        (space.id,),
-    ):
-        yield {
-            "kind": "sleep",
-            "at": at,
-            "undone": undone,
-            "config": json.loads(config),
-            "report": json.loads(report),
-            "decisions": [
-                {"erased": bool(erased), "record": json.loads(record)}
-                for erased, record in connection.execute(
-                    "SELECT erased, record FROM decisions WHERE sleep = ? ORDER BY position",
-                    (sleep,),
-                )
-            ],
-        }
-
-
-_ITEM = ("key", "value", "created", "updated", "ttl", "expires", "message", "text_key")
-
-
-def _items(
-    connection: sqlite3.Connection, prefix: Namespace | None, dimension: int, epoch: int, now: float
-) -> Iterator[Line]:
-    """The key-value items; one that belongs to a message goes with it, or stays with it.
-
-    A vector that another embedder made travels as None: the next search replaces it.
+    Raises:
+        StorageError: A row is damaged.
     """
-    where, bounds = spaces.under(prefix, "i.namespace")
-    holds, again = spaces.under(prefix, "n.key")
-    for number, labels, check, *values in connection.execute(
-        f"SELECT i.row, i.namespace, i.value_crc, i.{', i.'.join(_ITEM)} FROM items i WHERE {where}"
-        " AND (i.expires IS NULL OR i.expires > ?) AND (i.message IS NULL OR EXISTS ("
-        "SELECT 1 FROM messages m JOIN namespaces n ON n.id = m.namespace WHERE m.id = i.message"
-        f" AND (m.expires IS NULL OR m.expires > ?) AND {holds})) ORDER BY i.row",
-        (*bounds, now, now, *again),
-    ):
-        line = dict(zip(_ITEM, values, strict=True))
-        what = f"item {line['key']!r}"
-        if crc(line["value"]) != check:
-            raise damaged(what, "value", "restore a backup, or put the item again")
-        vectors = connection.execute(
-            "SELECT path, text, epoch, vector, vector_crc FROM item_vectors WHERE item = ?"
-            " ORDER BY path",
-            (number,),
-        )
-        line["vectors"] = [
-            {
-                "path": path,
-                "text": text,
-                "vector": _base64(unpack(data, check, dimension, f"{what} at {path}"))
-                if made == epoch
-                else None,
-            }
-            for path, text, made, data, check in vectors
-        ]
-        value = json.loads(line["value"])
-        yield {"kind": "item", "labels": list(decode(labels)), **line, "value": value}
+    named, bounds = tiers.under(prefix, "key")
+    held, again = tiers.under(prefix, "namespace")
+    chosen = (
+        f"WITH chosen AS (SELECT id FROM namespaces WHERE {named}), kept AS (SELECT row FROM items"
+        f" WHERE {held} AND (message IS NULL OR message IN"
+        " (SELECT id FROM messages WHERE namespace IN chosen)))"
+    )
+    values = (*bounds, *again)
+    for table, condition in _TABLES.items():
+        for row in rows(connection, table, f"{condition} ORDER BY 1", values, before=chosen):
+            for problem in damage(table, row):
+                raise StorageError(f"{problem}; `verify` lists all that is damaged")
+            if table in ("messages", "tiers"):
+                row.pop("seq" if table == "messages" else "row")
+            if "epoch" in row:
+                row["epoch"] -= epoch
+            if "vector" in row:
+                row["vector"] = b64encode(row["vector"]).decode()
+            yield {"kind": table, **row}
 
 
 def read_export(path: str | os.PathLike[str]) -> list[Line]:
@@ -255,199 +157,174 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
     whole = footer.get("kind") == "end" and footer.get("lines") == len(lines) - 1
     if not whole or footer.get("sha256") != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
         raise InvalidInputError(f"{path} is truncated or was altered; export it again")
-    return parsed[:-1]
+    if header["version"] == VERSION:
+        return parsed[:-1]
+    try:
+        return [header, *_rows_of_0_1(parsed[1:-1])]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(f"{path} holds a line that cannot be read: {error}") from error
 
 
-class Import:
-    """An export, checked and embedded, ready to be written in one transaction.
+def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None) -> list[Line]:
+    """The rows of an export by another embedder, with vectors of this one.
+
+    The vectors of key-value items are left to the next search, which replaces them.
+    """
+    with closing(Database(MEMORY)) as scratch:
+        with scratch.write() as connection:
+            write_import(connection, lines, epoch=0, dimension=0)
+        with replaced_vectors(scratch, embed, progress) as connection:
+            connection.execute("UPDATE item_vectors SET epoch = -1")
+            return list(exported(connection, None, 0))
+
+
+def write_import(
+    connection: sqlite3.Connection, lines: Iterable[Line], *, epoch: int, dimension: int
+) -> dict[str, int]:
+    """Write rows under new numbers; returns how many of each table.
 
     Args:
-        lines: From `read_export`.
-        embedder: What identifies the embedder of this memory.
-        dimension: Length of its vectors.
-        embed: Its embedder, asked only if the file comes from another one.
-        progress: Called with texts done and texts to do.
+        connection: Inside a write transaction.
+        lines: Rows of an export, without its header.
+        epoch: That of the file.
+        dimension: Length of its vectors; 0 does not look at them.
 
     Raises:
-        InvalidInputError: A line lacks something or holds what cannot be stored.
+        InvalidInputError: Something of it is stored here already, or a line cannot be stored.
     """
-
-    def __init__(
-        self,
-        lines: Sequence[Line],
-        *,
-        embedder: dict[str, object],
-        dimension: int,
-        embed: Embed,
-        progress: Progress | None,
-    ) -> None:
-        self._lines = lines[1:]
-        self._dimension = dimension
-        self._embed = embed
-        self._foreign = lines[0].get("embedder") != embedder
-        try:
-            self._of_message = self._vectors_of_messages(progress)
-            self._vectors = [self._vectors_of(line) for line in self._lines]
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInputError(
-                f"the export holds a line that cannot be read: {error}"
-            ) from error
-
-    def _vectors_of_messages(self, progress: Progress | None) -> dict[str, Vector]:
-        messages = [line for line in self._lines if line["kind"] == "message"]
-        if self._foreign:
-            return embedded({line["id"]: line["text"] for line in messages}, self._embed, progress)
-        return {line["id"]: self._decoded(line["vector"], line["id"]) for line in messages}
-
-    def _decoded(self, content: str, what: str) -> Vector:
-        vector = np.frombuffer(base64.b64decode(content, validate=True), dtype="<f4")
-        if vector.shape != (self._dimension,) or not np.isfinite(vector).all():
-            raise ValueError(f"the vector of {what} is not of {self._dimension} numbers")
-        return vector
-
-    def _vectors_of(self, line: Line) -> dict[str, Vector]:
-        """The vectors of a line: of a key-value item by path, of an item of a tier by its id."""
-        if line["kind"] == "item":
-            entries = {entry["path"]: entry for entry in line["vectors"]}
-            lacking = {
-                path: entry["text"]
-                for path, entry in entries.items()
-                if self._foreign or entry["vector"] is None
-            }
-            return {
-                path: self._decoded(entry["vector"], line["key"])
-                for path, entry in entries.items()
-                if path not in lacking
-            } | embedded(lacking, self._embed)
-        if line["kind"] not in ("hot", "memory"):
-            return {}
-        if line["vector"] is None:  # a hot item of one message, as version 0.1.0 wrote it
-            return {line["id"]: self._of_message[line["id"]]}
-        if self._foreign:
-            members = line["members"] if line["kind"] == "hot" else line["provenance"]
-            vector = derived(line["text"], members, self._of_message, self._embed)
-            return {line["id"]: vector}
-        return {line["id"]: self._decoded(line["vector"], line["id"])}
-
-    def write(self, connection: sqlite3.Connection, *, epoch: int) -> dict[str, int]:
-        """Write everything; returns how many lines of each kind.
-
-        Raises:
-            InvalidInputError: A namespace of the file holds something here already, or a line
-                cannot be stored.
-        """
-        counts: dict[str, int] = {}
-        space: Space | None = None
-        try:
-            for line, vectors in zip(self._lines, self._vectors, strict=True):
-                kind = str(line["kind"])
-                counts[kind] = counts.get(kind, 0) + 1
-                if kind == "namespace":
-                    if space is not None:
-                        space.save(connection)
-                    space = _namespace(connection, line, epoch)
-                elif kind == "item":
-                    _write_item(connection, line, vectors, epoch)
-                elif space is None:
-                    raise InvalidInputError("the export names no namespace before its content")
-                elif kind == "message":
-                    _write_message(connection, space, line, self._of_message[line["id"]])
-                elif kind in ("hot", "memory"):
-                    _write_tier(connection, space, line, vectors[line["id"]])
-                elif kind == "sleep":
-                    _write_sleep(connection, space, line)
-                else:
-                    raise InvalidInputError(f"the export holds a line of unknown kind {kind!r}")
-            if space is not None:
-                space.save(connection)
-        except (KeyError, TypeError, ValueError, sqlite3.IntegrityError) as error:
-            if isinstance(error, InvalidInputError):
-                raise
-            raise InvalidInputError(
-                f"the export cannot be imported, nothing was written: {error}"
-            ) from error
-        return counts
-
-
-def _namespace(connection: sqlite3.Connection, line: Line, epoch: int) -> Space:
-    namespace = checked(line["labels"])
-    if spaces.find(connection, namespace) is not None:
+    counts: Counter[str] = Counter()
+    first = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
+    columns = {
+        table: {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+        for table in _TABLES
+    }
+    try:
+        for line in lines:
+            table, row = str(line["kind"]), {**line}
+            del row["kind"]
+            if not row.keys() <= columns.get(table, set()):
+                raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
+            for name, value in row.items():
+                owner = table if name == "id" else _OWNERS.get(name)
+                if owner is not None and isinstance(value, int):
+                    row[name] = value + first.get(owner, 0)
+            if "epoch" in row:
+                row["epoch"] += epoch
+            if "vector" in row:
+                row["vector"] = b64decode(row["vector"], validate=True)
+            for problem in damage(table, row, dimension if row.get("epoch", epoch) == epoch else 0):
+                raise InvalidInputError(f"the export cannot be imported: {problem}")
+            connection.execute(
+                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+                [*row.values()],
+            )
+            counts[table] += 1
+        _settle(connection, first.get("namespaces", 0), dimension)
+    except sqlite3.IntegrityError as error:
         raise InvalidInputError(
-            f"the namespace {namespace} holds memories here already; "
+            f"something of the export is stored here already, nothing was written ({error}); "
             "forget it first, or import into another file"
-        )
-    space = spaces.create(connection, namespace, time.time(), epoch)
-    space.step, space.since_sleep = int(line["step"]), int(line["since_sleep"])
-    space.cycle = int(line["cycle"])
-    return space
-
-
-def _write_message(
-    connection: sqlite3.Connection, space: Space, line: Line, vector: Vector
-) -> None:
-    data = pack(vector)
-    values = [line[name] for name in _MESSAGE if name != "metadata"]
-    connection.execute(
-        "INSERT INTO messages (id, step, role, writer, text, created, expires, metadata,"
-        " namespace, vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-        (*values, dump(line["metadata"]), space.id, data, crc(line["text"]), crc(data)),
-    )
-
-
-def _write_tier(connection: sqlite3.Connection, space: Space, line: Line, vector: Vector) -> None:
-    evidence = Evidence.from_json(line["evidence"])
-    is_hot = line["kind"] == "hot"
-    members = line["members" if is_hot else "provenance"]
-    item: HotItem | ColdMemory
-    if is_hot:
-        item = HotItem(
-            line["id"], vector, evidence, tuple(members), line["text"], int(line["judged"])
-        )
-    else:
-        pinned, entropy = bool(line["pinned"]), float(line["entropy"])
-        item = ColdMemory(line["id"], vector, evidence, line["text"], pinned, entropy)
-    new = TierRow(
-        item,
-        line["metadata"],
-        line.get("created", 0.0),
-        line.get("changed", 0.0),
-        line["expires"],
-        line.get("version", 1),
-        FreeEnergy(*line["judged"]) if not is_hot and line["judged"] is not None else None,
-    )
-    tiers.insert(connection, space, new, members)
-
-
-def _write_sleep(connection: sqlite3.Connection, space: Space, line: Line) -> None:
-    sleep = connection.execute(
-        "INSERT INTO sleeps (namespace, at, undone, config, report) VALUES (?,?,?,?,?)",
-        (space.id, line["at"], line["undone"], dump(line["config"]), dump(line["report"])),
-    ).lastrowid
-    assert sleep is not None
-    for entry in line["decisions"]:
-        decision = SleepDecision.from_json(entry["record"])
-        record_decisions(connection, space, sleep, [decision], erased=bool(entry["erased"]))
-
-
-def _write_item(
-    connection: sqlite3.Connection, line: Line, vectors: Mapping[str, Vector], epoch: int
-) -> None:
-    namespace, value = checked(line["labels"]), dump(line["value"])
-    row = {name: line[name] for name in _ITEM} | {"value": value}
-    cursor = connection.execute(
-        f"INSERT INTO items (namespace, value_crc, {', '.join(row)})"
-        f" VALUES (?, ?, {', '.join('?' * len(row))}) ON CONFLICT DO NOTHING",
-        (encode(namespace), crc(value), *row.values()),
-    )
-    if not cursor.rowcount:
+        ) from error
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        sqlite3.InterfaceError,
+        sqlite3.ProgrammingError,
+    ) as error:
+        if isinstance(error, InvalidInputError):
+            raise
         raise InvalidInputError(
-            f"the namespace {namespace} holds an item {line['key']!r} here already; "
-            "delete it first, or import into another file"
-        )
-    for entry in line["vectors"]:
-        data = pack(vectors[entry["path"]])
-        connection.execute(
-            "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
-            " VALUES (?,?,?,?,?,?)",
-            (cursor.lastrowid, entry["path"], entry["text"], epoch, data, crc(data)),
-        )
+            f"the export cannot be imported, nothing was written: {error}"
+        ) from error
+    return dict(counts)
+
+
+def _settle(connection: sqlite3.Connection, after: int, dimension: int) -> None:
+    """Count the items of the new namespaces, and read what was written there once."""
+    count = "(SELECT count(*) FROM tiers WHERE namespace = n.id AND live = 1 AND tier = '{}')"
+    connection.execute(
+        f"UPDATE namespaces AS n SET hot_count = {count.format('hot')},"
+        f" cold_count = {count.format('cold')} WHERE id > ?",
+        (after,),
+    )
+    for space in tiers.list_spaces(connection):
+        if space.id > after:
+            checked(space.namespace)
+            decisions(connection, space.id)
+            for tier in TIERS:
+                tiers.tier_rows(connection, space.id, tier, dimension)
+
+
+def _rows_of_0_1(lines: Iterable[Line]) -> Iterator[Line]:
+    """The rows behind what version 0.1 exported: there, a line held an item with all around it."""
+    space = sleep = decision = item = 0
+    vectors: dict[str, str] = {}
+    for line in lines:
+        kind = line["kind"]
+        if kind == "namespace":
+            space += 1
+            key = encode(checked(line["labels"]))
+            counters = "step since_sleep cycle"
+            yield _row("namespaces", line, counters, id=space, key=key, created=0.0, epoch=0)
+        elif kind == "message":
+            vectors[line["id"]] = line["vector"]
+            columns = "id step role writer text created expires metadata vector"
+            yield _row("messages", line, columns, namespace=space)
+        elif kind in ("hot", "memory"):
+            yield from _item_of_0_1(line, space, vectors)
+        elif kind == "sleep":
+            sleep += 1
+            yield _row("sleeps", line, "at undone config report", id=sleep, namespace=space)
+            for position, each in enumerate(line["decisions"]):
+                decision += 1
+                place = {"sleep": sleep, "namespace": space, "position": position}
+                yield _row("decisions", each, "record erased", id=decision, **place)
+                for name in ids_of(DECISION.validate_python(each["record"])):
+                    yield {"kind": "decision_items", "item": name, "decision": decision}
+        elif kind == "item":
+            item += 1
+            columns = "key value created updated ttl expires message text_key"
+            yield _row("items", line, columns, row=item, namespace=encode(checked(line["labels"])))
+            for each in line["vectors"]:  # one without waits for the next search
+                found = each | {"vector": each["vector"] or ""}
+                epoch = 0 if each["vector"] else -1
+                yield _row("item_vectors", found, "path text vector", item=item, epoch=epoch)
+        else:
+            raise InvalidInputError(f"the export holds a line of unknown kind {kind!r}")
+
+
+def _item_of_0_1(line: Line, space: int, vectors: Mapping[str, str]) -> Iterator[Line]:
+    # A hot item of one message had no vector of its own.
+    line["vector"] = line["vector"] or vectors[line["id"]]
+    hot = line["kind"] == "hot"
+    terms = (None if hot else line["judged"]) or (None, None, None)
+    version = line.get("version", 1)
+    yield _row(
+        "tiers",
+        line,
+        "id text metadata expires evidence vector",
+        namespace=space,
+        tier="hot" if hot else "cold",
+        live=1,
+        version=version,
+        **{name: line.get(name, 0.0) for name in ("created", "changed")},
+        pinned=int(line.get("pinned", 0)),
+        judged=line["judged"] if hot else 0,
+        **dict(zip(("energy", "entropy", "free_energy"), terms, strict=True)),
+        cluster_entropy=line.get("entropy", 0.0),
+    )
+    for name in line["members" if hot else "provenance"]:
+        yield {"kind": "provenance", "message": name, "item": line["id"], "version": version}
+
+
+def _row(table: str, line: Line, columns: str, **more: object) -> Line:
+    """A row with some columns of a line, JSON written out, and with their checksums."""
+    row = {name: line[name] for name in columns.split()} | more
+    for name in ("metadata", "evidence", "config", "report", "record", "value"):
+        if name in row:
+            row[name] = dump(row[name])
+    for name, content in {**row}.items():
+        if name in CHECKED.get(table, ("", ()))[1]:
+            row[f"{name}_crc"] = crc(b64decode(content) if name == "vector" else content)
+    return {"kind": table, **row}

@@ -38,7 +38,7 @@ def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     assert run("verify", "--json")["ok"]
     out = str(tmp_path / "out.jsonl")
     run("export", out)
-    assert run("import", out, "--json", file="copy.db")["memory"] == 1
+    assert run("import", out, "--json", file="copy.db")["tiers"] == 1
     assert run("forget", found["id"], "--json")["memories_erased"] == [found["id"]]
     assert "erased 2 messages" in run("forget", "-n", "default")
 

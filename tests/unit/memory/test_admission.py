@@ -9,7 +9,6 @@ from ecs_plugins.memory.admission import (
     admit,
     overflow,
     record_hit,
-    record_outcome,
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.types import Observation
@@ -83,14 +82,6 @@ def test_a_hit_counts_as_demand():
     memory = record_hit(cold("c", axis(0)), step=9)
     assert (memory.evidence.hits, memory.evidence.demand) == (1, 1.0)
     assert memory.evidence.last_seen == 9
-
-
-def test_outcomes_agree_with_a_memory_or_contradict_it():
-    memory = cold("c", axis(0), support=2)
-    helped = record_outcome(memory, True, step=1).evidence
-    failed = record_outcome(memory, False, step=1).evidence
-    assert (helped.agreements, helped.contradictions) == (1.0, 0.0)
-    assert (failed.agreements, failed.contradictions) == (0.0, 1.0)
 
 
 def test_fifo_drops_the_oldest():

@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import apply_plan, consolidate
 from ecs_plugins.memory.contest import replay
-from ecs_plugins.memory.types import SleepDecision
+from ecs_plugins.memory.store.sleeps import DECISION
 from tests.unit.memory.factories import axis, cold, hot
 
 SMALL = MemoryConfig(cold_capacity=2, min_support=2)
@@ -29,46 +28,57 @@ def full_store(**changes):
     return [cold("a", axis(0), demand=50.0, **changes), cold("b", axis(1), demand=0.1)]
 
 
-def test_a_repeated_observation_is_inserted_while_there_is_room():
-    plan = sleep([hot("m1", axis(0)), hot("m2", axis(0))])
-    assert kinds(plan) == ["insert"]
-    assert plan.decisions[0].members == ("m1", "m2")
-    assert plan.inserted[0].evidence.support == 2
-    assert plan.consumed == ("m1", "m2")
-
-
-def test_a_single_observation_waits_for_support():
-    plan = sleep([hot("m1", axis(0))])
-    assert plan.decisions == ()
-    assert plan.consumed == ()
-
-
 FILLING = SMALL.replace(hot_capacity=3, sleep_every=2)
+WANTED = [hot("m1", axis(2), support=9, demand=90.0)]
+SINGLE = [hot(f"m{i}", axis(i), step=90 + i) for i in range(3)]
+PINNED = [cold(name, axis(i), pinned=True) for i, name in enumerate("ab")]
 
 
-def test_single_observations_about_to_leave_fill_a_store_with_room():
-    plan = sleep([hot(f"m{i}", axis(i)) for i in range(3)], config=FILLING)
-    assert kinds(plan) == ["insert", "insert"]
-    assert plan.consumed == ("m0", "m1")
+@pytest.mark.parametrize(
+    ("items", "store", "config", "decided", "consumed", "removed"),
+    [
+        pytest.param([hot("m1", axis(0)), hot("m2", axis(0))], [], SMALL, ["insert"],
+                     ["m1", "m2"], "", id="a repeated observation is inserted"),
+        pytest.param(SINGLE[:1], [], SMALL, [], [], "", id="a single one waits for support"),
+        pytest.param([hot("m1", axis(2), hits=1, demand=1.0)], [], SMALL, ["insert"], ["m1"], "",
+                     id="being asked for counts as support"),
+        pytest.param(SINGLE, [], FILLING, ["insert"] * 2, ["m0", "m1"], "",
+                     id="single ones that are about to leave fill a store with room"),
+        pytest.param(SINGLE, [cold("o", axis(6), step=0), cold("a", axis(7), step=0, support=2)],
+                     FILLING, ["replace"], ["m0"], "o",
+                     id="single ones compete only with older ones of their kind"),
+        pytest.param([hot("m1", axis(2), support=2, step=50, demand=1.0)],
+                     [cold("n", axis(6), step=99), cold("w", axis(7), step=0, support=2)],
+                     FILLING, ["replace"], ["m1"], "n",
+                     id="a supported candidate displaces an unsupported memory first"),
+        pytest.param(WANTED, full_store(), SMALL, ["replace"], ["m1"], "b",
+                     id="the weakest memory is displaced by one in more demand"),
+        pytest.param(WANTED, [full_store()[0], cold("b", axis(1), demand=0.1, pinned=True)],
+                     SMALL, ["replace"], ["m1"], "a", id="a pinned memory is never a victim"),
+        pytest.param(WANTED, PINNED, SMALL, ["reject"], [], "",
+                     id="a store of pinned memories rejects everything"),
+        pytest.param([], [*full_store(), cold("c", axis(2), demand=9.0),
+                          cold("d", axis(3), demand=0.5)], SMALL, ["evict"] * 2, [], "bd",
+                     id="a store above its capacity shrinks to it"),
+    ],
+)  # fmt: skip
+def test_a_sleep_phase_decides(items, store, config, decided, consumed, removed):
+    plan = sleep(items, store, config)
+    assert kinds(plan) == decided
+    assert plan.consumed == tuple(consumed)
+    assert sorted(memory.id for memory in plan.removed) == sorted(removed)
+    assert sum(each.evidence.support for each in plan.inserted) == sum(
+        item.evidence.support for item in items if item.id in consumed
+    )
 
 
-def test_single_observations_compete_only_with_older_ones_of_their_kind():
-    store = [cold("old", axis(6), step=0), cold("asked", axis(7), step=0, support=2)]
-    plan = sleep([hot(f"m{i}", axis(i), step=90 + i) for i in range(3)], store, FILLING)
-    assert kinds(plan) == ["replace"]
-    assert [memory.id for memory in plan.removed] == ["old"]
-
-
-def test_a_supported_candidate_displaces_an_unsupported_memory_first():
-    store = [cold("new", axis(6), step=99), cold("weak", axis(7), step=0, support=2)]
-    plan = sleep([hot("m1", axis(2), support=2, step=50, demand=1.0)], store, FILLING)
-    assert plan.decisions[0].target_id == "new"
-
-
-def test_being_asked_for_counts_as_support():
-    asked = hot("m1", axis(2))
-    asked = replace(asked, evidence=replace(asked.evidence, hits=1, demand=1.0))
-    assert kinds(sleep([asked])) == ["insert"]
+@pytest.mark.parametrize(
+    ("vector", "problem"),
+    [(np.full(8, np.nan, np.float32), "NaN"), (np.ones(3, np.float32), "different shapes")],
+)
+def test_vectors_that_cannot_be_compared_are_refused(vector, problem):
+    with pytest.raises(InvalidInputError, match=problem):
+        sleep([hot("m1", axis(0)), hot("m2", vector)])
 
 
 def test_a_proposal_that_repeats_a_memory_reinforces_it():
@@ -79,12 +89,6 @@ def test_a_proposal_that_repeats_a_memory_reinforces_it():
     assert plan.decisions[0].similarity == pytest.approx(0.9, abs=1e-6)
     assert plan.updated[0].evidence.support == 5
     assert plan.inserted == plan.removed == ()
-
-
-def test_the_weakest_memory_is_displaced_by_one_in_more_demand():
-    plan = sleep([hot("m1", axis(2), support=9, demand=40.0)], full_store())
-    assert kinds(plan) == ["replace"]
-    assert [memory.id for memory in plan.removed] == ["b"]
 
 
 def test_a_candidate_of_contradicting_outcomes_is_rejected():
@@ -107,26 +111,6 @@ def test_a_rejected_item_is_not_proposed_again_without_new_support():
     assert sleep(items, store, config).decisions == ()
     grown = replace(items[0], evidence=replace(items[0].evidence, support=3))
     assert kinds(sleep([grown], store, config)) == ["reject"]
-
-
-def test_a_pinned_memory_is_never_a_victim():
-    store = [cold("a", axis(0), demand=50.0), cold("b", axis(1), demand=0.1, pinned=True)]
-    plan = sleep([hot("m1", axis(2), support=9, demand=90.0)], store)
-    assert [memory.id for memory in plan.removed] == ["a"]
-
-
-def test_a_store_of_pinned_memories_rejects_everything():
-    store = [cold(name, axis(i), pinned=True) for i, name in enumerate("ab")]
-    plan = sleep([hot("m1", axis(2), support=9, demand=90.0)], store)
-    assert kinds(plan) == ["reject"]
-    assert plan.decisions[0].target_id is None
-
-
-def test_a_store_above_its_capacity_shrinks_to_it():
-    store = [*full_store(), cold("c", axis(2), demand=9.0), cold("d", axis(3), demand=0.5)]
-    plan = sleep([], store)
-    assert kinds(plan) == ["evict", "evict"]
-    assert {memory.id for memory in plan.removed} == {"b", "d"}
 
 
 def test_the_paper_discards_clusters_below_three():
@@ -160,18 +144,6 @@ def test_a_utility_that_is_not_one_finite_number_each_is_refused(values):
     items = [hot("m1", axis(2), support=2)]
     with pytest.raises(InvalidInputError, match="3 finite numbers"):
         sleep(items, full_store(), utility=lambda *_: values)
-
-
-def test_vectors_that_are_not_finite_are_refused():
-    broken = axis(0)
-    broken[3] = np.nan
-    with pytest.raises(InvalidInputError, match="NaN"):
-        sleep([hot("m1", broken)])
-
-
-def test_vectors_of_different_length_are_refused():
-    with pytest.raises(InvalidInputError, match="different shapes"):
-        sleep([hot("m1", axis(0)), hot("m2", np.ones(3, dtype=np.float32))])
 
 
 def test_a_summary_gives_text_and_vector():
@@ -228,21 +200,15 @@ configs = st.sampled_from(
 
 @settings(deadline=None)
 @given(hot_items, st.integers(0, 2**31), configs)
-def test_capacity_holds_and_every_decision_replays(items, seed, config):
+def test_capacity_holds_every_decision_replays_and_the_seed_decides_the_plan(items, seed, config):
     entries, store, plan = random_plan(items, seed, config)
     _, after = apply_plan(plan, entries, store)
     assert len(after) <= config.cold_capacity
     assert len({memory.id for memory in after}) == len(after)
     for decision in plan.decisions:
-        recorded = SleepDecision.from_json(json.loads(json.dumps(decision.to_json())))
+        recorded = DECISION.validate_json(DECISION.dump_json(decision))
         assert recorded == decision
         assert replay(recorded) == decision
-
-
-@settings(deadline=None)
-@given(hot_items, st.integers(0, 2**31), configs)
-def test_the_same_seed_gives_the_same_plan(items, seed, config):
-    entries, store, plan = random_plan(items, seed, config)
     assert sleep(entries, store, config, seed=seed) == plan
 
 

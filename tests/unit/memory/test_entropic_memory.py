@@ -18,13 +18,6 @@ def texts(found) -> list[str]:
     return [item.text for item in found]
 
 
-def test_what_was_added_is_recalled_after_a_restart(open_memory):
-    memory = open_memory()
-    memory.add("the boat is blue")
-    memory.close()
-    assert texts(open_memory().recall("the boat is blue")) == ["the boat is blue"]
-
-
 def test_a_recollection_accounts_for_itself(open_memory):
     memory = open_memory()
     ids = memory.add(["the boat is blue", "the boat is blue"], metadata={"topic": "boat"})
@@ -297,12 +290,6 @@ def test_nothing_is_recalled_where_nothing_was_stored(open_memory):
     assert memory.forget(("nowhere",)).messages == ()
 
 
-@pytest.mark.parametrize("query", ["", "   "])
-def test_a_blank_query_is_refused(open_memory, query):
-    with pytest.raises(InvalidInputError):
-        open_memory().recall(query)
-
-
 def test_the_in_memory_form_does_everything_but_last():
     with EntropicMemory.open(embedder=FakeEmbedder(32)) as memory:
         memory.add(["the boat is blue"] * 20)
@@ -349,6 +336,7 @@ def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):
         lambda memory: memory.recall("text", namespace="user"),
         lambda memory: memory.recall("text", also=["user"]),
         lambda memory: memory.recall("text", also="user"),
+        lambda memory: memory.recall("text", exclude="user"),
         lambda memory: memory.observe("text", "answer", namespace="user"),
         lambda memory: memory.sleep("user"),
         lambda memory: memory.sleeps("user"),
@@ -367,15 +355,3 @@ def test_a_text_is_refused_as_a_namespace(open_memory, use):
     with pytest.raises(InvalidInputError, match="write"):
         use(memory)
     assert memory.namespaces() == []
-
-
-def test_two_openings_of_a_file_see_each_others_writes(open_memory):
-    one, other = open_memory(), open_memory()
-    one.add("the boat is blue")
-    assert texts(other.recall("the boat is blue")) == ["the boat is blue"]
-    other.add("cats chase birds")
-    assert texts(one.recall("cats chase birds")) == ["cats chase birds"]
-    name = one.recall("the boat is blue")[0].id
-    other.delete(name)
-    assert one.recall("the boat is blue") == []
-    assert one.admin.verify().ok

@@ -5,7 +5,7 @@ import pytest
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.records import ERASED
-from ecs_plugins.memory.store.rows import pack
+from ecs_plugins.memory.store.database import pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
@@ -55,34 +55,24 @@ def test_erasure_follows_a_message_into_memories_and_their_versions(db, open_mem
     assert memory.admin.verify().ok
 
 
-def test_a_memory_is_derived_anew_from_the_messages_that_remain(db, open_memory):
+@pytest.mark.parametrize("tier", ["hot", "cold"])
+def test_an_item_is_derived_anew_from_the_messages_that_remain(db, open_memory, tier):
     memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
     rest = memory.add(["the old mill burned down"] * 2)
     name = memory.add("the old mill burned down xyzzysecret")[0]
-    memory.sleep()
-    before = memory.memories()[0]
-    assert before.support == 3
+    if tier == "cold":
+        memory.sleep()
+    before = memory.recall("the old mill burned down")[0]
+    assert (before.support, before.tier) == (3, tier)
     receipt = memory.delete(name)
-    after = memory.memories()[0]
-    assert receipt.memories_derived == (before.id,)
+    after = memory.recall("the old mill burned down")[0]
+    assert (receipt.hot_derived, receipt.memories_derived) == (
+        (1, ()) if tier == "hot" else (0, (before.id,))
+    )
     assert (after.text, after.support, after.provenance) == (
         "the old mill burned down", 2, tuple(rest),
     )  # fmt: skip
-    assert memory.recall("the old mill burned down")[0].score == pytest.approx(1.0)
-    assert files_that_hold(db.parent, b"xyzzysecret") == []
-    assert memory.admin.verify().ok
-
-
-def test_a_hot_item_is_derived_anew_from_the_messages_that_remain(db, open_memory):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
-    name = memory.add("the old mill burned down xyzzysecret")[0]
-    rest = memory.add("the old mill burned down")
-    receipt = memory.delete(name)
-    found = memory.recall("the old mill burned down")[0]
-    assert receipt.hot_derived == 1
-    assert (found.text, found.support, found.provenance) == (
-        "the old mill burned down", 1, tuple(rest),
-    )  # fmt: skip
+    assert after.score == pytest.approx(1.0)
     assert files_that_hold(db.parent, b"xyzzysecret") == []
     assert memory.admin.verify().ok
 
@@ -164,7 +154,7 @@ def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memo
 @pytest.fixture
 def snapshots(monkeypatch):
     """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.indexes.KEPT_FROM", 10)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)
 
 
 def test_erasing_removes_the_index_snapshot_and_what_is_saved_later_lacks_it(
@@ -200,15 +190,6 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
     memory.delete(memory.memories()[0].id, evidence=True)
     assert len(memory.messages()) == 2
     assert memory.admin.verify().ok
-
-
-def test_an_export_after_an_erasure_does_not_hold_it(db, open_memory):
-    memory = open_memory()
-    memory.add(["the old mill burned down", SECRET])
-    memory.forget(("default",), filter={})
-    memory.add("a new start")
-    memory.admin.export(db.with_name("out.jsonl"))
-    assert leftovers(db.parent) == []
 
 
 def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(

@@ -1,11 +1,10 @@
-import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecs_plugins.memory.evidence import (
+from ecs_plugins.memory.admission import (
     HALF_LIFE,
     decayed,
     first_evidence,
@@ -50,11 +49,6 @@ def test_merging_adds_the_counts_and_counts_the_newer_one_as_a_repeat():
     assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
     assert (both.agreements, both.contradictions) == (2.0, 2.0)
     assert (both.created, both.resultant, both.unlike) == (0, 2.5, "number")
-
-
-def test_evidence_survives_json():
-    evidence = Evidence(1, 2, 3, 4, 0.5, 6, 0.7, 0.8, 3.5, "name")
-    assert Evidence.from_json(json.loads(json.dumps(evidence.to_json()))) == evidence
 
 
 def test_evidence_that_version_0_1_wrote_is_read_without_its_labels():

@@ -27,7 +27,7 @@ SUMMARY = MemoryConfig(proposal="summary")
 @pytest.fixture
 def small(monkeypatch):
     """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.indexes.KEPT_FROM", 10)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_whole_snapshot_is_used(snapshot, open_memory, monkeypatch):
     def refused(*_):
         raise AssertionError("vectors were read although the snapshot has them")
 
-    monkeypatch.setattr("ecs_plugins.memory.store.indexes.unpack", refused)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.unpack", refused)
     assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
     assert memory.admin.stats().indexes["linked"] == 60
 
@@ -302,33 +302,27 @@ FAULTY = {
 }
 
 
+@pytest.mark.parametrize("on_error", ["extractive", "raise"])
 @pytest.mark.parametrize("fault", FAULTY)
-def test_a_faulty_language_model_leaves_the_text_to_the_cluster_and_says_so(open_memory, fault):
+def test_a_faulty_language_model_leaves_the_text_to_the_cluster_or_the_tiers_as_they_were(
+    open_memory, fault, on_error
+):
     model = FAULTY[fault]()
-    store = StoreConfig(sleep="manual", summary_deadline=0.3)
-    memory = open_memory(model=model, config=SUMMARY, store=store)
-    memory.add(["the boat is blue"] * 3)
-    started = time.monotonic()
-    report = memory.sleep()
-    assert time.monotonic() - started < 20
-    assert len(report.problems) == 1
-    assert "secret details" not in report.problems[0]
-    assert [m.text for m in memory.memories()] == ["the boat is blue"]
-    if isinstance(model, Hanging):
-        model.release.set()
-
-
-@pytest.mark.parametrize("fault", FAULTY)
-def test_a_faulty_language_model_leaves_the_tiers_as_they_were_if_so_configured(open_memory, fault):
-    model = FAULTY[fault]()
-    store = StoreConfig(sleep="manual", summary_deadline=0.3, on_summary_error="raise")
+    store = StoreConfig(sleep="manual", summary_deadline=0.3, on_summary_error=on_error)
     memory = open_memory(model=model, config=SUMMARY, store=store)
     memory.add(["the boat is blue"] * 3)
     before = memory.admin.stats().namespaces
-    with pytest.raises(ModelError, match="as they were"):
-        memory.sleep()
-    assert memory.admin.stats().namespaces == before
-    assert memory.decisions() == []
+    started = time.monotonic()
+    if on_error == "raise":
+        with pytest.raises(ModelError, match="as they were"):
+            memory.sleep()
+        assert memory.admin.stats().namespaces == before
+        assert memory.decisions() == []
+    else:
+        (problem,) = memory.sleep().problems
+        assert "secret details" not in problem
+        assert [m.text for m in memory.memories()] == ["the boat is blue"]
+    assert time.monotonic() - started < 20
     if isinstance(model, Hanging):
         model.release.set()
 

@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 
@@ -34,16 +33,26 @@ def ask(memory, question=QUESTION, **options):
     return [item.id for item in memory.recall(question, **options)]
 
 
-def test_a_recall_and_its_observation_are_one_query(memory):
+@pytest.mark.parametrize("used", [1, 9])
+def test_a_recall_and_its_observation_are_one_query(memory, used):
+    recalled = ask(memory)
+    memory.observe(QUESTION, "in the harbour", recalled[:used])
+    assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
+
+
+@pytest.mark.parametrize("recalls", [1, 2])
+def test_every_answer_to_a_question_stays(memory, recalls):
     used = ask(memory)
     memory.observe(QUESTION, "in the harbour", used)
-    assert events(memory) == [(QUESTION, "in the harbour", len(used))]
+    memory.observe(QUESTION, "at sea", ask(memory) if recalls == 2 else used)
+    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
 
 
-def test_an_observation_of_some_of_what_was_recalled_completes_it(memory):
-    recalled = ask(memory)
-    memory.observe(QUESTION, "in the harbour", recalled[:1])
-    assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
+@pytest.mark.parametrize("tiers", ["hot", "cold", "both"])
+def test_what_is_excluded_is_not_recalled_and_leaves_its_place(memory, tiers):
+    memory.add(["the boat is blue", "a blue boat"], pinned=True)
+    best, second = ask(memory, k=2, tiers=tiers, threshold=-1)
+    assert ask(memory, k=1, tiers=tiers, threshold=-1, exclude=[best]) == [second]
 
 
 def test_an_observation_may_name_what_other_namespaces_held(memory):
@@ -84,42 +93,11 @@ def test_an_observation_of_what_was_not_recalled_is_a_query_of_its_own(memory):
     assert len(events(memory)) == 2
 
 
-def test_a_question_asked_and_answered_twice_is_two_queries(memory):
-    for answer in ("in the harbour", "at sea"):
-        memory.observe(QUESTION, answer, ask(memory))
-    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
-
-
-def test_a_second_observation_does_not_overwrite_the_first(memory):
-    used = ask(memory)
-    memory.observe(QUESTION, "in the harbour", used)
-    memory.observe(QUESTION, "at sea", used)
-    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
-
-
 def test_erasing_what_was_recalled_erases_the_completed_query(memory):
     used = ask(memory)
     memory.observe(QUESTION, "in the harbour", used[:1])
     assert memory.delete(used[-1]).queries == 1
     assert events(memory) == []
-
-
-def test_what_is_excluded_is_not_recalled_and_leaves_its_place(memory):
-    best = ask(memory, k=1)
-    found = ask(memory, k=2, exclude=best, threshold=-1)
-    assert len(found) == 2
-    assert not set(found) & set(best)
-
-
-def test_an_excluded_memory_of_the_cold_tier_is_not_recalled(memory):
-    memory.add("the boat is blue", pinned=True)
-    (pinned,) = ask(memory, "the boat is blue", k=1, tiers="cold")
-    assert pinned not in ask(memory, "the boat is blue", k=9, exclude={pinned})
-
-
-def test_one_id_instead_of_a_collection_is_refused(memory):
-    with pytest.raises(InvalidInputError, match="a collection"):
-        memory.recall(QUESTION, exclude="abc")
 
 
 @pytest.mark.parametrize("kind", [EntropicMemory, MemoryAdmin])

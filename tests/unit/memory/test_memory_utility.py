@@ -6,13 +6,13 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import StoreConfig, answer_utility
+from ecs_plugins.memory.admission import first_evidence, in_demand, with_outcome
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.evidence import first_evidence, in_demand, with_outcome
 from ecs_plugins.memory.types import ColdMemory, QueryEvent
 from ecs_plugins.memory.utility import (
     QUERY_WINDOW,
-    distinct_words,
     entropies,
+    information,
     mean_surprise,
     utilities,
 )
@@ -32,7 +32,7 @@ def worth(*memories: ColdMemory) -> list[float]:
 
 
 def test_without_spaces_every_character_is_a_word() -> None:
-    assert distinct_words("\u6211\u559c\u6b22\u732b\u3002") == 4
+    assert information("\u6211\u559c\u6b22\u732b\u3002") == math.log(5)
 
 
 def test_of_equal_demand_the_text_that_says_more_is_worth_more() -> None:
