@@ -31,6 +31,7 @@ def local_chat(bundled_lm, embedder):
     pytest.importorskip("langchain_huggingface", reason="pip install langchain-huggingface")
 
 
+@pytest.mark.slow
 def test_the_llama_index_example_recalls_and_forgets(run, embedder):
     out = run("llama_index_agent_memory")
     assert out.count("it answers: In Tarrow.") == 2

@@ -109,6 +109,7 @@ def test_the_tellings_of_a_fact_are_counted_per_item():
     assert memory.held_of(fact, [[one, two, three], [two], [one]]) == [2, 1]
 
 
+@pytest.mark.slow
 def test_what_was_spent_stands_beside_the_forecast(run):
     out, found = run("--part", "router", "--limit", "10")
     chosen = found["router"]["chosen"]
@@ -127,6 +128,7 @@ def frontier_of(tmp_path, model, embedder):
     return router.measure(demo, Context(tuple(Document(b, a) for a, b in DATA.documents)))
 
 
+@pytest.mark.slow
 def test_full_context_holds_every_answer(tmp_path):
     frontier = frontier_of(tmp_path, FakeLanguageModel(), FakeEmbedder())
     assert frontier.get("full_context").f1 == 1.0

@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # every test starts an interpreter
+
 INTEGRATIONS = {
     "ecs_plugins.langchain": ("langchain_core", "langchain", "ECSDocumentCompressor"),
     "ecs_plugins.llama_index": ("llama_index", "llama-index", "ECSPostprocessor"),

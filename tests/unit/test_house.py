@@ -8,9 +8,14 @@ def house() -> House:
     return House()
 
 
+@pytest.fixture(scope="module")
+def figures(house) -> dict[str, int]:
+    return house.figures()
+
+
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_the_house_keeps_its_budgets(house, budget):
-    assert house.figures()[budget] <= BUDGETS[budget]
+def test_the_house_keeps_its_budgets(figures, budget):
+    assert figures[budget] <= BUDGETS[budget]
 
 
 def test_arrows_run_one_way(house):

@@ -144,6 +144,7 @@ def store():
         yield EntropicStore(memory)
 
 
+@pytest.mark.slow
 @given(batches=BATCHES)
 @settings(
     max_examples=SEQUENCES,

@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.slow  # starts an interpreter per command
+
 
 @pytest.fixture
 def ecs(tmp_path, monkeypatch):

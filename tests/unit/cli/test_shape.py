@@ -187,6 +187,7 @@ def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) ->
     assert (status, out, err.count("\n")) == (1, "", 1)
 
 
+@pytest.mark.slow
 def test_help_gives_an_example_and_loads_nothing_heavy() -> None:
     code = (
         "import sys; sys.argv = ['ecs-plugins', 'shape', '--help']\n"

@@ -38,6 +38,7 @@ def test_route_as_json_is_the_decision(artefact):
     assert json.loads(done.output) == decision.to_dict()
 
 
+@pytest.mark.slow
 def test_report_writes_beside_the_frontier(artefact):
     done = run("report", artefact, "--reuses", "1,50")
     assert done.exit_code == 0, done.output

@@ -36,6 +36,7 @@ def random_frontier(rng):
     return EfficiencyFrontier(points)
 
 
+@pytest.mark.slow
 def test_decisions_equal_brute_force_on_10000_random_sets():
     rng = random.Random(42)
     for _ in range(10_000):

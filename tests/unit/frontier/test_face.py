@@ -1,7 +1,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_deciding_loads_neither_torch_nor_sklearn_nor_matplotlib():
     code = (
         "import sys, ecs_plugins.frontier as f\n"

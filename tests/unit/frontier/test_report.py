@@ -12,6 +12,8 @@ from ecs_plugins.frontier.report import write_report
 
 from .conftest import hand_points, point
 
+pytestmark = pytest.mark.slow  # draws figures
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory, measured_frontier):

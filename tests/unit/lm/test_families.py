@@ -11,6 +11,8 @@ from ecs_plugins.lm.scoring.profile import ScoringPath, profile_of
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 from ecs_plugins.lm.scoring.runner import Runner
 
+pytestmark = pytest.mark.slow  # a model of every family
+
 TOLERANCE = 1e-4
 
 

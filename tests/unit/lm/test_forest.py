@@ -1,5 +1,6 @@
 import itertools
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def assert_sound(sequences, forest):
             assert node.depth == ancestor.depth + ancestor.length
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(SEQUENCES)
 def test_every_sequence_is_spelt_by_its_rows(sequences) -> None:

@@ -28,7 +28,7 @@ from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.client import prompt_key, weight_of
 from ecs_plugins.lm.remote.model import RemoteLM
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]  # servers, and waiting for them
 
 KINDS = ("sglang", "vllm")
 QUICK = {

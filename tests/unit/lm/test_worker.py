@@ -285,6 +285,7 @@ def test_close_during_a_call_lets_it_finish() -> None:
         lm.score([texts(1)])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this platform")
 def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
     code = """

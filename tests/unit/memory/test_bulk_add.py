@@ -11,6 +11,8 @@ from ecs_plugins.memory.store.tiers import dump_evidence
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
 
+pytestmark = pytest.mark.slow  # every batch twice, whole and one by one
+
 
 def both(open_memory, tmp_path, config, batch, before=(), **options):
     """The same messages added together and one by one, after the same past; both memories."""

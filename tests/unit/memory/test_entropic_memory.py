@@ -229,6 +229,7 @@ def _add_some(path, start: int) -> None:
             memory.recall(f"subject{i}")
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_file_lose_nothing(db, open_memory):
     open_memory().add("made first")
     context = multiprocessing.get_context("spawn")

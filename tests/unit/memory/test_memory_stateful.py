@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -142,5 +143,5 @@ class MemoryMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-TestMemory = MemoryMachine.TestCase
+TestMemory = pytest.mark.slow(MemoryMachine.TestCase)
 TestMemory.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -55,6 +55,7 @@ def test_forgetting_a_hostile_namespace_leaves_all_others(open_memory):
     assert memory.namespaces() == []
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_namespaces_open_no_index(open_memory):
     memory = open_memory()
     with memory._store.database.write() as connection:

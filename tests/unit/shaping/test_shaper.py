@@ -339,6 +339,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(PASSAGES, SETTINGS)
 def test_every_passage_has_one_verdict_and_the_limits_hold(passages, chosen):
@@ -364,6 +365,7 @@ def test_every_passage_has_one_verdict_and_the_limits_hold(passages, chosen):
         assert v.reason
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.permutations([GOOD, WRONG, HERRING, OTHER, "Rome is where she is, by the river"]))
 def test_independent_acceptance_does_not_depend_on_the_order(passages):
