@@ -293,7 +293,7 @@ class Entropic:
         stats = self._memory.admin.stats().namespaces
         if not stats:
             return 0
-        hot = stats[0].hot if self._memory.config.search == "both" else 0
+        hot = stats[0].hot if self._memory.config.rule == "default" else 0
         return stats[0].cold + hot
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class EntropicPolicy:
 
     def __init__(self, variant: Variant, seed: int, keep_decisions: bool = False) -> None:
         self._config = variant.config
-        self._merges = variant.merges and not variant.config.literal
+        self._merges = variant.merges and variant.config.rule == "default"
         self._labels = Labels(variant.contradiction)
         self._seed = seed
         self._hot: Tier[HotItem] = Tier()
@@ -125,7 +125,7 @@ class EntropicPolicy:
     def label(self, position: int) -> int:
         """Return the label that a cold memory predicts."""
         memory = self._cold.items[position]
-        return int(memory.text) if self._config.literal else self._labels.of(memory.id)
+        return int(memory.text) if self._config.rule == "paper" else self._labels.of(memory.id)
 
     def observe(self, moment: Moment) -> None:
         """Record hits, admit the observation, sleep when it is time."""
@@ -153,7 +153,7 @@ class EntropicPolicy:
                 hot = self._hot.vectors @ moment.vector
                 hot_position = int(hot.argmax())
                 nearest_hot = self._hot.items[hot_position], float(hot[hot_position])
-        text = str(moment.label) if self._config.literal else ""
+        text = str(moment.label) if self._config.rule == "paper" else ""
         admission = admit(
             Observation(str(moment.step), moment.vector, moment.step, text),
             config=self._config,
@@ -181,12 +181,12 @@ class EntropicPolicy:
             seed=self._seed * 1_000_003 + self._cycle,
             queries=self._queries,
         )
-        if not self._config.literal:
+        if self._config.rule == "default":
             self._label(plan.decisions)
         hot, cold = apply_plan(plan, self._hot.items, self._cold.items)
         self._hot.reset(hot)
         self._cold.reset(cold)
-        if not self._config.literal:
+        if self._config.rule == "default":
             self._labels.keep([*(item.id for item in hot), *(item.id for item in cold)])
         self._cycle += 1
         self._since_sleep = 0

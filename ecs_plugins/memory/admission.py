@@ -48,7 +48,7 @@ def admit(
     near = [
         each
         for each in (nearest_cold, nearest_hot)
-        if each is not None and not config.literal and each[1] >= config.merge_threshold
+        if each is not None and config.rule == "default" and each[1] >= config.merge_threshold
     ]
     for item, similarity in sorted(near, key=lambda each: -each[1]):
         differs = difference(observation.text, item.text)
@@ -109,7 +109,7 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
     excess = len(hot) - config.hot_capacity
     if excess <= 0:
         return ()
-    if config.literal:
+    if config.rule == "paper":
         return tuple(item.id for item in hot[:excess])
     order = heapq.nsmallest(
         excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)

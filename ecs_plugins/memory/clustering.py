@@ -21,7 +21,7 @@ def cluster(
     """
     if not len(vectors):
         return []
-    if config.literal:
+    if config.rule == "paper":
         labels = kmeans_labels(vectors, config.clusters, seed)
     else:
         labels = link_labels(vectors @ vectors.T, config.merge_threshold, texts)

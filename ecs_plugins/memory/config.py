@@ -179,16 +179,6 @@ class MemoryConfig(Config):
         return super().from_json(kept)
 
     @property
-    def literal(self) -> bool:
-        """Whether the paper's rule is followed to the letter."""
-        return self.rule == "paper"
-
-    @property
-    def search(self) -> Literal["both", "cold"]:
-        """Which tiers a recall searches unless it says so."""
-        return "cold" if self.literal else "both"
-
-    @property
     def version(self) -> str:
         """Twelve hex digits that name these settings; it stands in every decision."""
         canonical = json.dumps(self.to_json(), sort_keys=True)

@@ -62,7 +62,7 @@ def consolidate(
     """
     vectors = _checked_matrix(hot, cold)
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
-    if not config.literal:
+    if config.rule == "default":
         unsupported = _leaving(unsupported, len(hot) - _size(supported), config)
     proposals = [propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
     proposals += [propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
@@ -144,7 +144,7 @@ def _split(
     unsupported: list[list[HotItem]] = []
     for rows in cluster(vectors, [item.text for item in hot], config, seed):
         members = [hot[row] for row in rows]
-        if not config.literal and all(i.evidence.attestations <= i.judged for i in members):
+        if config.rule == "default" and all(i.evidence.attestations <= i.judged for i in members):
             continue
         enough = sum(i.evidence.attestations for i in members) >= config.min_support
         (supported if enough else unsupported).append(members)

@@ -66,7 +66,7 @@ class ColdContest:
         self._weakness = np.array([self._weakness_of(each) for each in terms])
         self._fills = np.array([self._is_filler(each) for each in self._memories], dtype=bool)
         self._temperature = config.temperature
-        if not config.literal:
+        if config.rule == "default":
             totals = [each.total for each in terms[: len(cold)]]
             self._temperature = scaled_temperature(config.temperature, totals)
         self._decisions: list[SleepDecision] = []
@@ -92,7 +92,7 @@ class ColdContest:
     def judge(self, number: int) -> None:
         """Let a proposal reinforce the memory that it repeats, or compete."""
         self._judged.update(self._proposals[number].sources)
-        if not self._config.literal and self._reinforce(number):
+        if self._config.rule == "default" and self._reinforce(number):
             return
         if self.has_room:
             self._insert(number)
@@ -111,7 +111,7 @@ class ColdContest:
         lets it compete with the weakest of the older memories that have no more support than
         itself; without one it waits in the hot store, which is no decision.
         """
-        if self._config.literal:
+        if self._config.rule == "paper":
             self._record("discard", number, candidate=None)
             return
         if self.has_room:
@@ -126,8 +126,8 @@ class ColdContest:
     def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
         """Return everything that was decided. Under the paper's rule the hot items stay."""
         count = len(self._cold)
-        leaving = set() if self._config.literal else self._consumed
-        staying = set() if self._config.literal else self._judged - self._consumed
+        leaving = set() if self._config.rule == "paper" else self._consumed
+        staying = set() if self._config.rule == "paper" else self._judged - self._consumed
         return SleepPlan(
             decisions=tuple(self._decisions),
             inserted=tuple(
@@ -155,11 +155,11 @@ class ColdContest:
         )
 
     def _weakness_of(self, terms: FreeEnergy) -> float:
-        return terms.energy if self._config.literal else terms.total
+        return terms.energy if self._config.rule == "paper" else terms.total
 
     def _is_filler(self, memory: ColdMemory) -> bool:
         """Whether a memory only fills the store, for want of support."""
-        if self._config.literal:
+        if self._config.rule == "paper":
             return False
         return memory.evidence.attestations < self._config.min_support
 

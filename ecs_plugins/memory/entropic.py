@@ -32,10 +32,11 @@ from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import inspection, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.search import RecallRequest
-from ecs_plugins.memory.store.sqlite_store import RecordedEmbedder, SqliteStore
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -124,7 +125,7 @@ class EntropicMemory:
         )
         try:
             opened = SqliteStore(database, embedder, what, settings, adopt=reembed)
-            if reembed and not opened.is_current():
+            if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)
         except BaseException:
             database.close()
@@ -284,7 +285,7 @@ class EntropicMemory:
         k = config.top_k if k is None else k
         if k < 1:
             raise InvalidInputError(f"k is {k}; it must be at least 1")
-        where = tiers or config.search
+        where = tiers or ("cold" if config.rule == "paper" else "both")
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
         request = RecallRequest(

@@ -26,7 +26,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 
@@ -57,19 +56,13 @@ def translated(path: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        _raise_translated(path, error)
-
-
-def _raise_translated(path: str, error: sqlite3.DatabaseError) -> NoReturn:
-    if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
-        sqlite3.DatabaseError
-    ):
-        raise error  # a violated constraint or a wrong statement is a bug, not a failing disk
-    name = getattr(error, "sqlite_errorname", None) or ""
-    for prefix, advice in _ADVICE.items():
-        if name.startswith(prefix):
-            raise StorageError(f"{path}: {error}; {advice}") from error
-    raise StorageError(f"{path}: {error}; nothing was written") from error
+        if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
+            sqlite3.DatabaseError
+        ):
+            raise  # a violated constraint or a wrong statement is a bug, not a failing disk
+        name = getattr(error, "sqlite_errorname", None) or ""
+        advice = next((_ADVICE[each] for each in _ADVICE if name.startswith(each)), None)
+        raise StorageError(f"{path}: {error}; {advice or 'nothing was written'}") from error
 
 
 class Database:
@@ -240,23 +233,18 @@ class Database:
                 f"{self.path}: another thread writes for more than "
                 f"{self._busy_timeout} s; retry, or raise busy_timeout"
             )
-        connection = None
         try:
-            connection = self._borrow()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                # SQLite has rolled back by itself after some errors (full disk).
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-        except sqlite3.DatabaseError as error:
-            _raise_translated(self.path, error)
+            with translated(self.path), self._connection() as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    # SQLite has rolled back by itself after some errors (full disk).
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
         finally:
-            if connection is not None:
-                self._give_back(connection)
             self._writer.release()
 
     def scrub(self, *, vacuum: bool = False) -> bool:

@@ -21,10 +21,10 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc
-from ecs_plugins.memory.store.indexes import Indexes
 from ecs_plugins.memory.store.intake import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
 
 
@@ -224,7 +224,7 @@ def verify(
             if not each.agrees and not each.recorded.erased
         ]
         problems += _tier_problems(connection, space, indexes)
-    return Verification(tuple(problems), tuple(indexes.problems(connection)), checked)
+    return Verification(tuple(problems), tuple(indexes.snapshot.problems(connection)), checked)
 
 
 CHECKED = {

@@ -23,9 +23,9 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import dump, pack
-from ecs_plugins.memory.store.indexes import Indexes, OpenIndex
 from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.vector_index import Indexes, OpenIndex
 from ecs_plugins.memory.types import (
     ColdMemory,
     HotItem,
@@ -44,15 +44,7 @@ _SCREENED = 128  # messages compared with the index at once
 
 
 class Intake:
-    """Adds messages to one namespace within one transaction.
-
-    Args:
-        connection: Inside a write transaction.
-        space: The namespace; the caller saves it.
-        config: The settings.
-        indexes: The open indexes.
-        now: Unix time.
-    """
+    """Adds messages to one namespace within one write transaction; the caller saves the space."""
 
     def __init__(
         self,
@@ -79,7 +71,7 @@ class Intake:
             InvalidInputError: Pinned memories alone would exceed the cold capacity.
         """
         space = self._space
-        if not (pinned or self._config.literal):
+        if not (pinned or self._config.rule == "paper"):
             self._index = self._indexes.current(self._connection, space)
         log.insert(self._connection, space, messages, ids, vectors, self._now)
         for start in range(0, len(messages), _SCREENED):
@@ -226,10 +218,9 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
     """Let the hot items that are too many leave the tier; their messages stay in the log."""
     if space.count["hot"] <= config.hot_capacity:
         return
-    rows = tiers.tier_rows(connection, space.id, "hot")
+    rows = tiers.tier_rows(connection, space.id, "hot", members=False)
     leaving = set(overflow([row.hot for row in rows], config))
-    gone = [row for row in rows if row.item.id in leaving]
-    tiers.delete(connection, space, gone)
+    tiers.delete(connection, space, [row for row in rows if row.item.id in leaving])
     tiers.forget_provenance(connection, leaving)
 
 
@@ -247,7 +238,7 @@ def write_accesses(
     connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
 ) -> None:
     """Write recalls: a query event each, a hit for every item that is still in its tier."""
-    for access in accesses:
+    for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
         _insert_query(connection, space, access.step, access.at, access.vector, access.items)
         for each in _live(connection, space, access.items):
             step = max(access.step, each.item.evidence.updated)

@@ -15,9 +15,9 @@ from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import dump
-from ecs_plugins.memory.store.indexes import OpenIndex
 from ecs_plugins.memory.store.intake import recent_queries
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.vector_index import OpenIndex
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 
 

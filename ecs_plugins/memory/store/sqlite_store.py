@@ -6,16 +6,15 @@ this class offers, and nothing of SQL, rows or FAISS. Another store offers the s
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -29,36 +28,35 @@ from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erasure
-from ecs_plugins.memory.store.indexes import Indexes
+from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
-_EMBEDDER = "embedder"
-_EPOCH = "epoch"
 _SCRUB = "scrub"
 _FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
 _RETENTION_EVERY = 3600.0
 
 
-@dataclass(slots=True)
 class PendingAccesses:
-    """The recalls that are not written yet. Thread-safe."""
+    """The recalls of each namespace that are not written yet. Thread-safe."""
 
-    _pending: dict[Namespace, list[Access]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self) -> None:
+        self._pending: dict[Namespace, list[Access]] = {}
+        self._lock = threading.Lock()
 
-    def note(self, namespace: Namespace, step: int, vector: Vector, items: Iterable[str]) -> int:
-        """Count a recall; returns how many of the namespace are pending."""
-        access = Access(step, time.time(), vector, tuple(items))
+    def note(self, namespace: Namespace, *accesses: Access) -> int:
+        """Count recalls, also those that could not be written; returns how many are pending."""
         with self._lock:
-            pending = self._pending.setdefault(namespace, [])
-            pending.append(access)
+            pending = [*self._pending.get(namespace, ()), *accesses]
+            if pending:
+                self._pending[namespace] = pending
             return len(pending)
 
     def take(self, namespace: Namespace) -> list[Access]:
@@ -66,21 +64,10 @@ class PendingAccesses:
         with self._lock:
             return self._pending.pop(namespace, [])
 
-    def give_back(self, namespace: Namespace, accesses: Sequence[Access]) -> None:
-        """Put back what could not be written."""
-        if accesses:
-            with self._lock:
-                self._pending[namespace] = [*accesses, *self._pending.get(namespace, [])]
-
     def namespaces(self) -> list[Namespace]:
         """Where something is pending."""
         with self._lock:
             return list(self._pending)
-
-    def discard(self, namespace: Namespace | None = None) -> None:
-        """Forget what is pending, of one namespace or all."""
-        for each in self.namespaces() if namespace is None else [namespace]:
-            self.take(each)
 
     def __len__(self) -> int:
         with self._lock:
@@ -96,7 +83,11 @@ class SqliteStore:
             Must be the one that the file was written with.
         config: What is kept.
         settings: How it is stored.
-        adopt: Do not check the embedder: the caller re-embeds.
+        adopt: Take another embedder than the file's: the caller re-embeds.
+
+    Attributes:
+        epoch: How often the embedder of the file was replaced.
+        is_current: Whether the file's vectors come from this embedder.
 
     Raises:
         ConfigurationError: The file was written with another embedder.
@@ -116,7 +107,7 @@ class SqliteStore:
         self.config = config
         self.settings = settings
         self.dimension = int(embedder.dimension)
-        self.epoch = self._identify(adopt)
+        self.epoch, self.is_current = self._identify(adopt)
         self.closed = False
         self.reset()
         self._retention_due = 0.0
@@ -135,29 +126,22 @@ class SqliteStore:
         """What identifies the embedder, as recorded."""
         return {"name": self.embedder.name, "dimension": self.dimension, "normalisation": "l2"}
 
-    def _identify(self, adopt: bool) -> int:
+    def _identify(self, adopt: bool) -> tuple[int, bool]:
+        """The epoch, and whether the file's vectors come from this embedder."""
         with self.database.read() as connection:
-            recorded = _recorded(connection)
-        if recorded is None:
+            known = recorded(connection)
+        if known is None:
             with self.database.write() as connection:
-                recorded = _recorded(connection)
-                if recorded is None:
-                    _record(connection, self.identity, 0)
-                    return 0
-        identity, epoch = recorded
+                known = recorded(connection) or (self.identity, 0)
+                record(connection, *known)
+        identity, epoch = known
         if identity != self.identity and not adopt:
             raise ConfigurationError(
                 f"{self.database.path} was written with the embedder {identity['name']!r} "
                 f"({identity['dimension']} dimensions), not with {self.embedder.name!r} "
                 f"({self.dimension}); open it with that one, or with reembed=True"
             )
-        return epoch
-
-    def is_current(self) -> bool:
-        """Whether the file's vectors come from this embedder."""
-        with self.database.read() as connection:
-            recorded = _recorded(connection)
-        return recorded is not None and recorded[0] == self.identity
+        return epoch, identity == self.identity
 
     def embed(self, texts: Sequence[str]) -> Matrix:
         """Unit vectors ``[len(texts), dimension]``.
@@ -186,15 +170,15 @@ class SqliteStore:
         self.embedder, self.dimension = embedder, int(embedder.dimension)
         try:
             with reembedding.replaced_vectors(self.database, self.embed, progress) as connection:
-                epoch = 1 + _epoch_of(connection)
-                _record(connection, self.identity, epoch)
+                epoch = 1 + epoch_of(connection)
+                record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
-                self.indexes.forget_snapshot(connection)
+                self.indexes.snapshot.forget(connection)
         except BaseException:
             self.embedder, self.dimension = before
             raise
-        self.epoch = epoch
-        self.indexes.remove_file()
+        self.epoch, self.is_current = epoch, True
+        self.indexes.snapshot.remove()
         self.reset()
 
     # Transactions
@@ -212,7 +196,7 @@ class SqliteStore:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One write transaction on the file."""
         with self.database.write() as connection:
-            self._check_epoch(_epoch_of(connection))
+            self._check_epoch(epoch_of(connection))
             yield connection
 
     @contextmanager
@@ -225,7 +209,7 @@ class SqliteStore:
         try:
             with self.database.write() as connection:
                 space = tiers.find_space(connection, namespace)
-                self._check_epoch(_epoch_of(connection) if space is None else space.epoch)
+                self._check_epoch(epoch_of(connection) if space is None else space.epoch)
                 if space is None and create:
                     space = tiers.create_space(connection, namespace, time.time(), self.epoch)
                 if space is not None and accesses:
@@ -234,7 +218,7 @@ class SqliteStore:
                 if space is not None:
                     space.save(connection)
         except BaseException:
-            self.pending.give_back(namespace, accesses)
+            self.pending.note(namespace, *accesses)
             if space is not None:
                 self.indexes.rolled_back(space)
             raise
@@ -306,8 +290,9 @@ class SqliteStore:
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():
-            names = (item.id for item in found if item.namespace == each)
-            if self.pending.note(each, step, request.vector, names) >= _FLUSH_AT:
+            names = tuple(item.id for item in found if item.namespace == each)
+            access = Access(step, time.time(), request.vector, names)
+            if self.pending.note(each, access) >= _FLUSH_AT:
                 self.flush(each)
         return found
 
@@ -438,7 +423,7 @@ class SqliteStore:
             erasure = Erasure(connection, self.config, self.dimension)
             yield erasure
             if erases:
-                erasure.note(snapshots=self.indexes.forget_snapshot(connection))
+                erasure.note(snapshots=self.indexes.snapshot.forget(connection))
                 self.note_scrub(connection)
 
     @staticmethod
@@ -453,9 +438,9 @@ class SqliteStore:
         for number in erasure.dropped:
             self.indexes.drop(number)
         for namespace in erasure.receipt.namespaces:
-            self.pending.discard(namespace)
+            self.pending.take(namespace)
         if erases:
-            self.indexes.remove_file()
+            self.indexes.snapshot.remove()
         return replace(erasure.receipt, scrubbed=not erases or self.scrub())
 
     def scrub(self, *, vacuum: bool = False) -> bool:
@@ -471,7 +456,7 @@ class SqliteStore:
         with self.database.read() as connection:
             wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
         if wanted is not None:
-            self.indexes.remove_file()
+            self.indexes.snapshot.remove()
             self.scrub()
 
     # The whole file
@@ -499,56 +484,6 @@ class SqliteStore:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
         self.indexes.save()
         self.database.close()
-
-
-def _recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
-    """The embedder that a file was written with, and the epoch."""
-    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-    if _EMBEDDER not in meta:
-        return None
-    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
-
-
-def _epoch_of(connection: sqlite3.Connection) -> int:
-    recorded = _recorded(connection)
-    return recorded[1] if recorded else 0
-
-
-def _record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-        ((_EMBEDDER, json.dumps(identity)), (_EPOCH, str(epoch))),
-    )
-
-
-class RecordedEmbedder:
-    """Has the name and dimension of the embedder of a file, and refuses to embed.
-
-    Args:
-        database: The file.
-
-    Raises:
-        StorageError: Nothing was ever stored in it.
-    """
-
-    def __init__(self, database: Database) -> None:
-        with database.read() as connection:
-            recorded = _recorded(connection)
-        if recorded is None:
-            raise StorageError(f"{database.path} holds no memory yet; add something first")
-        self.name = str(recorded[0]["name"])
-        self.dimension = int(str(recorded[0]["dimension"]))
-
-    def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Refuse."""
-        raise ConfigurationError(
-            f"{len(texts)} texts need the embedder {self.name!r}; open the memory with it"
-        )
-
-    def embed_query(self, text: str) -> Vector:
-        """Refuse."""
-        vector: Vector = self.embed_documents([text])[0]
-        return vector
 
 
 _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

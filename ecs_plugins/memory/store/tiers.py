@@ -214,7 +214,10 @@ _COLUMNS = (
     " text_crc, vector_crc"
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
+_SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
 _METADATA, _EVIDENCE = 9, 19  # their places in a row
+# The plus signs keep SQLite from walking through the whole namespace instead.
+_BY_ROWS = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
 _INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 22)})"
 
 
@@ -238,7 +241,8 @@ def select(
     Raises:
         StorageError: A row is damaged.
     """
-    found = connection.execute(f"{_SELECT} WHERE {where}", values).fetchall()
+    columns = _SELECT if dimension else _SELECT_LIGHT
+    found = connection.execute(f"{columns} WHERE {where}", values).fetchall()
     behind = provenance(connection, [row[1] for row in found if row[3] == "hot"]) if members else {}
     # All JSON at once: a sleep phase reads a thousand rows.
     texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
@@ -282,14 +286,17 @@ def by_rows(
     connection: sqlite3.Connection, space: int, rows: Collection[int], dimension: int = 0
 ) -> dict[int, TierRow]:
     """Live items by row number, hot ones without members."""
-    # The plus signs keep SQLite from walking through the whole namespace instead.
-    where = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
-    found = select(connection, where, (dump(list(rows)), space), dimension=dimension)
+    found = select(connection, _BY_ROWS, (dump(list(rows)), space), dimension=dimension)
     return {each.row: each for each in found}
 
 
 def tier_rows(
-    connection: sqlite3.Connection, space: int, tier: Tier, dimension: int = 0
+    connection: sqlite3.Connection,
+    space: int,
+    tier: Tier,
+    dimension: int = 0,
+    *,
+    members: bool = True,
 ) -> list[TierRow]:
     """A tier: the hot one in order of arrival, the cold one with the oldest row first."""
     found = select(
@@ -297,7 +304,7 @@ def tier_rows(
         "namespace = ? AND live = 1 AND tier = ? ORDER BY row",
         (space, tier),
         dimension=dimension,
-        members=True,
+        members=members,
     )
     if tier == "hot":
         found.sort(key=lambda each: (each.item.evidence.created, each.row))
@@ -323,38 +330,22 @@ def cold_memories(
     Raises:
         StorageError: A row is damaged.
     """
-    cold: KnownCold = {}
-    new = []
-    for row, evidence, pinned in connection.execute(
+    stored = connection.execute(
         "SELECT row, evidence, pinned FROM tiers"
         " WHERE namespace = ? AND live = 1 AND tier = 'cold' ORDER BY row",
         (space,),
-    ):
-        found = known.get(row)
-        if found is None:
-            new.append(row)
-        elif found[1:] != (evidence, pinned):
-            memory = replace(
-                found[0], evidence=Evidence.from_json(json.loads(evidence)), pinned=bool(pinned)
-            )
-            found = memory, evidence, pinned
-        cold[row] = found  # type: ignore[assignment]
-    unread = connection.execute(
-        "SELECT row, id, text, text_crc, vector, vector_crc, pinned, cluster_entropy, evidence"
-        " FROM tiers WHERE row IN (SELECT value FROM json_each(?))",
-        (dump(new),),
-    )
-    for row, name, text, text_crc, vector, vector_crc, pinned, entropy, evidence in unread:
-        what = f"memory {name}"
-        memory = ColdMemory(
-            name,
-            unpack(vector, vector_crc, dimension, what),
-            Evidence.from_json(json.loads(evidence)),
-            checked_text(text, text_crc, what),
-            bool(pinned),
-            entropy,
-            information(text),
-        )
+    ).fetchall()
+    unread = dump([row for row, _, _ in stored if row not in known])
+    found = select(connection, _BY_ROWS, (unread, space), dimension=dimension)
+    read = {
+        each.row: replace(each.memory, information=information(each.item.text)) for each in found
+    }
+    cold: KnownCold = {}
+    for row, evidence, pinned in stored:
+        memory = read[row] if row in read else known[row][0]
+        if row in known and known[row][1:] != (evidence, pinned):
+            judged = Evidence.from_json(json.loads(evidence))
+            memory = replace(memory, evidence=judged, pinned=bool(pinned))
         cold[row] = memory, evidence, pinned
     return cold
 

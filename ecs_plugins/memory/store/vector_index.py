@@ -1,12 +1,16 @@
-"""Nearest neighbours by inner product: an HNSW graph (FAISS) over row numbers of the database.
+"""The vector indexes of a memory file: one per namespace over both tiers, in memory.
 
-New rows wait in a tail that is compared one by one, which for some hundred rows costs less than
-linking them one at a time; a full tail is linked as a whole.
+An index is a cache. It is brought up to date from the database inside the reader's own
+transaction: rows are only ever added at the end or removed, so new rows are those above the last
+one known, and something was removed if the counts then differ. It makes no difference whether
+this process, another thread or another process wrote.
 
-FAISS knows vectors by the order in which they were added and cannot remove one. A linked row that
-is removed stays in the graph as a tombstone: a selector keeps it out of the results, a larger
-``efSearch`` pays for it, and once half of the graph is dead it is built anew. FAISS crashes when
-one thread adds while another searches, so a lock admits one at a time.
+An index is an HNSW graph (FAISS) over row numbers. New rows wait in a tail that is compared one by
+one, which for some hundred rows costs less than linking them one at a time; a full tail is linked
+as a whole. FAISS cannot remove a vector. A linked row that is removed stays in the graph as a
+tombstone: a selector keeps it out of the results, a larger ``efSearch`` pays for it, and once half
+of the graph is dead it is built anew. FAISS crashes when one thread adds while another searches,
+so a lock admits one at a time.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
@@ -14,23 +18,39 @@ recall, and reading the metadata has cost more by then.
 
 from __future__ import annotations
 
+import json
+import logging
+import sqlite3
 import threading
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.memory.store.database import Database, unpack
+from ecs_plugins.memory.store.snapshot import Snapshot
+from ecs_plugins.memory.store.tiers import KnownCold, Space, list_spaces
 from ecs_plugins.memory.types import Matrix, Vector
+
+logger = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+KEPT_FROM = 5000
+"""Vectors from which on a graph is saved, and built anew in the background: building takes some
+tens of milliseconds per thousand."""
+
+_BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
 _TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
-_CHUNK = 1024  # vectors linked at a time, between which a closing memory can stop
+_CHUNK = 1024  # vectors read or linked at a time; a closing memory can stop in between
 _MIN_DEAD = 256  # tombstones that are always tolerated
 _ERASED_SHARE = 0.05  # of the graph, blanked: beyond it, searches lose their way
 
@@ -44,8 +64,8 @@ def _faiss() -> Any:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    # Linking is reproducible on one thread only. The setting belongs to the calling thread, so the
-    # application's own is put back.
+    # Linking is reproducible on one thread only, and OpenMP's threads do not survive a fork. The
+    # setting belongs to the calling thread, so the application's own is put back.
     faiss = _faiss()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
@@ -53,6 +73,10 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         faiss.omp_set_num_threads(before)
+
+
+def _numbers(values: Collection[int]) -> Rows:
+    return np.fromiter(values, dtype=np.int64, count=len(values))
 
 
 def search_width(linked: int) -> int:
@@ -163,16 +187,13 @@ class VectorIndex:
 
     # Searching
 
-    def search(
-        self, query: Vector, k: int, *, allowed: Rows | None = None, exact: bool = False
-    ) -> tuple[Rows, Vector]:
+    def search(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
         """The ``k`` live rows of the largest inner product with ``query``, best first.
 
         Args:
             query: ``[dimension]``.
             k: How many; fewer come back if fewer are there.
             allowed: Only these rows, compared one by one.
-            exact: Compare all, whatever the graph (the reference path of tests).
 
         Returns:
             Rows and their scores.
@@ -186,13 +207,13 @@ class VectorIndex:
                 places = {row: places[row] for row in allowed.tolist() if row in places}
             if places:
                 linked = None
-                if allowed is None and not exact and 2 * k < len(places):
-                    linked = self._search_graph(query, k)
+                if allowed is None and 2 * k < len(places):
+                    linked = self._search_graph(query[None], k)
                 if linked is None:
-                    at = np.fromiter(places.values(), dtype=np.int64, count=len(places))
-                    linked = self._rows[at], self._linked_vectors()[at] @ query
-                rows = np.concatenate([rows, linked[0]])
-                scores = np.concatenate([scores, linked[1]])
+                    at = _numbers(places.values())
+                    linked = self._rows[at][None], self._linked_vectors()[at] @ query[None].T
+                rows = np.concatenate([rows, linked[0].ravel()])
+                scores = np.concatenate([scores, linked[1].ravel()])
         best = np.argsort(-scores, kind="stable")[:k]
         return rows[best], scores[best]
 
@@ -203,12 +224,17 @@ class VectorIndex:
             if self._waiting:
                 out = (vectors @ self._tail[: len(self._waiting)].T).max(axis=1)
             if self._places:
-                linked = [self.search(each, 1)[1][0] for each in vectors]
-                out = np.maximum(out, np.array(linked, dtype=np.float32))
+                found = self._search_graph(vectors, 1)
+                if found is None:
+                    at = _numbers(self._places.values())
+                    linked = (vectors @ self._linked_vectors()[at].T).max(axis=1)
+                else:
+                    linked = found[1][:, 0]
+                out = np.maximum(out, linked)
             return out
 
-    def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
-        """What the graph finds; None if it does not reach as many as there are."""
+    def _search_graph(self, queries: Matrix, k: int) -> tuple[Rows, Matrix] | None:
+        """``k`` rows and scores for each query; None if the graph does not reach so many."""
         faiss, linked = _faiss(), self.linked
         ef = max(search_width(linked), 2 * k) * linked / len(self._places)
         wanted = bits = None
@@ -216,12 +242,11 @@ class VectorIndex:
             bits = np.packbits(self._rows >= 0, bitorder="little")
             wanted = faiss.IDSelectorBitmap(linked, faiss.swig_ptr(bits))
         parameters = faiss.SearchParametersHNSW(efSearch=int(ef), sel=wanted)
-        scores, places = self._graph.search(
-            np.ascontiguousarray(query[None], dtype=np.float32), k, params=parameters
-        )
-        if places[0, -1] < 0:
-            return None
-        return self._rows[places[0]], scores[0]
+        with _one_thread():
+            scores, places = self._graph.search(
+                np.ascontiguousarray(queries, dtype=np.float32), k, params=parameters
+            )
+        return None if (places < 0).any() else (self._rows[places], scores)
 
     def _linked_vectors(self) -> Matrix:
         """The vectors in the graph by position, as a view ``[linked, dimension]``."""
@@ -291,3 +316,196 @@ class VectorIndex:
             self._graph, self._rows = restored, rows.copy()
             self._places = {row: at for at, row in enumerate(rows.tolist()) if row >= 0}
             self._blank = int((rows < 0).sum())
+
+
+@dataclass(slots=True)
+class OpenIndex:
+    """An index and the state of the namespace that it stands for."""
+
+    index: VectorIndex
+    epoch: int
+    erasures: int
+    revision: int = -1
+    last_row: int = 0
+    cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def add(self, row: int, vector: np.ndarray) -> None:
+        """Add a row that a transaction has written and not committed."""
+        self.index.add(np.array([row]), vector[None])
+        self.last_row = row
+
+
+class Indexes:
+    """The indexes of one open memory. Thread-safe.
+
+    Args:
+        database: The truth.
+        dimension: Length of the vectors.
+    """
+
+    def __init__(self, database: Database, dimension: int) -> None:
+        self._database = database
+        self._dimension = dimension
+        self.snapshot = Snapshot(database)
+        self._open: OrderedDict[int, OpenIndex] = OrderedDict()
+        self._lock = threading.Lock()
+        self._worn: list[VectorIndex] = []
+
+    def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
+        """The index of a namespace, as of the transaction of ``connection`` or later."""
+        with self._lock:
+            opened = self._open.get(space.id)
+            if opened is None or opened.epoch != space.epoch:
+                opened = OpenIndex(VectorIndex(self._dimension), space.epoch, space.erasures)
+                self._open[space.id] = opened
+                self._enforce_budget(space.id)
+            self._open.move_to_end(space.id)
+        if opened.revision < space.revision:
+            with opened.lock:
+                self._refresh(connection, space, opened)
+        return opened
+
+    def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
+        if opened.revision >= space.revision:
+            return
+        if opened.revision < 0:
+            self._restore(connection, space, opened)
+        index = opened.index
+        self._load(connection, space, opened, "row > ?", opened.last_row)
+        if len(index) != space.items or opened.erasures != space.erasures:
+            live = connection.execute(
+                "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
+            )
+            wanted = _numbers([row for (row,) in live])
+            index.remove(np.setdiff1d(index.rows(), wanted))
+            missing = np.setdiff1d(wanted, index.rows())
+            if len(missing):
+                rows = json.dumps(missing.tolist())
+                self._load(
+                    connection, space, opened, "row IN (SELECT value FROM json_each(?))", rows
+                )
+        if opened.erasures != space.erasures:
+            index.blank()
+            opened.erasures = space.erasures
+        opened.revision = space.revision
+        self._tidy(opened)
+
+    def _load(
+        self,
+        connection: sqlite3.Connection,
+        space: Space,
+        opened: OpenIndex,
+        where: str,
+        value: object,
+    ) -> None:
+        found = connection.execute(
+            "SELECT row, vector, vector_crc, id FROM tiers"
+            f" WHERE namespace = ? AND live = 1 AND {where} ORDER BY row",
+            (space.id, value),
+        )
+        while rows := found.fetchmany(_CHUNK):
+            vectors = [
+                unpack(vector, check, self._dimension, str(name)) for _, vector, check, name in rows
+            ]
+            opened.index.add(np.array([row[0] for row in rows]), np.stack(vectors))
+            opened.last_row = max(opened.last_row, rows[-1][0])
+
+    def _tidy(self, opened: OpenIndex) -> None:
+        if not opened.index.is_worn:
+            return
+        if len(opened.index) < KEPT_FROM:
+            opened.index.rebuild()
+        else:
+            self._worn.append(opened.index)
+
+    def committed(self, space: Space) -> None:
+        """Follow a transaction of this process that is on disk and whose namespace was saved."""
+        opened = self._open.get(space.id)
+        if opened is None or opened.epoch != space.epoch:
+            return
+        with opened.lock:
+            opened.index.remove(np.array(space.gone, dtype=np.int64))
+            for row in space.gone:
+                opened.cold.pop(row, None)
+            if opened.erasures != space.erasures:
+                opened.index.blank()
+            if opened.revision == space.revision - 1 and len(opened.index) == space.items:
+                opened.revision, opened.erasures = space.revision, space.erasures
+            self._tidy(opened)
+
+    def rolled_back(self, space: Space) -> None:
+        """Take back the rows of a transaction that failed; their numbers will come again."""
+        opened = self._open.get(space.id)
+        if opened is not None and space.written:
+            with opened.lock:
+                opened.index.remove(np.array(space.written, dtype=np.int64))
+                opened.last_row = min(space.written) - 1
+
+    def _enforce_budget(self, keep: int) -> None:
+        while sum(each.index.size for each in self._open.values()) > _BUDGET:
+            victim = next((number for number in self._open if number != keep), None)
+            if victim is None:
+                return
+            del self._open[victim]
+
+    def drop(self, space: int) -> None:
+        """Close the index of a namespace."""
+        with self._lock:
+            self._open.pop(space, None)
+
+    # Upkeep
+
+    def take_worn(self) -> set[VectorIndex]:
+        """The large indexes that should be built anew, each handed out once."""
+        worn, self._worn = self._worn, []
+        return {index for index in worn if index.is_worn}
+
+    def statistics(self) -> dict[str, int]:
+        """Open indexes, their bytes, their linked vectors and tombstones; the snapshot."""
+        with self._lock:
+            indexes = [opened.index for opened in self._open.values()]
+        return {
+            "open": len(indexes),
+            "bytes": sum(index.size for index in indexes),
+            "linked": sum(index.linked for index in indexes),
+            "tombstones": sum(index.dead for index in indexes),
+            "snapshot_bytes": self.snapshot.size,
+            "snapshot_failures": self.snapshot.failures,
+        }
+
+    # The snapshot
+
+    def save(self) -> None:
+        """Write the snapshot under the write lock; a failure is logged, not raised."""
+        with self._lock:
+            large = {
+                number: each
+                for number, each in self._open.items()
+                if len(each.index) >= KEPT_FROM and each.revision >= 0
+            }
+        if not large or self._database.in_memory:
+            return
+        try:
+            with self._database.write() as connection:
+                now = {space.id: (space.epoch, space.erasures) for space in list_spaces(connection)}
+                graphs = {
+                    number: (each.epoch, *each.index.to_bytes())
+                    for number, each in large.items()
+                    if now.get(number) == (each.epoch, each.erasures)
+                }
+                self.snapshot.write(connection, graphs)
+        except (OSError, EcsPluginsError) as error:
+            self.snapshot.failures += 1
+            logger.warning("the index snapshot could not be written: %s", error)
+
+    def _restore(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
+        if space.items < KEPT_FROM:
+            return
+        try:
+            epoch, rows, graph = self.snapshot.read(connection).get(space.id, (None, None, None))
+            if rows is not None and graph is not None and epoch == space.epoch:
+                opened.index.restore(rows, graph)
+                opened.last_row = int(rows.max(initial=0))
+        except (OSError, ValueError, RuntimeError) as error:
+            logger.warning("the index snapshot cannot be used (%s); it is built anew", error)

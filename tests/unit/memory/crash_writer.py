@@ -11,10 +11,10 @@ import random
 import sys
 
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import indexes
+from ecs_plugins.memory.store import vector_index
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
-indexes.KEPT_FROM = 20  # so that snapshots are written
+vector_index.KEPT_FROM = 20  # so that snapshots are written
 
 STORE = StoreConfig(sleep="manual")
 CONFIG = MemoryConfig(hot_capacity=60, cold_capacity=30, merge_threshold=0.95)

@@ -11,7 +11,7 @@ def test_the_paper_says_these_values():
     paper = MemoryConfig.paper()
     assert (paper.cold_capacity, paper.sleep_every, paper.clusters) == (20, 100, 5)
     assert (paper.min_support, paper.threshold, paper.top_k) == (3, 0.7, 3)
-    assert (paper.rule, paper.temperature, paper.search) == ("paper", 1.0, "cold")
+    assert (paper.rule, paper.temperature) == ("paper", 1.0)
 
 
 @pytest.mark.parametrize("config", [MemoryConfig(), MemoryConfig.paper()])

@@ -154,7 +154,7 @@ def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memo
 @pytest.fixture
 def snapshots(monkeypatch):
     """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.indexes.KEPT_FROM", 10)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)
 
 
 def test_erasing_removes_the_index_snapshot_and_what_is_saved_later_lacks_it(

@@ -27,7 +27,7 @@ SUMMARY = MemoryConfig(proposal="summary")
 @pytest.fixture
 def small(monkeypatch):
     """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.indexes.KEPT_FROM", 10)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_whole_snapshot_is_used(snapshot, open_memory, monkeypatch):
     def refused(*_):
         raise AssertionError("vectors were read although the snapshot has them")
 
-    monkeypatch.setattr("ecs_plugins.memory.store.indexes.unpack", refused)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.unpack", refused)
     assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
     assert memory.admin.stats().indexes["linked"] == 60
 

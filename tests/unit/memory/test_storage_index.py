@@ -5,8 +5,7 @@ import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.indexes import Indexes
-from ecs_plugins.memory.store.vector_index import VectorIndex
+from ecs_plugins.memory.store.vector_index import Indexes, VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.streams import stream
 
@@ -34,7 +33,7 @@ def filled(count: int) -> tuple[VectorIndex, np.ndarray]:
 def recall_at(index: VectorIndex, k: int) -> float:
     hits, queries = 0, latent(60, seed=1)
     for query in queries:
-        exact = set(index.search(query, k, exact=True)[0].tolist())
+        exact = set(index.search(query, k, allowed=index.rows())[0].tolist())
         hits += len(exact & set(index.search(query, k)[0].tolist()))
     return hits / (k * len(queries))
 

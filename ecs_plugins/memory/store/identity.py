@@ -1,0 +1,66 @@
+"""The embedder that a memory file was written with, and how often it was replaced: the epoch."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+
+from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.types import Matrix, Vector
+
+_EMBEDDER = "embedder"
+_EPOCH = "epoch"
+
+
+def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
+    """The embedder that a file was written with, and the epoch."""
+    meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+    if _EMBEDDER not in meta:
+        return None
+    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
+
+
+def epoch_of(connection: sqlite3.Connection) -> int:
+    """The epoch of a file; 0 where nothing was ever stored."""
+    known = recorded(connection)
+    return known[1] if known else 0
+
+
+def record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:
+    """Record the embedder and the epoch."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+        ((_EMBEDDER, json.dumps(identity)), (_EPOCH, str(epoch))),
+    )
+
+
+class RecordedEmbedder:
+    """Has the name and dimension of the embedder of a file, and refuses to embed.
+
+    Args:
+        database: The file.
+
+    Raises:
+        StorageError: Nothing was ever stored in it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        with database.read() as connection:
+            known = recorded(connection)
+        if known is None:
+            raise StorageError(f"{database.path} holds no memory yet; add something first")
+        self.name = str(known[0]["name"])
+        self.dimension = int(str(known[0]["dimension"]))
+
+    def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """Refuse."""
+        raise ConfigurationError(
+            f"{len(texts)} texts need the embedder {self.name!r}; open the memory with it"
+        )
+
+    def embed_query(self, text: str) -> Vector:
+        """Refuse."""
+        vector: Vector = self.embed_documents([text])[0]
+        return vector

@@ -1,0 +1,130 @@
+"""The graphs of large namespaces, kept in one file beside the database while the memory is closed.
+
+It is read only if its SHA-256 is the one in the database, so whatever happens to it costs time,
+not memories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ecs_plugins.errors import StorageError
+from ecs_plugins.memory.store.database import Database
+
+_MAGIC = b"ecs-plugins index 2\n"
+_KEY = "snapshot"  # in `meta`: the SHA-256 of the snapshot
+
+Graph: TypeAlias = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.uint8]]
+"""Of one namespace: the epoch, the row of each vector, and the graph as FAISS serialises it."""
+
+
+class Snapshot:
+    """The snapshot of one memory file; there is none of a memory without a file.
+
+    Args:
+        database: The truth.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._file = Path(database.path + ".hnsw")
+        self._in_memory = database.in_memory
+        self.failures = 0
+        if not database.in_memory:
+            _remove_old_snapshots(Path(database.path + ".index"))
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self._file.stat().st_size if self._file.exists() else 0
+
+    def write(self, connection: sqlite3.Connection, graphs: Mapping[int, Graph]) -> None:
+        """Replace it, inside a write transaction: what is erased meanwhile must not get into it."""
+        entries, parts = [], []
+        for number, (epoch, rows, graph) in graphs.items():
+            entries.append([number, epoch, len(rows), len(graph)])
+            parts += [rows.astype("<i8").tobytes(), graph.tobytes()]
+        content = b"".join([_MAGIC, json.dumps(entries).encode(), b"\n", *parts])
+        aside = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}")
+        try:
+            descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self._file)
+        finally:
+            aside.unlink(missing_ok=True)
+        digest = hashlib.sha256(content).hexdigest()
+        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, digest))
+
+    def read(self, connection: sqlite3.Connection) -> dict[int, Graph]:
+        """The graphs by the number of their namespace.
+
+        Raises:
+            OSError: It cannot be read.
+            ValueError: It is not the one that was recorded.
+        """
+        digest = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
+        if digest is None:
+            return {}
+        content = self._file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest[0] or not content.startswith(_MAGIC):
+            raise ValueError(f"the SHA-256 of {self._file.name} is not the one that was recorded")
+        start = content.index(b"\n", len(_MAGIC)) + 1
+        out = {}
+        for number, epoch, count, size in json.loads(content[len(_MAGIC) : start]):
+            middle = start + 8 * count
+            rows = np.frombuffer(content[start:middle], dtype="<i8").astype(np.int64)
+            out[number] = epoch, rows, np.frombuffer(content[middle : middle + size], np.uint8)
+            start = middle + size
+        return out
+
+    def problems(self, connection: sqlite3.Connection) -> list[str]:
+        """What is wrong with it; it would be built anew."""
+        try:
+            self.read(connection)
+        except (OSError, ValueError) as error:
+            return [f"the index snapshot cannot be used: {error}"]
+        return []
+
+    def forget(self, connection: sqlite3.Connection) -> bool:
+        """Take it out of the database; `remove` follows the commit."""
+        return bool(connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,)).rowcount)
+
+    def remove(self) -> None:
+        """Delete the file, finished or not.
+
+        Raises:
+            StorageError: It could not be deleted.
+        """
+        if self._in_memory:
+            return
+        try:
+            for file in self._file.parent.iterdir():
+                if file.name.lstrip(".").startswith(self._file.name):
+                    file.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"the snapshot of erased memories could not be deleted: {error}; "
+                f"delete {self._file}"
+            ) from error
+
+
+def _remove_old_snapshots(folder: Path) -> None:
+    """Delete the snapshots that version 0.1.0 kept in a folder: they hold vectors."""
+    if folder.is_dir():
+        for file in folder.glob("*.hnsw*"):
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of somebody else's files
+            folder.rmdir()
