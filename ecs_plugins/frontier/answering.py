@@ -258,13 +258,28 @@ def _reply(said: Any) -> _Reply:
     if isinstance(said, str):
         return said, None, None
     text = said.text
-    usage = getattr(said, "usage_metadata", None) or getattr(said, "additional_kwargs", None) or {}
-    # LlamaIndex's integrations use the names of OpenAI.
-    read, written = (
-        next((usage[name] for name in names if name in usage), None)
-        for names in (("input_tokens", "prompt_tokens"), ("output_tokens", "completion_tokens"))
+    plain = text() if callable(text) and not isinstance(text, str) else text
+    return str(plain), *reported_tokens(said)
+
+
+def reported_tokens(said: Any) -> tuple[int | None, int | None]:
+    """Prompt tokens and written tokens of a framework's reply, wherever it reports them."""
+    places = (
+        _part(said, "usage_metadata"),  # LangChain
+        _part(said, "additional_kwargs"),  # LlamaIndex, in the names of OpenAI
+        _part(_part(said, "message"), "additional_kwargs"),
+        _part(_part(said, "raw"), "usage"),
     )
-    return str(text() if callable(text) and not isinstance(text, str) else text), read, written
+
+    def first(*names: str) -> int | None:
+        counts = (_part(place, name) for place in places for name in names)
+        return next((count for count in counts if isinstance(count, int)), None)
+
+    return first("input_tokens", "prompt_tokens"), first("output_tokens", "completion_tokens")
+
+
+def _part(owner: Any, name: str) -> Any:
+    return owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
 
 
 def normalize_answer(text: str) -> str:

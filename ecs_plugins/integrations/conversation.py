@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import ErasureReceipt
+from ecs_plugins.memory.records import ErasureReceipt, Recollection
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace, checked
@@ -51,11 +53,7 @@ class Entry:
     Attributes:
         value: What is logged, a JSON object.
         text: What is remembered of it; blank is nothing.
-        role: Who said it.
         text_key: Key of the value that holds exactly ``text``; None if none does.
-        metadata: JSON values to filter recollections by.
-        key: Under which the entry is found; a fresh one by default.
-        ttl: Seconds to live; None is for ever.
     """
 
     value: dict[str, Any]
@@ -67,105 +65,86 @@ class Entry:
     ttl: float | None = None
 
 
-class Conversations:
-    """The conversations of an open memory. Thread-safe.
+def append(
+    memory: EntropicMemory,
+    namespace: Namespace,
+    entries: Sequence[Entry],
+    *,
+    log: Namespace | None = None,
+) -> None:
+    """Log entries and remember their texts, in order.
 
     A process that is killed between the message and its entry leaves a message that is
     remembered, and can be erased with its namespace, but is missing in the log.
-
-    Args:
-        memory: Where they are kept.
     """
+    log = namespace if log is None else log
+    for entry in entries:
+        NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
+    said = [entry for entry in entries if entry.text.strip()]
+    drafts = [
+        NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
+        for entry in said
+    ]
+    added = memory.add(drafts, namespace=namespace)
+    ids = {entry.key: name for entry, name in zip(said, added, strict=True)}
+    rows = []
+    for entry in entries:
+        name = ids.get(entry.key)
+        text_key = None if name is None else entry.text_key
+        rows.append(NewItem(log, entry.key, entry.value, {}, entry.ttl, name, text_key))
+    if rows:
+        memory.items.write(rows)
 
-    def __init__(self, memory: EntropicMemory) -> None:
-        self.memory = memory
-        self.items = memory.items
 
-    def append(
-        self, namespace: Namespace, entries: Sequence[Entry], *, log: Namespace | None = None
-    ) -> None:
-        """Log entries and remember their texts, in order."""
-        log = namespace if log is None else log
-        for entry in entries:
-            NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
-        said = [entry for entry in entries if entry.text.strip()]
-        drafts = [
-            NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
-            for entry in said
-        ]
-        ids = dict(
-            zip(
-                (entry.key for entry in said),
-                self.memory.add(drafts, namespace=namespace),
-                strict=True,
-            )
-        )
-        rows = [
-            NewItem(
-                log,
-                entry.key,
-                entry.value,
-                ttl=entry.ttl,
-                message=ids.get(entry.key),
-                text_key=entry.text_key if entry.key in ids else None,
-            )
-            for entry in entries
-        ]
-        if rows:
-            self.items.write(rows)
-
-    def log(self, namespace: Namespace) -> list[StoredItem]:
-        """The entries of one conversation, oldest first."""
-        with self.items.view() as view:
-            return [item for item in view.find(namespace) if item.namespace == namespace]
-
-    def delete(self, item: StoredItem) -> ErasureReceipt | None:
-        """Erase an entry, and everything that rests on it alone; the receipt if it had a text."""
-        if item.message is None:
-            self.items.write(deletes=[(item.namespace, item.key)])
-            return None
-        return self.memory.delete(item.message)
+def delete(memory: EntropicMemory, item: StoredItem) -> None:
+    """Erase an entry, and everything that rests on it alone."""
+    if item.message is None:
+        memory.items.write(deletes=[(item.namespace, item.key)])
+    else:
+        memory.delete(item.message)
 
 
 class Session:
-    """One conversation of a user: a log of its own, in a memory that all of the user's share.
-
-    Args:
-        memory: Where.
-        namespace: Whose memory; what is said here can be recalled in every session of it.
-        session_id: Which conversation.
-
-    Raises:
-        InvalidInputError: The namespace or the session id cannot be one.
-    """
+    """One conversation of a user: a log of its own, in a memory that all of the user's share."""
 
     def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
         self.memory = memory
         self.namespace = checked(namespace)
         self.session_id = session_id
         self._log = checked((*self.namespace, session_id))
-        self._conversations = Conversations(memory)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Log entries and remember their texts; see `Conversations.append`."""
+        """Log entries and remember their texts."""
         named = [
             replace(
-                entry, metadata={**entry.metadata, "role": entry.role, SESSION: self.session_id}
+                entry,
+                value=_readable(entry.value),
+                metadata={**entry.metadata, "role": entry.role, SESSION: self.session_id},
             )
             for entry in entries
         ]
-        self._conversations.append(self.namespace, named, log=self._log)
+        append(self.memory, self.namespace, named, log=self._log)
 
     def entries(self) -> list[StoredItem]:
         """The log, oldest first."""
-        return self._conversations.log(self._log)
+        with self.memory.items.view() as view:
+            return [item for item in view.find(self._log) if item.namespace == self._log]
 
     def drop(self, entries: Sequence[StoredItem]) -> None:
         """Take entries out of the log; what is remembered of them stays."""
         if entries:
-            self._conversations.items.write(
-                deletes=[(each.namespace, each.key) for each in entries]
-            )
+            self.memory.items.write(deletes=[(each.namespace, each.key) for each in entries])
+
+    def recall(self, query: str, k: int | None, options: RecallOptions) -> list[Recollection]:
+        """What is remembered about a question in all sessions of the namespace, best first."""
+        return self.memory.recall(
+            query,
+            namespace=self.namespace,
+            also=options.also,
+            k=options.k if k is None else k,
+            threshold=options.threshold,
+            filter=options.filter,
+        )
 
     def clear(self) -> ErasureReceipt:
         """Erase the log, its messages and all that rests on them alone.
@@ -175,6 +154,15 @@ class Session:
         receipt = self.memory.forget(self.namespace, filter={SESSION: self.session_id})
         self.drop(self.entries())
         return receipt
+
+
+def _readable(value: Any) -> Any:
+    """A JSON value without halves of surrogate pairs, which no file can hold."""
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {name: _readable(part) for name, part in value.items()}
+    return [_readable(part) for part in value] if isinstance(value, list) else value
 
 
 # Memories by path, one per file and process: what is written down as a path finds the memory that

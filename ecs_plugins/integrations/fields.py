@@ -3,8 +3,6 @@
 Each integration translates the types and events of its framework and nothing else. The fields
 every one of them offers, how they override a `ShapingConfig`, how they are validated, copied
 and written as JSON, and what a kept passage carries, are decided here, once.
-
-Only the adapter modules import this module: pydantic comes with their frameworks.
 """
 
 from __future__ import annotations
@@ -265,9 +263,7 @@ def verdict_metadata(
 ) -> dict[str, object]:
     """What a kept passage carries under `METADATA_KEY`; JSON types only.
 
-    The fields of the verdict, without what the document holds itself, and where the passage
-    comes from: ``original_rank``, its place in what the retriever returned (1 is the first),
-    and ``retriever_score``.
+    ``original_rank`` is its place in what the retriever returned; 1 is the first.
     """
     held = ("text", "index", "kept")
     return {

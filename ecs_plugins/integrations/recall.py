@@ -77,13 +77,7 @@ class RecallOptions(Config):
 
 
 class RecallFields(StrictFields):
-    """The fields of an integration that recalls from the memory of one namespace.
-
-    Attributes:
-        namespace: Whose memory.
-        k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
-    """
+    """The fields of an integration that recalls from the memory of one namespace."""
 
     namespace: Labels
     k: int = _K
@@ -92,12 +86,7 @@ class RecallFields(StrictFields):
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a prompt gets to see.
-
-    Attributes:
-        text: The block between its marks; empty if nothing was recalled.
-        recollections: What stands in it, best first.
-    """
+    """What a prompt gets to see: a block between its marks, and what stands in it, best first."""
 
     text: str = ""
     recollections: tuple[Recollection, ...] = ()

@@ -12,7 +12,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -24,7 +25,6 @@ from cachetools import LRUCache
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import (
-    AnswerModel,
     CallableAnswerModel,
     TokenCounter,
     as_answer_model,
@@ -53,6 +53,9 @@ _PREPARED = 256  # contexts whose stage 1 is kept
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+# Calls of models while a context is built: what they cost comes with the context.
+_building: ContextVar[bool] = ContextVar("ecs_plugins_building", default=False)
 
 
 # Sources: an object, or the path of one, opened when it is needed and then shared.
@@ -106,17 +109,9 @@ def _named_ledger(path: str, process: int) -> ReuseLedger:
 # What a call asks for.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class RouteRequest:
-    """What one call asks of a router; None where it says nothing.
-
-    Attributes:
-        reuse: N.
-        context_id: What the query is about.
-        target_f1: At most one of this and the next two.
-        budget: See `RouterConfig`.
-        weight: See `RouterConfig`.
-    """
+    """What one call asks of a router; None where it says nothing. ``reuse`` is N."""
 
     reuse: float | None = None
     context_id: str | None = None
@@ -149,7 +144,7 @@ class RouteRequest:
     def read(cls, source: object) -> RouteRequest:
         """The settings among the items of a mapping or the attributes of an object."""
         values = source if isinstance(source, Mapping) else vars(source)
-        return cls(**{name: values[name] for name in cls.__slots__ if name in values})
+        return cls(**{each.name: values.get(each.name) for each in fields(cls)})
 
     def over(self, other: RouteRequest) -> RouteRequest:
         """This request, with what it leaves open taken from ``other``."""
@@ -168,15 +163,8 @@ class RoutedQuery:
     """One query on its way: what was decided for it, and the tokens that it has used so far.
 
     Attributes:
-        router: What decided, and settles.
-        decision: The decision.
-        request: The settings in effect.
-        count_tokens: For models that do not report what they used.
         error: What a chosen chain failed with, if a fallback answers in its place.
-        usage: Tokens of the run.
         uncounted: Calls of a model that neither reported nor could be counted.
-        prepare_seconds: Wall time of stage 1.
-        started: When the run began.
     """
 
     router: Router
@@ -193,6 +181,8 @@ class RoutedQuery:
         self, prompt: str, reply: str, read: int | None = None, written: int | None = None
     ) -> None:
         """Count one call of the answering model: as it reports, else by ``count_tokens``."""
+        if _building.get():
+            return
         if read is None or written is None:
             if self.count_tokens is None:
                 self.uncounted += 1
@@ -295,13 +285,7 @@ def reason(decision: RoutingDecision) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PaidContext:
-    """A context for one question, and what it cost.
-
-    Attributes:
-        text: What the answering model reads.
-        tokens: Tokens of both stages; those of stage 1 only if this query paid for it.
-        prepare_seconds: Wall time of a stage 1 that this query paid for.
-    """
+    """A context for one question and what it cost, stage 1 only if this query paid for it."""
 
     text: str
     tokens: TokenLedger
@@ -326,9 +310,6 @@ class ContextBuilder:
         own: Strategies of the user's.
         scorer: The local model of ECS; None for the bundled one.
         embedder: For dense retrieval and ECS; None for the offline one.
-        cache_dir: Where compressions are kept; None keeps them for the life of the process.
-        count_tokens: Tokens of each text, for an ``llm`` that does not report them.
-        answering: Makes an `AnswerModel` of ``llm`` and ``count_tokens``.
     """
 
     llm: Any = None
@@ -337,7 +318,6 @@ class ContextBuilder:
     embedder: Any = None
     cache_dir: str | None = None
     count_tokens: TokenCounter | None = None
-    answering: Callable[[Any, TokenCounter | None], AnswerModel] | None = None
 
     def __post_init__(self) -> None:
         self._own = {(each.name, config_json(each.config)): each for each in self.own}
@@ -355,12 +335,16 @@ class ContextBuilder:
         strategy = self._own.get(key) or self._measured("signal" in config).get(name, config)
         with self._lock:
             preparation = self._prepared.setdefault((key, context.id), _Preparation())
-        with preparation.lock:
-            prepared, paid = preparation.prepared, False
-            if prepared is None:
-                prepared = preparation.prepared = strategy.prepare(context)
-                paid = not prepared.reused
-        built = strategy.build(prepared, question)
+        building = _building.set(True)
+        try:
+            with preparation.lock:
+                prepared, paid = preparation.prepared, False
+                if prepared is None:
+                    prepared = preparation.prepared = strategy.prepare(context)
+                    paid = not prepared.reused
+            built = strategy.build(prepared, question)
+        finally:
+            _building.reset(building)
         tokens = TokenLedger()
         if paid:
             tokens.add(prepared.ledger)
@@ -376,15 +360,7 @@ class ContextBuilder:
         same_model: bool,
         ledger: ReuseLedger | str | None,
     ) -> list[StrategyPoint]:
-        """The points that a router may choose; refuses what cannot run before a query needs it.
-
-        Raises:
-            StorageError: There is no such artefact, or it cannot be read.
-            InvalidInputError: It is not valid.
-            ConfigurationError: The prompt is no template, ``llm`` is not the model that was
-                measured, a strategy is unknown, nothing counts the tokens of compressions, or
-                compressions would be forgotten that a ledger in a file takes for paid.
-        """
+        """The points that a router may choose; refuses what cannot run before a query needs it."""
         frontier = open_frontier(source)
         if same_model and frontier.provenance.models.get("answer"):
             frontier.provenance.require(answer_model=as_answer_model(llm).name)
@@ -396,7 +372,7 @@ class ContextBuilder:
                     "cache_dir the compressions are lost with the process; give cache_dir=..., "
                     "for example beside it"
                 )
-            if not (self.count_tokens or getattr(self.llm, "count_tokens", None)):
+            if self._counter() is None:
                 raise ConfigurationError(
                     "compressions are sized in tokens and this model does not count them; give "
                     "count_tokens=..., such as "
@@ -410,16 +386,15 @@ class ContextBuilder:
                 known.get(point.strategy, point.config)
         return list(frontier.routable)
 
+    def _counter(self) -> TokenCounter | None:
+        return self.count_tokens or getattr(self.llm, "count_tokens", None)
+
     def _measured(self, shaped: bool) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
         with self._lock:
             if shaped not in self._sets:
-                if self.answering is None:
-                    model = as_answer_model(self.llm, count_tokens=self.count_tokens)
-                else:
-                    model = self.answering(self.llm, self.count_tokens)
                 self._sets[shaped] = StrategySet(
-                    model,
+                    as_answer_model(self.llm, count_tokens=self._counter()),
                     embedder=self._embedder,
                     scorer=as_model(self.scorer) if shaped else None,
                     cache_dir=self.cache_dir,

@@ -14,13 +14,13 @@ from langchain_core.callbacks import (
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
+from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import Field
 from typing_extensions import TypedDict, override
 
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.answering import AnswerModel, TokenCounter, as_answer_model
+from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
 from ecs_plugins.integrations.routing import ContextBuilder
@@ -28,9 +28,6 @@ from ecs_plugins.langchain.compressor import checked_documents
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
-
-PREPARE_TAG = "frontier:prepare"
-"""Tag of model calls that prepare a context; the context event counts them."""
 
 
 class ContextInput(TypedDict):
@@ -78,7 +75,6 @@ class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str,
                 embedder=self.embedder,
                 cache_dir=self.cache_dir,
                 count_tokens=self.count_tokens,
-                answering=traced_model,
             )
 
     @classmethod
@@ -114,14 +110,6 @@ class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str,
         child: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(CONTEXT_EVENT, event, config=child)
         return {**input, "context": paid.text}
-
-
-def traced_model(llm: Any, count_tokens: TokenCounter | None) -> AnswerModel:
-    """A LangChain model that writes compressions: tagged, and traced below the run that asks."""
-    model: Runnable[Any, Any] = llm.with_config(tags=[PREPARE_TAG])
-    name = as_answer_model(llm).name
-    counter = count_tokens or getattr(llm, "count_tokens", None)
-    return as_answer_model(model, name=name, count_tokens=counter)
 
 
 def as_context(documents: Sequence[Document]) -> Context:

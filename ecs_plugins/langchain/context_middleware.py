@@ -14,7 +14,6 @@ from langchain_core.documents import Document
 from langchain_core.messages import (
     AIMessage,
     AnyMessage,
-    HumanMessage,
     SystemMessage,
     ToolMessage,
     get_buffer_string,
@@ -29,6 +28,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import last_index, turns
 from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
+from ecs_plugins.langchain.history import is_user
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Unit, join_units, split_passages
 
 NOTHING = "Nothing in this result helps to answer the question."
@@ -151,7 +151,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return asked
         state = request.state
         messages = state.get("messages", []) if isinstance(state, dict) else []
-        index = last_index(messages, _is_user)
+        index = last_index(messages, is_user)
         return "" if index is None else str(messages[index].text)
 
     def _shape_text(self, text: str, query: str) -> str:
@@ -167,11 +167,11 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def _shape_history(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
         messages = request.messages
-        question = last_index(messages, _is_user)
+        question = last_index(messages, is_user)
         if self._history_tokens is None or question is None:
             return request
         query = str(messages[question].text)
-        parts = [[messages[index] for index in turn] for turn in turns(messages, _is_user)]
+        parts = [[messages[index] for index in turn] for turn in turns(messages, is_user)]
         judged = [
             index
             for index, part in enumerate(parts[: -self._recent_turns])
@@ -216,7 +216,3 @@ def _documents(artifact: object) -> list[Document]:
         return []
     documents = [each for each in artifact if isinstance(each, Document)]
     return documents if len(documents) == len(artifact) else []
-
-
-def _is_user(message: object) -> bool:
-    return isinstance(message, HumanMessage)

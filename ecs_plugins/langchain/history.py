@@ -92,29 +92,31 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
         Raises:
             InvalidInputError: A blank query, or ``k`` out of range.
         """
-        return self._session.memory.recall(
-            query,
-            namespace=self._session.namespace,
-            also=self._options.also,
-            k=self._options.k if k is None else k,
-            threshold=self._options.threshold,
-            filter=self._options.filter,
-        )
+        return self._session.recall(query, k, self._options)
+
+
+def is_user(message: object) -> bool:
+    """Whether the user said it."""
+    return isinstance(message, HumanMessage)
+
+
+def role_of(message: BaseMessage) -> str | None:
+    """``user`` or ``assistant`` for what is to be remembered; None for all else."""
+    if is_user(message):
+        return "user"
+    return "assistant" if isinstance(message, AIMessage) and not message.tool_calls else None
 
 
 def _entry(message: BaseMessage) -> Entry:
     dumped = message_to_dict(message)
     data: dict[str, Any] = dict(dumped["data"])
     content = data.pop("content")
-    role, text = "other", None
-    if isinstance(message, HumanMessage):
-        role, text = "user", said(str(message.text))
-    elif isinstance(message, AIMessage) and not message.tool_calls:
-        role, text = "assistant", said(str(message.text))
+    role = role_of(message)
+    text = said(str(message.text)) if role else None
     return Entry(
         value={"type": dumped["type"], "content": content, "data": data},
         text=text or "",
-        role=role,
+        role=role or "other",
         text_key="content" if text is not None and content == text else None,
     )
 

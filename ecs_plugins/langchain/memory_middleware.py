@@ -32,6 +32,7 @@ from ecs_plugins.integrations.recall import (
     recall,
     said,
 )
+from ecs_plugins.langchain.history import is_user, role_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
@@ -230,7 +231,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         )
 
     def _turn(self, message: AnyMessage, runtime: Runtime[Any]) -> NewMessage | None:
-        role = _role(message)
+        role = role_of(message)
         text = said(str(message.text)) if role in self._roles else None
         if text is None or role is None:
             return None
@@ -253,7 +254,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         if index is None or not recalled:
             return
         question = said(str(messages[index].text))
-        answer = said(str(messages[-1].text)) if _role(messages[-1]) == "assistant" else None
+        answer = said(str(messages[-1].text)) if role_of(messages[-1]) == "assistant" else None
         if question and answer:
             self.memory.observe(question, answer, recalled, namespace=namespace)
 
@@ -270,11 +271,6 @@ def token_counter(model: BaseChatModel) -> TextLength:
         or model.custom_get_token_ids is not None
     )
     return model.get_num_tokens if own else estimated_tokens
-
-
-def is_user(message: object) -> bool:
-    """Whether the user said it."""
-    return isinstance(message, HumanMessage)
 
 
 def _with_note(message: HumanMessage, note: str) -> HumanMessage:
@@ -294,14 +290,6 @@ def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
             "not remembered, because anybody may have written it"
         )
     return frozenset(roles)
-
-
-def _role(message: AnyMessage) -> str | None:
-    if isinstance(message, HumanMessage):
-        return "user"
-    if isinstance(message, AIMessage) and not message.tool_calls:
-        return "assistant"
-    return None
 
 
 def _fresh(messages: Sequence[AnyMessage], remembered: str | None) -> Sequence[AnyMessage]:

@@ -18,11 +18,10 @@ from langchain_core.callbacks import (
     adispatch_custom_event,
     dispatch_custom_event,
 )
-from langchain_core.callbacks.manager import BaseRunManager
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
 from langchain_core.runnables.config import patch_config
@@ -33,7 +32,7 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, reported_tokens
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import config_json
@@ -54,11 +53,9 @@ from ecs_plugins.integrations.routing import (
 )
 from ecs_plugins.langchain.context import (
     CONTEXT_EVENT,
-    PREPARE_TAG,
     FrontierContext,
     as_context,
     question_of,
-    traced_model,
 )
 from ecs_plugins.tokens import TokenLedger
 
@@ -189,7 +186,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
             "cache_dir": cache_dir,
             "count_tokens": fields.get("count_tokens"),
         }
-        builder = ContextBuilder(llm, [*own.values()], answering=traced_model, **settings)
+        builder = ContextBuilder(llm, [*own.values()], **settings)
         points = builder.points(
             source, llm=llm, prompt=prompt, same_model=same_model, ledger=fields.get("ledger")
         )
@@ -352,7 +349,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         if documents is None and self.retriever is not None:
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
             documents = self.retriever.invoke(question_of(input), child)
-        run = self._run(input, config, documents, run_manager)
+        run = self._run(input, run_manager, config, documents)
         dispatch_custom_event(DECISION_EVENT, run.query.decision.summary(), config=run.events)
         return run
 
@@ -363,7 +360,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         if documents is None and self.retriever is not None:
             child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
             documents = await self.retriever.ainvoke(question_of(input), child)
-        run = await run_sync(self._run, input, config, documents, run_manager)
+        run = await run_sync(self._run, input, run_manager, config, documents)
         summary = run.query.decision.summary()
         await adispatch_custom_event(DECISION_EVENT, summary, config=run.events)
         return run
@@ -397,9 +394,9 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
     def _run(
         self,
         input: Any,
+        run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
         config: RunnableConfig,
         documents: Sequence[Document] | None,
-        run_manager: BaseRunManager,
     ) -> _RoutedRun:
         check_names(self.chains, open_frontier(self.frontier))
         query = self._routed(input, config, documents)
@@ -407,8 +404,7 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         if documents is not None:
             rest = input if isinstance(input, Mapping) else {}
             input = {**rest, "question": question_of(input), "documents": list(documents)}
-        manager = cast("CallbackManagerForChainRun", run_manager)
-        return _RoutedRun(query, chain, self.fallback, input, manager, config)
+        return _RoutedRun(query, chain, self.fallback, input, run_manager, config)
 
     # What LangChain asks of a Runnable.
 
@@ -444,7 +440,7 @@ class _RoutedRun:
     chain: Runnable[Any, Any]
     fallback: Runnable[Any, Any] | None
     input: Any
-    manager: CallbackManagerForChainRun
+    manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun
     given: RunnableConfig
 
     @property
@@ -496,16 +492,9 @@ class _CallbackCounter(BaseCallbackHandler):
 
     @override
     def on_llm_start(
-        self,
-        serialized: dict[str, Any],
-        prompts: list[str],
-        *,
-        run_id: UUID,
-        tags: list[str] | None = None,
-        **kwargs: Any,
+        self, serialized: dict[str, Any], prompts: list[str], *, run_id: UUID, **kwargs: Any
     ) -> None:
-        if PREPARE_TAG not in (tags or ()):
-            self._prompts[run_id] = prompts
+        self._prompts[run_id] = prompts
 
     @override
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
@@ -513,9 +502,7 @@ class _CallbackCounter(BaseCallbackHandler):
             self._prompts.pop(run_id, ()), response.generations, strict=False
         ):
             for generation in generations[:1]:
-                message = generation.message if isinstance(generation, ChatGeneration) else None
-                usage = message.usage_metadata if isinstance(message, AIMessage) else None
-                counts = (usage["input_tokens"], usage["output_tokens"]) if usage else ()
+                counts = reported_tokens(getattr(generation, "message", None))
                 self._query.add_call(prompt, generation.text, *counts)
 
     @override

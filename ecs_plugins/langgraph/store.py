@@ -7,8 +7,7 @@ key stay verbatim until they are deleted or expire; messages that are put below
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -34,10 +33,10 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.conversation import Conversations, Entry
+from ecs_plugins.integrations.conversation import Entry, append, delete
 from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.filters import checked_filter
+from ecs_plugins.memory.filters import checked_filter, matches
 from ecs_plugins.memory.records import ErasureReceipt, Memory, Recollection
 from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
@@ -46,13 +45,6 @@ from ecs_plugins.memory.types import checked as checked_namespace
 
 _MINUTE = 60.0
 _TEXT_KEYS = ("content", "text")
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "$gt": operator.gt,
-    "$gte": operator.ge,
-    "$lt": operator.lt,
-    "$lte": operator.le,
-}
-_OPERATORS = ("$eq", "$ne", *_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +163,9 @@ class EntropicStore(BaseStore):
         """The results of all operations, and the rows whose time to live a read refreshes."""
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
         vectors = {op.query: self._items.embed_query(op.query) for op in searches if op.query}
-        recalled = {} if self._messages is None else self._messages.recall(searches)
+        recalled: dict[int, list[SearchItem]] = {}
+        if self._messages is not None:
+            recalled = {id(op): self._messages.recall(op) for op in searches}
         results: list[Result] = []
         touched: list[int] = []
         with self._items.view(search=bool(searches)) as view:
@@ -198,15 +192,15 @@ class EntropicStore(BaseStore):
     def _got(self, op: GetOp, found: StoredItem | None) -> Item | None:
         if found is not None:
             return Item(**_item_fields(found))
-        if self._messages is not None and self._messages.covers(op.namespace):
-            return self._messages.get(op.namespace, op.key)
-        return None
+        if self._messages is None or not self._messages.covers(op.namespace):
+            return None
+        return self._messages.get(op.namespace, op.key)
 
     def _search(
         self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
     ) -> list[tuple[StoredItem, float | None]]:
         """The first ``offset + limit`` items; with a query, without those of conversations."""
-        test = partial(_matches, condition=op.filter) if op.filter else None
+        test = partial(matches, condition=op.filter) if op.filter else None
         stop = op.offset + op.limit
         if not op.query:
             found = view.find(op.namespace_prefix, condition=test, limit=stop)
@@ -218,7 +212,7 @@ class EntropicStore(BaseStore):
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
         found = set(view.namespaces())
         if self._messages is not None:
-            found |= set(self._messages.namespaces())
+            found |= set(self.memory.namespaces(self._messages.prefix))
         for condition in op.match_conditions or ():
             found = {namespace for namespace in found if _is_match(condition, namespace)}
         if op.max_depth is not None:
@@ -258,7 +252,7 @@ def _check(op: Op) -> None:
     elif isinstance(op, SearchOp | ListNamespacesOp) and (op.limit < 0 or op.offset < 0):
         raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
     if isinstance(op, SearchOp) and op.filter:
-        _check_filter(op.filter)
+        checked_filter(op.filter)
 
 
 def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
@@ -285,27 +279,16 @@ def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchIt
 
 
 class _StoredConversations:
-    """Namespaces below a prefix, each a conversation.
-
-    Args:
-        memory: The open memory.
-        prefix: What lies in it or below it is a conversation.
-        threshold: Minimum cosine similarity of what a search recalls.
-    """
+    """Namespaces below a prefix, each a conversation."""
 
     def __init__(self, memory: EntropicMemory, prefix: Namespace, threshold: float) -> None:
-        self._conversations = Conversations(memory)
         self._memory = memory
-        self._prefix = prefix
+        self.prefix = prefix
         self._threshold = threshold
 
     def covers(self, namespace: Namespace) -> bool:
         """Whether a namespace is a conversation."""
-        return tuple(namespace[: len(self._prefix)]) == self._prefix
-
-    def namespaces(self) -> list[Namespace]:
-        """The conversations that something was said in."""
-        return self._memory.namespaces(self._prefix)
+        return tuple(namespace[: len(self.prefix)]) == self.prefix
 
     def check(self, ops: Sequence[PutOp]) -> None:
         """Refuse what is no message before anything is written."""
@@ -317,7 +300,7 @@ class _StoredConversations:
     def write(self, ops: Sequence[PutOp]) -> None:
         """Carry out puts and deletions, in order. An unchanged message is left as it is."""
         for op in ops:
-            with self._conversations.items.view() as view:
+            with self._memory.items.view() as view:
                 old = view.get(op.namespace, op.key)
             if op.value is None:
                 self._delete(op, old)
@@ -326,12 +309,12 @@ class _StoredConversations:
             if old is not None:
                 if old.value == entry.value and old.ttl == entry.ttl:
                     continue
-                self._conversations.delete(old)
-            self._conversations.append(op.namespace, [entry])
+                delete(self._memory, old)
+            append(self._memory, op.namespace, [entry])
 
     def _delete(self, op: PutOp, old: StoredItem | None) -> None:
         if old is not None:
-            self._conversations.delete(old)
+            delete(self._memory, old)
         elif self._stored(op.namespace, op.key) is not None:
             self._memory.delete(op.key, evidence=True)
 
@@ -354,11 +337,8 @@ class _StoredConversations:
         found = self._memory.get(key)
         return found if found is not None and found.namespace == tuple(namespace) else None
 
-    def recall(self, ops: Sequence[SearchOp]) -> dict[int, list[SearchItem]]:
-        """What is remembered, for each search that reaches into conversations, by its identity."""
-        return {id(op): self._recall(op) for op in ops}
-
-    def _recall(self, op: SearchOp) -> list[SearchItem]:
+    def recall(self, op: SearchOp) -> list[SearchItem]:
+        """What is remembered in the conversations that a search reaches."""
         wanted = tuple(op.namespace_prefix)
         found = self._memory.namespaces(wanted or None)
         spaces = [namespace for namespace in found if self.covers(namespace)]
@@ -371,10 +351,10 @@ class _StoredConversations:
             also=spaces[1:],
             k=count,
             threshold=self._threshold,
-            filter=None if not op.filter else checked_filter(op.filter),
+            filter=op.filter or None,
         )
         messages = [name for each in recollections for name in each.provenance]
-        with self._conversations.items.view() as view:
+        with self._memory.items.view() as view:
             items = view.of_messages(messages)
         return [self._hit(each, items) for each in recollections]
 
@@ -430,65 +410,3 @@ def _entry(op: PutOp) -> Entry:
 
 def _time(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-# Filters of searches, with the meaning that LangGraph's reference store gives them: nested objects
-# match key by key, lists element by element. Where the reference store fails (ordering something
-# that is no number), texts are ordered as texts and anything else does not match.
-
-
-def _check_filter(condition: Mapping[str, Any]) -> None:
-    """Refuse a filter with an operator that does not exist.
-
-    Raises:
-        InvalidInputError: It has one.
-    """
-    for wanted in condition.values():
-        if isinstance(wanted, Mapping):
-            if any(str(name).startswith("$") for name in wanted):
-                unknown = [str(name) for name in wanted if name not in _OPERATORS]
-                if unknown:
-                    raise InvalidInputError(
-                        f"unknown operator {unknown[0]!r}; use one of {', '.join(_OPERATORS)}"
-                    )
-            else:
-                _check_filter(wanted)
-
-
-def _matches(value: Mapping[str, Any], condition: Mapping[str, Any]) -> bool:
-    """Whether a value meets every condition."""
-    return all(_meets(value.get(key), wanted) for key, wanted in condition.items())
-
-
-def _meets(value: Any, wanted: Any) -> bool:
-    if isinstance(wanted, Mapping):
-        if any(str(name).startswith("$") for name in wanted):
-            return all(_compares(value, name, operand) for name, operand in wanted.items())
-        return isinstance(value, dict) and _matches(value, wanted)
-    if isinstance(wanted, list | tuple):
-        return (
-            isinstance(value, list)
-            and len(value) == len(wanted)
-            and all(_meets(one, other) for one, other in zip(value, wanted, strict=True))
-        )
-    return bool(value == wanted)
-
-
-def _compares(value: Any, name: str, operand: Any) -> bool:
-    if name == "$eq":
-        return bool(value == operand)
-    if name == "$ne":
-        return bool(value != operand)
-    one, other = _number(value), _number(operand)
-    if one is not None and other is not None:
-        return _ORDER[name](one, other)
-    if isinstance(value, str) and isinstance(operand, str):
-        return _ORDER[name](value, operand)
-    return False
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None

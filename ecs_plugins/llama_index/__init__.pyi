@@ -1,6 +1,6 @@
 from .memory import EntropicChatMemory as EntropicChatMemory
 from .memory import EntropicMemoryBlock as EntropicMemoryBlock
 from .postprocessor import ECSPostprocessor as ECSPostprocessor
-from .query_engine import FrontierQueryEngine as FrontierQueryEngine
-from .selector import FrontierQuery as FrontierQuery
-from .selector import FrontierSelector as FrontierSelector
+from .router import FrontierQuery as FrontierQuery
+from .router import FrontierQueryEngine as FrontierQueryEngine
+from .router import FrontierSelector as FrontierSelector

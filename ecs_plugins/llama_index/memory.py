@@ -113,6 +113,11 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         return memory_of(self.path)
 
     @property
+    def _options(self) -> RecallOptions:
+        limit = self.max_recall_tokens
+        return RecallOptions(k=self.k, threshold=self.threshold, max_tokens=limit)
+
+    @property
     def _session(self) -> Session:
         return Session(self.memory, self.namespace, self.session_id)
 
@@ -129,7 +134,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             self.memory,
             input or ("" if question is None else text_of(view[question])),
             self.namespace,
-            RecallOptions(k=self.k, threshold=self.threshold, max_tokens=self.max_recall_tokens),
+            self._options,
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
@@ -188,12 +193,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     def recall(self, query: str, *, k: int | None = None) -> list[Recollection]:
         """What is remembered about a question in all sessions of the namespace, best first."""
-        return self.memory.recall(
-            query,
-            namespace=self.namespace,
-            k=self.k if k is None else k,
-            threshold=self.threshold,
-        )
+        return self._session.recall(query, k, self._options)
 
     def _window(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Indices of the latest whole turns within the limit; the latest turn in any case."""

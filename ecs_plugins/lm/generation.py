@@ -10,16 +10,21 @@ import torch
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.lm.base import Generation
+from ecs_plugins.lm.scoring.request import common_length
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 Ids = tuple[int, ...]
 
 BATCH_TOKENS = 16_384
 """Prompt and new tokens of one batch. A step of decoding reads all weights, however many rows share
 it, so a batch is large; it is halved when memory runs out."""
+WORTH_READING = 64
+"""Shorter prompts are read together: a processor is not busy with one alone."""
+_WORTH_SHARING = 16
+"""Fewer equal tokens at the start of two prompts are read again: a mask would cost more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,7 @@ class Generator:
         written = generate(
             ids,
             attention_mask=mask,
+            past_key_values=self._read(prompts),
             generation_config=config,
             stopping_criteria=StoppingCriteriaList(criteria),
         )[:, width:].tolist()
@@ -158,6 +164,40 @@ class Generator:
             self._result(prompt, row, ends, halt.stopped.get(n), options.stop)
             for n, (prompt, row) in enumerate(zip(prompts, written, strict=True))
         ]
+
+    def _read(self, prompts: Sequence[Ids]) -> DynamicCache | None:
+        """Keys and values of all prompts but their last tokens, where reading them apart is faster.
+
+        On a CPU, a padded batch pays for its padding and for the mask over it. So each prompt is
+        read alone, from where it parts from the one before; None leaves it to transformers.
+        """
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
+
+        shortest = min(map(len, prompts))
+        if self._model.device.type != "cpu" or not self._mixed or shortest < WORTH_READING:
+            return None
+        width = max(map(len, prompts)) - 1
+        rows: dict[int, list[torch.Tensor]] = {}
+        # Made without the configuration, so that no layer forgets what lies outside its window.
+        past, read = DynamicCache(), Ids()
+        for row in sorted(range(len(prompts)), key=prompts.__getitem__):
+            ids = prompts[row][:-1]
+            shared = common_length(read, ids)
+            if shared < _WORTH_SHARING:
+                past, shared = DynamicCache(), 0
+            else:
+                past.crop(shared - len(read))
+            if rest := ids[shared:]:
+                fed = torch.tensor([rest], device=self._model.device)
+                self._model.base_model(input_ids=fed, past_key_values=past, use_cache=True)
+            if not past.layers or any(type(layer) is not DynamicLayer for layer in past.layers):
+                return None
+            states = [torch.stack((keys[0], values[0])) for keys, values, *_ in past]
+            rows[row] = [torch.nn.functional.pad(s, (0, 0, width - len(ids), 0)) for s in states]
+            read = ids
+        layers = zip(*(rows[row] for row in range(len(prompts))), strict=True)
+        return DynamicCache([tuple(torch.stack(layer, dim=1)) for layer in layers])
 
     def _result(
         self,

@@ -42,13 +42,7 @@ class LoadingOptions(Config):
     )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     trust_remote_code: bool = Field(False, description="Run code that the checkpoint brings along.")
-    allow_pickle: bool = Field(
-        False, description="Accept weights that are not safetensors; unpickling can run code."
-    )
     local_files_only: bool = Field(False, description="Never download.")
-    attn_implementation: str | None = Field(
-        None, description="Passed to transformers; its own choice if None."
-    )
 
     @property
     def loading(self) -> LoadingOptions:
@@ -136,20 +130,18 @@ def _load(
         config = AutoConfig.from_pretrained(source, **common)
         _require_causal(source, config)
         tokenizer = AutoTokenizer.from_pretrained(source, **common)
-        optional = {"attn_implementation": options.attn_implementation}
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
             config=config,
             dtype=dtype,
-            use_safetensors=None if options.allow_pickle else True,
+            use_safetensors=True,
             output_loading_info=True,
-            **{key: value for key, value in optional.items() if value is not None},
             **common,
         )
     except ModelError:
         raise
     except Exception as error:  # transformers, safetensors and json each raise their own
-        raise _typed(source, options, error) from error
+        raise _typed(source, error) from error
     model, report = loaded
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
@@ -169,17 +161,17 @@ def _require_causal(source: str, config: Any) -> None:
         )
 
 
-def _typed(source: str, options: LoadingOptions, error: Exception) -> ModelError:
+def _typed(source: str, error: Exception) -> ModelError:
     text = " ".join(str(error).split())[:300]
     if "Unrecognized configuration class" in str(error):
         return ModelError(
             f"{source} is not a causal language model; use a model made for text generation "
             f"({text})"
         )
-    if "safetensors" in str(error) and isinstance(error, OSError) and not options.allow_pickle:
+    if "safetensors" in str(error) and isinstance(error, OSError):
         return ModelNotFoundError(
-            f"{source} has no safetensors weights; convert it, or accept pickled weights, which "
-            f"can run code, with allow_pickle=True ({text})"
+            f"{source} has no safetensors weights; convert it, or load it yourself, which can run "
+            f"code that it holds, and give the pair to LocalLM ({text})"
         )
     if directory_of(source) is None and isinstance(error, OSError):
         return ModelNotFoundError(

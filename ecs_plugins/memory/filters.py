@@ -1,13 +1,14 @@
 """Metadata filters: equality, or LangGraph's comparison operators, evaluated in Python.
 
-``{"lang": "en", "year": {"$gte": 2020}}``: every key must match. A key that is missing matches
-only ``$ne``. Ordering compares numbers with numbers and texts with texts; anything else does not
-match.
+``{"lang": "en", "year": {"$gte": 2020}}``: every key must match, nested objects key by key and
+lists element by element. A key that is missing matches only ``$ne``. Numbers, also those written
+as text, are ordered as numbers and other texts as texts; anything else does not match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
 
@@ -16,11 +17,21 @@ Filter = Mapping[str, object]
 _MISSING = object()
 
 
-def _ordered(compare: Callable[[object, object], bool]) -> Callable[[object, object], bool]:
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float):  # compared as it is: not every integer is a float
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[object, object], bool]:
     def test(value: object, wanted: object) -> bool:
-        numbers = isinstance(value, int | float) and isinstance(wanted, int | float)
-        texts = isinstance(value, str) and isinstance(wanted, str)
-        return (numbers or texts) and compare(value, wanted)
+        one, other = _number(value), _number(wanted)
+        if one is not None and other is not None:
+            return compare(one, other)
+        return isinstance(value, str) and isinstance(wanted, str) and compare(value, wanted)
 
     return test
 
@@ -28,10 +39,10 @@ def _ordered(compare: Callable[[object, object], bool]) -> Callable[[object, obj
 _OPERATORS: Mapping[str, Callable[[object, object], bool]] = {
     "$eq": lambda value, wanted: value == wanted,
     "$ne": lambda value, wanted: value != wanted,
-    "$gt": _ordered(lambda value, wanted: value > wanted),  # type: ignore[operator]
-    "$gte": _ordered(lambda value, wanted: value >= wanted),  # type: ignore[operator]
-    "$lt": _ordered(lambda value, wanted: value < wanted),  # type: ignore[operator]
-    "$lte": _ordered(lambda value, wanted: value <= wanted),  # type: ignore[operator]
+    "$gt": _ordered(lambda value, wanted: value > wanted),
+    "$gte": _ordered(lambda value, wanted: value >= wanted),
+    "$lt": _ordered(lambda value, wanted: value < wanted),
+    "$lte": _ordered(lambda value, wanted: value <= wanted),
     "$in": lambda value, wanted: isinstance(wanted, list | tuple) and value in wanted,
 }
 
@@ -45,26 +56,35 @@ def checked_filter(condition: Filter) -> Filter:
     if not isinstance(condition, Mapping):
         raise InvalidInputError(f"a filter is a mapping of metadata keys, got {condition!r}")
     for key, wanted in condition.items():
-        if isinstance(wanted, Mapping) and any(str(name).startswith("$") for name in wanted):
-            unknown = [name for name in wanted if name not in _OPERATORS]
-            if unknown:
-                raise InvalidInputError(
-                    f"unknown operator {unknown[0]!r} for {key!r}; use one of "
-                    f"{', '.join(_OPERATORS)}"
-                )
+        if not isinstance(wanted, Mapping):
+            continue
+        if not _has_operators(wanted):
+            checked_filter(wanted)
+        elif unknown := [name for name in wanted if name not in _OPERATORS]:
+            raise InvalidInputError(
+                f"unknown operator {unknown[0]!r} for {key!r}; use one of {', '.join(_OPERATORS)}"
+            )
     return condition
 
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
     """Whether metadata meet every condition of a checked filter."""
-    for key, wanted in condition.items():
-        value = metadata.get(key, _MISSING)
-        if isinstance(wanted, Mapping) and wanted and all(name in _OPERATORS for name in wanted):
-            for name, operand in wanted.items():
-                if value is _MISSING and name != "$ne":
-                    return False
-                if not _OPERATORS[str(name)](value, operand):
-                    return False
-        elif value is _MISSING or value != wanted:
-            return False
-    return True
+    return all(_meets(metadata.get(key, _MISSING), wanted) for key, wanted in condition.items())
+
+
+def _meets(value: object, wanted: object) -> bool:
+    if isinstance(wanted, Mapping):
+        if _has_operators(wanted):
+            return all(_OPERATORS[name](value, operand) for name, operand in wanted.items())
+        return isinstance(value, Mapping) and matches(value, wanted)
+    if isinstance(wanted, list | tuple):
+        return (
+            isinstance(value, list | tuple)
+            and len(value) == len(wanted)
+            and all(map(_meets, value, wanted))
+        )
+    return value == wanted
+
+
+def _has_operators(wanted: Mapping[Any, object]) -> bool:
+    return any(str(name).startswith("$") for name in wanted)

@@ -1,7 +1,5 @@
 """What the session memories of both frameworks do alike: a whole log, a shared memory, erasure."""
 
-import threading
-
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from llama_index.core.base.llms.types import (
@@ -177,20 +175,17 @@ def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory, say, te
     assert texts(log) == ["I live in Basel."]
 
 
-async def test_async_methods_run_off_the_event_loop(kind, memory, monkeypatch):
-    threads = set()
-    for name in ("read", "write"):
-        real = getattr(memory._store.database, name)
-
-        def watched(real=real):
-            threads.add(threading.get_ident())
-            return real()
-
-        monkeypatch.setattr(memory._store.database, name, watched)
+async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
     log = kind.open(memory)
     await kind.aput(log, kind.messages(("user", FACT)))
     assert [kind.text(message) for message in await kind.aread(log)] == [FACT]
     await kind.aclear(log)
     assert await kind.aread(log) == []
-    assert threads
-    assert threading.get_ident() not in threads
+    assert threads == {"worker"}
+
+
+def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory, say, texts):
+    log = kind.open(memory)
+    say(log, ("user", f"{FACT} \ud83d"))
+    assert texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
+    assert log.recall(f"{QUESTION} \ude42")[0].text == texts(log)[0]

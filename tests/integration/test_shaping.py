@@ -274,3 +274,11 @@ def test_no_model_is_loaded_or_touched_at_construction(make):
 
     for model in (Lazy(), "no/such-model", None):
         make(model=model)
+
+
+def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make, monkeypatch):
+    texts = (*TEXTS[:3], f"{TEXTS[3]} \ud83d")
+    monkeypatch.setitem(globals(), "TEXTS", texts)
+    kept = kind.shape(make(config=RANKED.replace(pool_size=4)), kind.given(), f"{QUERY} \ude42")
+    assert kind.ids(kept) == ["id-1", "id-3"]
+    assert kind.text(kept[1]) == texts[3]

@@ -115,6 +115,7 @@ class StoreItems(Direct):
         self.store.forget(self.space(user))
 
     def forget_text(self, user, text):
+        self.memory.sleep(self.space(user))
         self.store.delete(self.space(user), text)
 
 

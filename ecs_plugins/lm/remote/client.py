@@ -36,7 +36,7 @@ from ecs_plugins.errors import (
     ModelTimeoutError,
 )
 from ecs_plugins.lm.base import ChatLayout
-from ecs_plugins.lm.remote.dialects import Ask, Json
+from ecs_plugins.lm.remote.dialects import Ask
 
 T = TypeVar("T")
 
@@ -189,7 +189,7 @@ class Client:
         """Close all connections."""
         self._http.close()
 
-    def send(self, ask: Ask, key: bytes, read: Callable[[Json], T], patience: Patience) -> T:
+    def send(self, ask: Ask[T], key: bytes, patience: Patience) -> T:
         """Ask the replicas, in an order decided by the key, until one gives a usable answer.
 
         Raises:
@@ -207,7 +207,7 @@ class Client:
                     if not replica.checked:
                         self.check(replica, patience)
                         replica.checked = True
-                answer = self.ask(replica, ask, patience, read)
+                answer = self.ask(replica, ask, patience)
             except _PassingFault as fault:
                 replica.failed(fault, began, self._options.backoff_s)
                 last = fault
@@ -220,7 +220,7 @@ class Client:
             "they run and are reachable, or raise max_retries"
         ) from last
 
-    def ask(self, replica: Replica, ask: Ask, patience: Patience, read: Callable[[Json], T]) -> T:
+    def ask(self, replica: Replica, ask: Ask[T], patience: Patience) -> T:
         """One request to one replica, without another try.
 
         Raises:
@@ -244,7 +244,7 @@ class Client:
         except ValueError as error:
             raise _PassingFault(f"an answer that is not JSON: {_excerpt(body)}") from error
         try:
-            return read(answer)
+            return ask.read(answer)
         except EcsPluginsError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -264,7 +264,7 @@ class Client:
             patience.sleep(min(replica.rests_until for replica in order) - now)
 
     def _exchange(
-        self, replica: Replica, ask: Ask, patience: Patience
+        self, replica: Replica, ask: Ask[T], patience: Patience
     ) -> tuple[int, float | None, bytes]:
         silence = patience.left(self._options.request_timeout_s)
         timeout = httpx.Timeout(silence, connect=min(silence, _CONNECT_S))

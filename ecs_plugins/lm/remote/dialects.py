@@ -8,20 +8,22 @@ client turns those into an error that says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import Generation
 from ecs_plugins.lm.generation import GenerationOptions
 
 Json = Mapping[str, Any]
+T = TypeVar("T")
 
 
-class Ask(NamedTuple):
-    """One HTTP request: GET without a body, POST with one."""
+class Ask(NamedTuple, Generic[T]):
+    """One HTTP request, GET without a body and POST with one, and how its answer is read."""
 
     path: str
+    read: Callable[[Json], T]
     body: Json | None = None
 
 
@@ -52,20 +54,25 @@ class SGLang:
     window_paths: tuple[str, ...] = ("/server_info", "/get_server_info", "/v1/models")
     reserved = 8
 
-    def score(self, ids: Sequence[int], start: int) -> Ask:
+    def score(self, ids: Sequence[int], start: int) -> Ask[ServerScores]:
         """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
-        return self._prefill({"input_ids": list(ids)}, start - 1)
 
-    def scores(self, answer: Json, ids: Sequence[int], start: int) -> ServerScores:
-        """Read them, and see that they are about these ids."""
-        meta = answer["meta_info"]
-        (_, boundary), *entries = [(e[0], int(e[1])) for e in meta["input_token_logprobs"]]
-        values = [(boundary, 0.0), *((token, value) for value, token in entries)]
-        logprobs = checked(values, ids[start - 1 :])[1:]
-        return ServerScores(logprobs, len(ids) - int(meta.get("cached_tokens") or 0))
+        def read(answer: Json) -> ServerScores:
+            meta = answer["meta_info"]
+            (_, boundary), *entries = [(e[0], int(e[1])) for e in meta["input_token_logprobs"]]
+            values = [(boundary, 0.0), *((token, value) for value, token in entries)]
+            logprobs = checked(values, ids[start - 1 :])[1:]
+            return ServerScores(logprobs, len(ids) - int(meta.get("cached_tokens") or 0))
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
+        return _prefill({"input_ids": list(ids)}, start - 1, read)
+
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask[Generation]:
         """Ask for a continuation."""
+
+        def read(answer: Json) -> Generation:
+            meta = answer["meta_info"]
+            return _generation(answer["text"], meta, meta["finish_reason"]["type"])
+
         sampling: dict[str, object] = {
             "max_new_tokens": options.max_new_tokens,
             "temperature": options.temperature,
@@ -74,20 +81,16 @@ class SGLang:
         }
         if options.temperature:
             sampling["sampling_seed"] = options.seed
-        return Ask("/generate", {"input_ids": list(ids), "sampling_params": sampling})
+        body = {"input_ids": list(ids), "sampling_params": sampling}
+        return Ask("/generate", read, body)
 
-    def generation(self, answer: Json) -> Generation:
-        """Read it."""
-        meta = answer["meta_info"]
-        return _generation(answer["text"], meta, meta["finish_reason"]["type"])
-
-    def tokenize(self, text: str) -> Ask:
+    def tokenize(self, text: str) -> Ask[list[int]]:
         """Ask for the ids of a text; they come along with log-probabilities in every version."""
-        return self._prefill({"text": text}, 0)
-
-    def tokenized(self, answer: Json) -> list[int]:
-        """Read the ids."""
-        return [int(entry[1]) for entry in answer["meta_info"]["input_token_logprobs"]]
+        return _prefill(
+            {"text": text},
+            0,
+            lambda answer: [int(e[1]) for e in answer["meta_info"]["input_token_logprobs"]],
+        )
 
     def window(self, answer: Json) -> int | None:
         """The longest prompt in tokens, if the answer holds it."""
@@ -98,13 +101,14 @@ class SGLang:
                 return int(entry["max_model_len"]) - self.reserved
         return None
 
-    def _prefill(self, prompt: dict[str, object], start: int) -> Ask:
-        asked = {
-            "sampling_params": {"max_new_tokens": 0, "temperature": 0},
-            "return_logprob": True,
-            "logprob_start_len": start,
-        }
-        return Ask("/generate", prompt | asked)
+
+def _prefill(prompt: dict[str, object], start: int, read: Callable[[Json], T]) -> Ask[T]:
+    asked = {
+        "sampling_params": {"max_new_tokens": 0, "temperature": 0},
+        "return_logprob": True,
+        "logprob_start_len": start,
+    }
+    return Ask("/generate", read, prompt | asked)
 
 
 class VLLM(SGLang):
@@ -122,29 +126,35 @@ class VLLM(SGLang):
     no_chance = -9999.0
     """What vLLM writes for minus infinity, which JSON does not know."""
 
-    def score(self, ids: Sequence[int], start: int) -> Ask:
-        """Ask for the log-probabilities of the whole prompt."""
-        del start
-        return self._complete(ids, max_tokens=1, temperature=0, prompt_logprobs=0)
+    def score(self, ids: Sequence[int], start: int) -> Ask[ServerScores]:
+        """Ask for the log-probabilities of the whole prompt, and read those from ``start`` on."""
 
-    def scores(self, answer: Json, ids: Sequence[int], start: int) -> ServerScores:
-        """Read those from ``start`` on."""
-        values = []
-        for n, entry in enumerate(answer["choices"][0]["prompt_logprobs"][start:], start):
-            wanted = str(ids[n]) if n < len(ids) else ""
-            token = wanted if wanted in entry else next(iter(entry))
-            values.append((int(token), entry[token]["logprob"]))
-        logprobs = checked(values, ids[start:])
-        usage = answer.get("usage") or {}
-        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return ServerScores(
-            tuple(-math.inf if n <= self.no_chance else n for n in logprobs), len(ids) - int(cached)
-        )
+        def read(answer: Json) -> ServerScores:
+            values = []
+            for n, entry in enumerate(answer["choices"][0]["prompt_logprobs"][start:], start):
+                wanted = str(ids[n]) if n < len(ids) else ""
+                token = wanted if wanted in entry else next(iter(entry))
+                values.append((int(token), entry[token]["logprob"]))
+            logprobs = checked(values, ids[start:])
+            usage = answer.get("usage") or {}
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+            return ServerScores(
+                tuple(-math.inf if n <= self.no_chance else n for n in logprobs),
+                len(ids) - int(cached),
+            )
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask:
+        return self._complete(ids, read, max_tokens=1, temperature=0, prompt_logprobs=0)
+
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask[Generation]:
         """Ask for a continuation."""
+
+        def read(answer: Json) -> Generation:
+            choice = answer["choices"][0]
+            return _generation(choice["text"], answer["usage"], choice["finish_reason"])
+
         return self._complete(
             ids,
+            read,
             max_tokens=options.max_new_tokens,
             temperature=options.temperature,
             top_p=options.top_p,
@@ -152,21 +162,13 @@ class VLLM(SGLang):
             stop=list(options.stop),
         )
 
-    def generation(self, answer: Json) -> Generation:
-        """Read it."""
-        choice = answer["choices"][0]
-        return _generation(choice["text"], answer["usage"], choice["finish_reason"])
-
-    def tokenize(self, text: str) -> Ask:
+    def tokenize(self, text: str) -> Ask[list[int]]:
         """Ask for the ids of a text, with the tokens that the tokenizer adds."""
-        return Ask("/tokenize", {"model": self.model, "prompt": text, "add_special_tokens": True})
+        body = {"model": self.model, "prompt": text, "add_special_tokens": True}
+        return Ask("/tokenize", lambda answer: [int(token) for token in answer["tokens"]], body)
 
-    def tokenized(self, answer: Json) -> list[int]:
-        """Read the ids."""
-        return [int(token) for token in answer["tokens"]]
-
-    def _complete(self, ids: Sequence[int], **asked: object) -> Ask:
-        return Ask("/v1/completions", {"model": self.model, "prompt": list(ids), **asked})
+    def _complete(self, ids: Sequence[int], read: Callable[[Json], T], **asked: object) -> Ask[T]:
+        return Ask("/v1/completions", read, {"model": self.model, "prompt": list(ids), **asked})
 
 
 DIALECTS = {"sglang": SGLang, "vllm": VLLM}

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -36,7 +35,7 @@ from ecs_plugins.lm.remote.client import (
     Replica,
     prompt_key,
 )
-from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, ServerScores, SGLang
+from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, SGLang
 from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import count
@@ -224,7 +223,7 @@ class _Session:
         try:
             # Any replica that is up will do; each is checked before its own first use.
             patience = Patience(options.deadline_s)
-            client.send(Ask("/v1/models"), b"", lambda _: None, patience)
+            client.send(Ask("/v1/models", lambda _: None), b"", patience)
         except BaseException:
             self.close()
             raise
@@ -257,8 +256,8 @@ class _Session:
                         leaders.setdefault(request.prefix, prompt)
         ahead = set(leaders.values()) if self._dialect.shares_prefixes else set()
         for wave in (list(ahead), [prompt for prompt in prompts if prompt not in ahead]):
-            calls = [partial(self._scores, *prompt, patience) for prompt in wave]
-            for prompt, scores in zip(wave, self._all(calls, patience), strict=True):
+            asks = [(self._dialect.score(ids, start), key) for ids, start, key in wave]
+            for prompt, scores in zip(wave, self._all(asks, patience), strict=True):
                 flat, tokens = np.asarray(scores.logprobs, dtype=np.float32), scores.computed_tokens
                 for n, k, m in prompts[prompt]:
                     scored = path_of(requests[n].candidates[k], requests[n].continuations[m]).scored
@@ -271,21 +270,15 @@ class _Session:
         self, prompts: Sequence[Ids], options: GenerationOptions, patience: Patience
     ) -> list[Generation]:
         """Continue prompts."""
-        calls = [partial(self._generation, ids, options, patience) for ids in prompts]
-        return self._all(calls, patience)
+        asks = [(self._dialect.generate(ids, options), prompt_key(ids)) for ids in prompts]
+        return self._all(asks, patience)
 
-    def _generation(self, ids: Ids, options: GenerationOptions, patience: Patience) -> Generation:
-        ask = self._dialect.generate(ids, options)
-        return self._client.send(ask, prompt_key(ids), self._dialect.generation, patience)
-
-    def _scores(self, ids: Ids, start: int, key: bytes, patience: Patience) -> ServerScores:
-        read = partial(self._dialect.scores, ids=ids, start=start)
-        return self._client.send(self._dialect.score(ids, start), key, read, patience)
-
-    def _all(self, calls: Sequence[Callable[[], T]], patience: Patience) -> list[T]:
-        """Results of all calls, in their order; the first error ends the others."""
+    def _all(self, asks: Sequence[tuple[Ask[T], bytes]], patience: Patience) -> list[T]:
+        """Answers in the order of what is asked; the first error ends the others."""
         try:
-            futures: list[Future[T]] = [self._pool.submit(call) for call in calls]
+            futures: list[Future[T]] = [
+                self._pool.submit(self._client.send, ask, key, patience) for ask, key in asks
+            ]
         except RuntimeError as error:
             raise ModelError("the RemoteLM was closed during a call; call again") from error
         try:
@@ -301,9 +294,8 @@ class _Session:
     def _check(self, replica: Replica, patience: Patience) -> None:
         """See that a replica serves the model, encodes as we do, and how much it takes."""
         server = f"the {type(self._dialect).__name__} server at {replica.url}"
-        models = self._client.ask(
-            replica, Ask("/v1/models"), patience, lambda a: [str(m["id"]) for m in a["data"]]
-        )
+        listed = Ask("/v1/models", lambda answer: [str(m["id"]) for m in answer["data"]])
+        models = self._client.ask(replica, listed, patience)
         if not self.model:
             if len(models) != 1:
                 raise ConfigurationError(f"{server} serves {models}; name one of them as model=")
@@ -311,8 +303,7 @@ class _Session:
         if self.model not in models:
             raise ConfigurationError(f"{server} does not serve {self.model!r} but {models}")
         for text, wanted in self._probes:
-            ask = self._dialect.tokenize(text)
-            got = self._client.ask(replica, ask, patience, self._dialect.tokenized)
+            got = self._client.ask(replica, self._dialect.tokenize(text), patience)
             if got != wanted:
                 raise ConfigurationError(
                     f"{server} encodes {text!r} as {len(got)} tokens {got[:8]}... and the local "
@@ -331,7 +322,7 @@ class _Session:
         found: int | None = None
         for path in self._dialect.window_paths:
             try:
-                found = self._client.ask(replica, Ask(path), patience, self._dialect.window)
+                found = self._client.ask(replica, Ask(path, self._dialect.window), patience)
             except ModelTimeoutError:
                 raise
             except (ConfigurationError, ModelError):

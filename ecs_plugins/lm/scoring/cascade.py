@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,7 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.kernels import RaggedPlan, Varlen, attend, ragged, varlen_of
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
-from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.runner import Runner, on_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,6 +40,12 @@ NAME = "ecs_cascade"
 
 _REFUSED = ("softcap", "s_aux", "sinks", "position_bias", "alibi", "head_mask")
 """Arguments that change attention in a way that the blocks below do not know."""
+
+_ROW_BY_ROW = {"mlp", "feed_forward", "block_sparse_moe", "o_proj", "out_proj"}
+"""Modules that work row by row in every architecture."""
+
+BLOCK_ROWS = 512
+"""Rows that pass such a module at once on a CPU: what it makes in between stays in the cache."""
 
 
 @dataclass(slots=True)
@@ -181,6 +188,52 @@ def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
     return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
 
 
+class RowByRow:
+    """Runs the modules of a twin that work row by row on a few rows at a time, and only if wanted.
+
+    Behind the last attention nothing mixes rows any more: the last layer's output projection and
+    feed-forward block compute the rows whose logits are wanted. Its other rows are zero, and
+    nobody reads them. A model with other names for these modules computes all rows.
+
+    Args:
+        twin: The model; its calls must be serialised.
+        layers: How many layers it has.
+    """
+
+    def __init__(self, twin: nn.Module, layers: int) -> None:
+        self._rows = 0
+        self._wanted = torch.empty(0)
+        stacks = [m for m in twin.modules() if isinstance(m, nn.ModuleList) and len(m) == layers]
+        for number, layer in enumerate(stacks[0] if stacks else (), 1):
+            for name, module in layer.named_modules():
+                *outside, own = name.split(".")
+                last = number == layers
+                single = isinstance(module, nn.Linear) and not last  # makes nothing in between
+                if own in _ROW_BY_ROW and not _ROW_BY_ROW & set(outside) and not single:
+                    module.forward = partial(self._run, module.forward, last)
+
+    def want(self, wanted: Sequence[int], rows: int, device: torch.device) -> None:
+        """Compute these of so many rows in the next call."""
+        self._rows, self._wanted = rows, on_device(wanted or (0,), device)
+
+    def _run(self, forward: Callable[..., Any], last: bool, states: Tensor, *others: Any) -> Any:
+        if others or states.shape[:2] != (1, self._rows):
+            return forward(states, *others)
+        step = BLOCK_ROWS if states.device.type == "cpu" else self._rows
+        starts = range(0, self._rows, step)
+        parts = [self._wanted] if last else [slice(at, at + step) for at in starts]
+        if not last and len(parts) == 1:
+            return forward(states)
+        made = [forward(states[:, part]) for part in parts]
+        if not all(isinstance(part, Tensor) for part in made):
+            return forward(states)
+        if not last:
+            return torch.cat(made, dim=1)
+        out = made[0].new_zeros(1, self._rows, made[0].shape[2])
+        out[:, self._wanted] = made[0]
+        return out
+
+
 class CascadeForward:
     """A `PackedForward` through cascade attention.
 
@@ -197,6 +250,7 @@ class CascadeForward:
     def __init__(self, runner: Runner, varlen: Varlen | None = None) -> None:
         self._twin = twin_of(runner.model)
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
+        self._row_by_row = RowByRow(self._twin, self._layers)
         self._runner = runner
         self._varlen = varlen or varlen_of(runner.model)
         self.name = runner.name
@@ -221,6 +275,7 @@ class CascadeForward:
             plan.add(forest, prefix, len(tokens))
             tokens.extend(forest.tokens)
             positions.extend(len(prefix.ids) + depth for depth in forest.depths)
+        self._row_by_row.want(rows, len(tokens), self._runner.device)
         if self._varlen is not None:
             plan.use(self._varlen, self._runner.device)
         logits = self._runner.logits(

@@ -22,16 +22,13 @@ from ecs_plugins.shaping import ShapingConfig
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
-    TEXTS,
 )
+from tests.integration.test_shaping import Compressor
 
 
 @pytest.fixture
 def documents() -> list[Document]:
-    return [
-        Document(page_content=text, id=f"doc-{i}", metadata={"score": 0.9 - i / 10, "tags": ["x"]})
-        for i, text in enumerate(TEXTS)
-    ]
+    return Compressor().given()
 
 
 def compressor(**fields) -> ECSDocumentCompressor:
@@ -109,10 +106,10 @@ class DropShort(BaseDocumentTransformer):
 
 @pytest.mark.parametrize("piped", [False, True])
 async def test_behind_a_retriever_it_compresses_in_a_run_below_the_retrievers(documents, piped):
-    base, kept = compressor(), {"doc-1", "doc-3"}
+    base, kept = compressor(), {"id-1", "id-3"}
     if piped:
         base = DocumentCompressorPipeline(transformers=[DropShort(), compressor(top_k=1)])
-        kept = {"doc-3"}
+        kept = {"id-3"}
     store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
     store.add_documents(documents)
     chain = ContextualCompressionRetriever(
@@ -131,7 +128,7 @@ async def test_as_a_runnable_it_takes_documents_and_query(documents):
     shaper = compressor()
     inputs = [{"documents": documents, "query": q} for q in (QUERY, "When does the ferry leave?")]
     single = [shaper.invoke(one) for one in inputs]
-    assert ids(single[0]) == ["doc-1", "doc-3"]
+    assert ids(single[0]) == ["id-1", "id-3"]
     assert shaper.batch(inputs) == single
     assert await shaper.abatch(inputs) == single
 
@@ -142,8 +139,8 @@ async def test_it_streams_inside_a_chain_and_its_verdicts_are_among_the_events(d
         | compressor()
         | RunnableLambda(lambda kept: " ".join(document.id for document in kept))
     )
-    assert "".join(chain.stream(QUERY)) == "doc-1 doc-3"
-    assert "".join([chunk async for chunk in chain.astream(QUERY)]) == "doc-1 doc-3"
+    assert "".join(chain.stream(QUERY)) == "id-1 id-3"
+    assert "".join([chunk async for chunk in chain.astream(QUERY)]) == "id-1 id-3"
     events = [event async for event in chain.astream_events(QUERY, version="v2")]
     custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
     assert custom == ["ecs_shaping"]

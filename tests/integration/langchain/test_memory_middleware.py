@@ -1,8 +1,8 @@
-import threading
 from dataclasses import dataclass
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -279,39 +279,13 @@ def test_a_set_up_at_fault_is_raised_even_after_the_answer(memory, monkeypatch):
         ask(agent(ScriptedModel(), memory), FACT)
 
 
-async def test_async_runs_do_all_of_it_off_the_event_loop(tmp_path):
-    threads: set[int] = set()
-
-    class Watched(FakeEmbedder):
-        def embed_documents(self, texts):
-            threads.add(threading.get_ident())
-            return super().embed_documents(texts)
-
-        def embed_query(self, text):
-            threads.add(threading.get_ident())
-            return super().embed_query(text)
-
-    with EntropicMemory.open(tmp_path / "m.db", embedder=Watched()) as memory:
-        database = memory._store.database
-        read, write = database.read, database.write
-
-        def watched(real):
-            def call():
-                threads.add(threading.get_ident())
-                return real()
-
-            return call
-
-        threads.clear()
-        database.read, database.write = watched(read), watched(write)
-        model = ScriptedModel()
-        built = agent(model, memory)
-        for text in (FACT, QUESTION):
-            await built.ainvoke({"messages": [HumanMessage(text)]}, context=Context("u1"))
-        database.read, database.write = read, write
-        assert FACT in model.prompt
-        assert threads
-        assert threading.get_ident() not in threads
+async def test_async_runs_do_all_of_it_off_the_event_loop(memory, threads):
+    model = ScriptedModel()
+    built = agent(model, memory)
+    for text in (FACT, QUESTION):
+        await built.ainvoke({"messages": [HumanMessage(text)]}, context=Context("u1"))
+    assert FACT in model.prompt
+    assert threads == {"worker"}
 
 
 def test_streamed_runs_recall_and_remember(memory):
@@ -344,6 +318,35 @@ def test_tokens_are_counted_by_the_models_own_tokenizer_or_estimated_high():
         get_num_tokens = ScriptedModel.__mro__[1].get_num_tokens
 
     assert token_counter(Plain())("x" * 30) == 10
+
+
+def test_half_of_a_surrogate_pair_does_not_fail_the_run(memory):
+    model = ScriptedModel(replies=["Lovely \ud83d."])
+    for text in (f"{FACT} \ude42", f"{QUESTION} \ud83d"):
+        ask(agent(model, memory), text)
+    assert FACT in model.prompts[-1][-1].text
+    assert logged(memory)[0].startswith(FACT)
+
+
+def test_summaries_of_a_thread_are_neither_asked_about_nor_remembered(memory):
+    model = ScriptedModel()
+    summarizer = ScriptedModel(replies=["They spoke of a summary."])
+    built = create_agent(
+        model,
+        middleware=[
+            SummarizationMiddleware(summarizer, trigger=("messages", 4), keep=("messages", 2)),
+            EntropicMemoryMiddleware(memory, namespace=NAMESPACE),
+        ],
+        context_schema=Context,
+        checkpointer=InMemorySaver(),
+    )
+    said = [FACT, "The ferry was late.", "It rained all day.", QUESTION]
+    for text in said:
+        ask(built, text, config={"configurable": {"thread_id": "t"}})
+    assert summarizer.prompts
+    assert "They spoke of a summary." in model.prompt
+    assert FACT in model.prompts[-1][-1].text
+    assert logged(memory) == [line for text in said for line in (text, "Noted.")]
 
 
 @pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (0.9, 2)])

@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
@@ -59,16 +57,7 @@ def test_filter_threshold_and_namespace_limit_what_is_found(memory):
     assert found(tiers="cold") == []
 
 
-async def test_it_runs_off_the_event_loop(memory, monkeypatch):
-    threads = set()
-    real = memory.recall
-
-    def watched(*args, **kwargs):
-        threads.add(threading.get_ident())
-        return real(*args, **kwargs)
-
-    monkeypatch.setattr(memory, "recall", watched)
+async def test_it_runs_off_the_event_loop(memory, threads):
     retriever = EntropicMemoryRetriever(memory=memory, namespace=USER)
     assert len(await retriever.ainvoke("bees")) == 6
-    assert threads
-    assert threading.get_ident() not in threads
+    assert threads == {"worker"}

@@ -1,5 +1,4 @@
 import asyncio
-import threading
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent
@@ -120,16 +119,7 @@ async def test_an_agent_reads_what_an_earlier_session_said(memory):
     assert recorder.prompts[-1][0].content == "Terse."
 
 
-async def test_it_runs_off_the_event_loop(memory, monkeypatch):
-    threads = set()
-    real = memory._store.database.read
-
-    def watched():
-        threads.add(threading.get_ident())
-        return real()
-
-    monkeypatch.setattr(memory._store.database, "read", watched)
+async def test_it_runs_off_the_event_loop(memory, threads):
     await block(memory).aput([say(FACT)])
     assert FACT in await block(memory).aget([say(QUESTION)])
-    assert threads
-    assert threading.get_ident() not in threads
+    assert threads == {"worker"}

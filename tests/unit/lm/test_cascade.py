@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tiny_models import model
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.scoring.cascade import cascade_attention, twin_of
+from ecs_plugins.lm.scoring import cascade
+from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
 from ecs_plugins.lm.scoring.planner import ScoringEngine
@@ -160,6 +161,27 @@ def test_long_prefixes_do_not_pile_up_in_one_row(forward) -> None:
     with torch.inference_mode():
         score(counting, batches, TokenBudget(40), PrefixCache(0))
     assert max(len(row) for row in counting.rows) <= 2
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])
+@pytest.mark.parametrize("wanted", [(0,), (3, 4, 10), (11,), tuple(range(12))])
+def test_the_last_layer_computes_the_wanted_rows_and_no_others(family, wanted, monkeypatch) -> None:
+    monkeypatch.setattr(cascade, "BLOCK_ROWS", 5)
+    original, row = model(family), ids(11, 12)
+    forward = CascadeForward(Runner(original, family))
+    passed = []
+    for layer in next(m for m in forward._twin.modules() if isinstance(m, torch.nn.ModuleList)):
+        product = next(m for m in reversed(list(layer.mlp.modules())) if hasattr(m, "weight"))
+        passed.append([])
+        product.register_forward_hook(
+            lambda _module, args, _out, n=passed[-1]: n.append(args[0].shape[-2])
+        )
+    with torch.inference_mode():
+        logits, _ = forward([(plant([row]), PrefixState())], wanted)
+        whole = original(torch.tensor([row])).logits[0]
+    np.testing.assert_allclose(logits, whole[list(wanted)], atol=TOLERANCE)
+    assert [sum(rows) for rows in passed] == [12] * (len(passed) - 1) + [len(wanted)]
+    assert passed[0] == [5, 5, 2]
 
 
 def test_the_twin_shares_the_weights_and_leaves_the_model_alone() -> None:

@@ -123,6 +123,48 @@ def test_options_out_of_range_are_refused(options) -> None:
         local().generate([(Segment("Ann moved to Paris in the spring"),)], **options)
 
 
+SHARED = "Ann moved to Paris in the spring and kept a small garden there. "
+TEXTS = (
+    SHARED + "Where does Ann live?",
+    "The train from Rome to Milan was late again because of snow.",
+    SHARED + "Who keeps a garden?",
+    "snow and bread",
+    SHARED + "Where does Ann live?",
+)
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["llama", "qwen2", "qwen3", "gpt2", "opt", "phi3", "gemma2", "gemma2_window", "mistral_window"],
+)
+def test_prompts_read_apart_give_the_text_of_a_padded_batch(family, monkeypatch) -> None:
+    written = []
+    for shortest in (1, 10**6):
+        monkeypatch.setattr(generation, "WORTH_READING", shortest)
+        written.append(local(family).generate([(Segment(t),) for t in TEXTS], max_new_tokens=12))
+    assert written[0] == written[1]
+    assert len({g.text for g in written[0]}) > 1
+
+
+def test_what_prompts_share_is_read_once(monkeypatch) -> None:
+    monkeypatch.setattr(generation, "WORTH_READING", 1)
+    read = []
+    base = model("llama").base_model
+    forward = base.forward
+
+    def counted(*args, **kwargs):
+        read.append(kwargs["input_ids"].shape[1])
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(base, "forward", counted)
+    prompts = [tokenizer("byte_level").encode(t, add_special_tokens=False) for t in TEXTS[::2]]
+    local().generate([(Segment(t),) for t in TEXTS[::2]], max_new_tokens=1)
+    first, second = prompts[:2]
+    shared = next(n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    assert shared > 20
+    assert sum(read) == len(first) + len(second) - 2 - shared + 1  # one more is written from
+
+
 def test_a_batch_holds_no_more_tokens_than_allowed(monkeypatch) -> None:
     lm = local()
     sizes = []

@@ -147,11 +147,13 @@ def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> Non
     assert first["input_ids"][:64] == second["input_ids"][:64]
 
 
-def test_no_more_requests_at_once_than_allowed(server) -> None:
+def test_threads_share_it_and_send_no_more_at_once_than_allowed(server, local) -> None:
     lm = remote(server, max_parallel=3)
     passages = tuple(f" Line {n}." for n in range(30))
+    requests = [asked(f"Ann {n}", passages) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda n: lm.score([asked(f"Ann {n}", passages)]), range(4)))
+        got = list(pool.map(lambda request: lm.score([request])[0], requests))
+    np.testing.assert_allclose(flat(got), flat(local.score(requests)), atol=1e-4)
     assert 1 <= server.most_busy <= 3
 
 
@@ -412,35 +414,25 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("urls", "options"),
+    ("urls", "options", "named"),
     [
-        ([], {}),
-        (["gpu-1:30000"], {}),
-        (["ftp://gpu"], {}),
-        (["http://gpu", "http://gpu/"], {}),
-        ("http://gpu", {"server": "tgi"}),
-        ("http://gpu", {"max_tokens": 0}),
+        ([], {}, "address"),
+        (["gpu-1:30000"], {}, "address"),
+        (["ftp://gpu"], {}, "address"),
+        (["http://gpu", "http://gpu/"], {}, "address"),
+        ("http://gpu", {"server": "tgi"}, "server"),
+        ("http://gpu", {"max_tokens": 0}, "max_tokens"),
+        ("http://gpu", {"max_parallel": 0}, "max_parallel"),
+        ("http://gpu", {"max_retries": -1}, "max_retries"),
+        ("http://gpu", {"deadline_s": 0}, "deadline_s"),
+        ("http://gpu", {"request_timeout_s": 0}, "request_timeout_s"),
+        ("http://gpu", {"backoff_s": -1}, "backoff_s"),
+        ("http://gpu", {"patience": 5}, "patience"),
     ],
 )
-def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options) -> None:
-    with pytest.raises(ConfigurationError):
+def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options, named) -> None:
+    with pytest.raises(ConfigurationError, match=named):
         RemoteLM(urls, tokenizer="nowhere", **options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_parallel": 0},
-        {"max_retries": -1},
-        {"deadline_s": 0},
-        {"request_timeout_s": 0},
-        {"backoff_s": -1},
-        {"patience": 5},
-    ],
-)
-def test_options_unknown_or_out_of_range_are_refused(options) -> None:
-    with pytest.raises(ConfigurationError, match=next(iter(options))):
-        RemoteLM("http://gpu", tokenizer="nowhere", **options)
 
 
 def test_certificates_that_cannot_be_read_are_a_configuration_error(server) -> None:

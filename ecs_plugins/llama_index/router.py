@@ -1,6 +1,7 @@
-"""The Efficiency Frontier as a LlamaIndex query engine: route, run, settle; N travels per query.
+"""The Efficiency Frontier in LlamaIndex: a selector for its routers, and an engine that settles.
 
-A translation only: `ecs_plugins.frontier` decides, prepares, builds and settles.
+A translation only: `ecs_plugins.frontier` decides, prepares, builds and settles. No language model
+is asked to choose. N travels with the query.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, cast, get_args
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.base_selector import BaseSelector, SelectorResult, SingleSelection
 from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
@@ -25,30 +28,41 @@ from llama_index.core.instrumentation.events.llm import (
     LLMCompletionStartEvent,
 )
 from llama_index.core.llms import LLM
-from llama_index.core.prompts.mixin import PromptMixinType
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.answering import (
+    ANSWER_PROMPT,
+    TokenCounter,
+    answer_prompt,
+    reported_tokens,
+)
 from ecs_plugins.frontier.data import Context, Document
+from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.routing import OnlinePolicy
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     ContextBuilder,
     PaidContext,
     RoutedQuery,
+    RouteRequest,
     check_frontier,
     check_names,
     chosen_name,
     named_fallback,
     open_frontier,
+    reason,
+    route,
 )
-from ecs_plugins.llama_index.selector import FrontierSelector, selection
 
 _dispatcher = get_dispatcher(__name__)
 _lock = threading.Lock()
@@ -88,6 +102,140 @@ class FrontierSettlementEvent(BaseEvent):
     def class_name(cls) -> str:
         """Its name in LlamaIndex."""
         return "FrontierSettlementEvent"
+
+
+@dataclass
+class FrontierQuery(RouteRequest, QueryBundle):
+    """A query that says how often its context is asked and what is wanted of the answer.
+
+    It goes wherever a `QueryBundle` goes, so it reaches the selector through LlamaIndex's own
+    routers. Besides the fields of a `QueryBundle` it has ``reuse`` (N), ``context_id``, and at
+    most one of ``target_f1``, ``budget`` and ``weight``, as `FrontierSelector` has them.
+    """
+
+
+class FrontierSelector(BaseSelector):
+    """Selects the tool of the strategy that is right for the query's reuse and target.
+
+    ```python
+    engine = RouterQueryEngine(
+        selector=FrontierSelector("frontier.json", target_f1=0.7),
+        query_engine_tools=[
+            QueryEngineTool.from_defaults(full, name="full_context"),
+            QueryEngineTool.from_defaults(top_5, name="bm25(depth=5)"),
+        ],
+        llm=MockLLM(),  # LlamaIndex asks for one; none is used to select
+    )
+    engine.query(FrontierQuery("Who built the mill?", reuse=40))
+    ```
+
+    A tool is named like a point (``"bm25(depth=5)"``) or like a strategy, for all its
+    configurations. The reason of the selection holds the numbers. A selector does not see what
+    a query costs: `FrontierQueryEngine` settles too.
+
+    Args:
+        frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
+        target_f1: Choose the cheapest that reaches it.
+        budget: Choose the best F1 within this cost per query.
+        weight: Choose the best efficiency score.
+        reuse: N, where the query does not say.
+        context_id: What queries are about, where they do not say.
+        ledger: A `ReuseLedger` or the path of one; gives N where nobody says.
+        policy: How to decide when N is unknown; None trusts the forecast of the ledger.
+
+    Raises:
+        StorageError: There is no such artefact.
+        ConfigurationError: The frontier or the policy is none, or a keyword is unknown.
+        InvalidInputError: A number is none, or two objectives are given.
+    """
+
+    @strict_keywords
+    def __init__(
+        self,
+        frontier: EfficiencyFrontier | str,
+        *,
+        target_f1: float | None = None,
+        budget: float | None = None,
+        weight: float | None = None,
+        reuse: float | None = None,
+        context_id: str | None = None,
+        ledger: ReuseLedger | str | None = None,
+        policy: OnlinePolicy | None = None,
+    ) -> None:
+        self.frontier = check_frontier(frontier)
+        self.request = RouteRequest(reuse, context_id, target_f1, budget, weight)
+        self.ledger = ledger
+        self.policy = policy
+        if policy not in (None, *get_args(OnlinePolicy)):
+            raise ConfigurationError(
+                f"policy must be one of {', '.join(get_args(OnlinePolicy))}, got {policy!r}"
+            )
+
+    def route(
+        self,
+        query: QueryBundle | str,
+        *,
+        context_id: str | None = None,
+        count_tokens: TokenCounter | None = None,
+        count: bool = True,
+    ) -> RoutedQuery:
+        """Decide for a query.
+
+        Args:
+            query: Perhaps a `FrontierQuery`.
+            context_id: What it is about, where neither query nor selector says.
+            count_tokens: For models that do not report what they used.
+            count: Whether to count it in the ledger; False for a dry run.
+
+        Raises:
+            InvalidInputError: A setting is out of range.
+            UnreachableTargetError: Nothing measured reaches the target or fits the budget.
+            ConfigurationError: No objective is given.
+            StorageError: The artefact or the ledger cannot be read.
+        """
+        asked = query if isinstance(query, FrontierQuery) else RouteRequest()
+        return route(
+            self.frontier,
+            asked.over(self.request).over(RouteRequest(context_id=context_id)),
+            ledger=self.ledger,
+            policy=self.policy,
+            count_tokens=count_tokens,
+            count=count,
+        )
+
+    def decide(self, query: QueryBundle | str) -> RoutingDecision:
+        """What would be chosen, without counting the query.
+
+        Raises:
+            EcsPluginsError: As `route`.
+        """
+        return self.route(query, count=False).decision
+
+    @override
+    def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        return selection(self.route(query).decision, [choice.get_name() for choice in choices])
+
+    @override
+    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
+        return await run_sync(self._select, choices, query)
+
+    @override
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    @override
+    def _update_prompts(self, prompts_dict: PromptDictType) -> None:
+        """There are none."""
+
+
+def selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:
+    """A decision as the selection of one of ``names``, with its numbers as reason.
+
+    Raises:
+        ConfigurationError: None of them runs it.
+    """
+    index = list(names).index(chosen_name(decision, names))
+    return SelectorResult(selections=[SingleSelection(index=index, reason=reason(decision))])
 
 
 class FrontierQueryEngine(BaseQueryEngine):
@@ -287,27 +435,26 @@ class StrategyQueryEngine(BaseQueryEngine):
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        context = self._source
-        if isinstance(context, BaseRetriever):
-            context = _found(context.retrieve(query_bundle))
-        paid = self._build(context, query_bundle.query_str)
+        source = self._source
+        found = source.retrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
+        paid = self._build(found, query_bundle.query_str)
         reply = self._llm.complete(self._fill(paid, query_bundle))
         return self._response(paid, reply.text)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        context = self._source
-        if isinstance(context, BaseRetriever):
-            context = _found(await context.aretrieve(query_bundle))
-        paid = await run_sync(self._build, context, query_bundle.query_str)
+        source = self._source
+        found = await source.aretrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
+        paid = await run_sync(self._build, found, query_bundle.query_str)
         reply = await self._llm.acomplete(self._fill(paid, query_bundle))
         return self._response(paid, reply.text)
 
-    def _build(self, context: Context, question: str) -> PaidContext:
+    def _build(self, found: Sequence[NodeWithScore], question: str) -> PaidContext:
+        context = self._source
+        if isinstance(context, BaseRetriever):
+            context = as_context([node.node for node in found])
         query = _query.get()
-        # What the strategy spent comes with the context; the events would count it again.
-        with _counted(None):
-            paid = self._builder.build(self._point.strategy, self._point.config, context, question)
+        paid = self._builder.build(self._point.strategy, self._point.config, context, question)
         if query is not None:
             query.add_context(paid.tokens, paid.prepare_seconds)
         return paid
@@ -345,10 +492,6 @@ def as_context(nodes: Sequence[BaseNode]) -> Context:
     )
 
 
-def _found(nodes: Sequence[NodeWithScore]) -> Context:
-    return as_context([node.node for node in nodes])
-
-
 class _EventCounter(BaseEventHandler):
     """Counts the calls of language models for the query in whose context they are made."""
 
@@ -371,8 +514,8 @@ class _EventCounter(BaseEventHandler):
 
 
 @contextmanager
-def _counted(query: RoutedQuery | None) -> Iterator[None]:
-    """Count what happens within, here and in threads and tasks that copy the context; or not."""
+def _counted(query: RoutedQuery) -> Iterator[None]:
+    """Count what happens within, here and in threads and tasks that copy the context."""
     _install_handler()
     outer, depth = _query.set(query), _depth.set(0)
     try:
@@ -390,27 +533,10 @@ def _install_handler() -> None:
 
 
 def _add_call(query: RoutedQuery, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:
-    response: Any = event.response
+    response = event.response
     if isinstance(event, LLMCompletionEndEvent):
-        prompt, text = event.prompt, response.text
+        prompt, text = event.prompt, event.response.text
     else:
         prompt = "\n".join(message.content or "" for message in event.messages)
-        text = "" if response is None else response.message.content or ""
-    raw = getattr(response, "raw", None)
-    reports = (
-        getattr(response, "additional_kwargs", None),
-        getattr(getattr(response, "message", None), "additional_kwargs", None),
-        raw.get("usage") if isinstance(raw, dict) else getattr(raw, "usage", None),
-    )
-    read = _reported(reports, "prompt_tokens", "input_tokens")
-    query.add_call(prompt, text, read, _reported(reports, "completion_tokens", "output_tokens"))
-
-
-def _reported(reports: Iterable[object], *names: str) -> int | None:
-    """The first count of one of these names; integrations report usage in several places."""
-    for usage in reports:
-        for name in names:
-            value = usage.get(name) if isinstance(usage, dict) else getattr(usage, name, None)
-            if isinstance(value, int):
-                return value
-    return None
+        text = "" if event.response is None else event.response.message.content or ""
+    query.add_call(prompt, text, *reported_tokens(response))
