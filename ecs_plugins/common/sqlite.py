@@ -26,9 +26,10 @@ MEMORY = ":memory:"
 
 _FORK_WAIT = 5.0  # seconds to wait for connections that other threads use
 
+_BUSY = "another connection holds the write lock; retry, or raise busy_timeout where there is one"
 _ADVICE = {
-    "SQLITE_BUSY": "another connection holds the write lock for long; retry",
-    "SQLITE_LOCKED": "another connection holds the write lock for long; retry",
+    "SQLITE_BUSY": _BUSY,
+    "SQLITE_LOCKED": _BUSY,
     "SQLITE_FULL": "the disk (or the page limit) is full; free space and retry",
     "SQLITE_READONLY": "the file or its directory is read-only; make both writable",
     "SQLITE_CANTOPEN": "make sure that the directory exists and is writable",
@@ -59,6 +60,9 @@ class ConnectionPool:
         path: The file, or ``":memory:"`` for a database that lives in one connection.
         connect: Opens a connection that any thread may use, and sets it up.
         size: Most connections at a time; None for as many as there are users.
+
+    Attributes:
+        writer: For the writers of this process to wait for each other on.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class ConnectionPool:
     def _reset(self) -> None:
         self._lent = 0
         self._lock = threading.Condition()
+        self.writer = threading.Lock()
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
@@ -160,10 +165,13 @@ _pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
 _held: list[ConnectionPool] = []
 _unusable: set[str] = set()  # files whose connections were in use while this child was forked
 _forking = threading.Lock()
+creating = threading.Lock()
+"""Held while a descriptor of a new, still empty database file is open."""
 
 
 def _before_fork() -> None:
     _forking.acquire()
+    creating.acquire()
     for pool in list(_pools):
         pool._lock.acquire()
         _held.append(pool)
@@ -174,12 +182,13 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     while _held:
         _held.pop()._lock.release()
+    creating.release()
     _forking.release()
 
 
 def _after_fork_in_child() -> None:
-    global _forking
-    _forking = threading.Lock()
+    global creating, _forking
+    creating, _forking = threading.Lock(), threading.Lock()
     while _held:
         pool = _held.pop()
         if pool._lent and not pool.in_memory:

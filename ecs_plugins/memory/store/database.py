@@ -20,8 +20,6 @@ import contextlib
 import json
 import os
 import sqlite3
-import threading
-import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,40 +27,16 @@ from pathlib import Path
 
 import numpy as np
 
+from ecs_plugins.common import sqlite
+from ecs_plugins.common.sqlite import MEMORY as MEMORY
+from ecs_plugins.common.sqlite import ConnectionPool, translated
+from ecs_plugins.common.sqlite import refuse_open_database as refuse_open_database
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import Synchronous
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.types import Matrix, Vector
 
-MEMORY = ":memory:"
-
 _CACHE_KIB = 16384  # per connection, so that a recall finds the upper levels of every tree
-
-_ADVICE = {
-    "SQLITE_BUSY": "another process holds the write lock; retry, or raise busy_timeout",
-    "SQLITE_LOCKED": "another connection holds the write lock; retry, or raise busy_timeout",
-    "SQLITE_FULL": "the disk (or the page limit) is full; free space and retry",
-    "SQLITE_READONLY": "the file or its directory is read-only; make both writable",
-    "SQLITE_CANTOPEN": "make sure that the directory exists and is writable",
-    "SQLITE_NOTADB": "choose another path",
-    "SQLITE_CORRUPT": "the file is damaged; restore a backup or an export",
-    "SQLITE_IOERR": "the disk failed or is full; check it and retry",
-}
-
-
-@contextmanager
-def translated(path: str) -> Iterator[None]:
-    """Turn SQLite's operational errors into `StorageError` with what to do."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        if not isinstance(error, sqlite3.OperationalError) and type(error) is not (
-            sqlite3.DatabaseError
-        ):
-            raise  # a violated constraint or a wrong statement is a bug, not a failing disk
-        name = getattr(error, "sqlite_errorname", None) or ""
-        advice = next((_ADVICE[each] for each in _ADVICE if name.startswith(each)), None)
-        raise StorageError(f"{path}: {error}; {advice or 'nothing was written'}") from error
 
 
 class Database:
@@ -87,23 +61,13 @@ class Database:
     ) -> None:
         self.path = os.fspath(path)
         self.in_memory = self.path == MEMORY
-        self._real_path = os.path.realpath(self.path)
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
-        self._closed = False
-        self._reset()
         if not self.in_memory:
             self._create_file()
-        _open_databases.add(self)
+        self._pool = ConnectionPool(self.path, self._connect)
         with translated(self.path):
             self._migrate()
-
-    def _reset(self) -> None:
-        self._pool: list[sqlite3.Connection] = []
-        self._pool_lock = threading.Condition()
-        self._writer = threading.Lock()
-        self._lent = 0
-        self._pid = os.getpid()
 
     def _create_file(self) -> None:
         # Created here and not by SQLite so that what an agent remembers is private from birth;
@@ -113,7 +77,7 @@ class Database:
             # Only a file that is new may be opened and closed here: closing a descriptor of an
             # existing one would drop the locks that other connections of this process hold on it.
             # The lock keeps a second opening away until the new file's descriptor is closed.
-            with _creating, contextlib.suppress(FileExistsError):
+            with sqlite.creating, contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except OSError as error:
             raise StorageError(
@@ -167,55 +131,10 @@ class Database:
             )
         return version
 
-    def _borrow(self) -> sqlite3.Connection:
-        with self._pool_lock:
-            if self._closed:
-                raise StorageError(f"{self.path} is closed; open it again")
-            if self._real_path in _unusable:
-                raise StorageError(
-                    f"{self.path} was in use in another thread when this process was forked; "
-                    "fork before the memory is used, or start processes with 'spawn'"
-                )
-            # A private in-memory database exists only inside its one connection.
-            while self.in_memory and self._lent and not self._pool:
-                self._pool_lock.wait()
-            self._lent += 1
-            if self._pool:
-                return self._pool.pop()
-        try:
-            return self._connect()
-        except BaseException:
-            self._give_back(None)
-            raise
-
-    def _give_back(self, connection: sqlite3.Connection | None) -> None:
-        with self._pool_lock:
-            self._lent -= 1
-            if connection is not None:
-                if self._closed:
-                    connection.close()
-                else:
-                    self._pool.append(connection)
-            self._pool_lock.notify_all()
-
-    def _close_idle(self) -> None:
-        # With the lock of the pool held, so that nothing is lent meanwhile.
-        self._pool_lock.wait_for(lambda: not self._lent, _FORK_WAIT)
-        while self._pool:
-            self._pool.pop().close()
-
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        connection = self._borrow()
-        try:
-            yield connection
-        finally:
-            self._give_back(connection)
-
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one read transaction: a single, consistent view of the file."""
-        with translated(self.path), self._connection() as connection:
+        with translated(self.path), self._pool.connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -228,13 +147,14 @@ class Database:
 
         Compute before, write inside: other writers wait meanwhile.
         """
-        if not self._writer.acquire(timeout=self._busy_timeout):
+        pool = self._pool
+        if not pool.writer.acquire(timeout=self._busy_timeout):
             raise StorageError(
                 f"{self.path}: another thread writes for more than "
                 f"{self._busy_timeout} s; retry, or raise busy_timeout"
             )
         try:
-            with translated(self.path), self._connection() as connection:
+            with translated(self.path), pool.connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -245,7 +165,7 @@ class Database:
                         connection.execute("ROLLBACK")
                     raise
         finally:
-            self._writer.release()
+            pool.writer.release()
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
@@ -256,7 +176,7 @@ class Database:
         """
         if self.in_memory:
             return True
-        with translated(self.path), self._writer, self._connection() as connection:
+        with translated(self.path), self._pool.writer, self._pool.connection() as connection:
             if vacuum:
                 connection.execute("VACUUM")
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
@@ -264,7 +184,7 @@ class Database:
 
     def integrity(self) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
-        with translated(self.path), self._connection() as connection:
+        with translated(self.path), self._pool.connection() as connection:
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
             broken = [
                 f"foreign key of {row[0]} row {row[1]} points nowhere in {row[2]}"
@@ -283,80 +203,7 @@ class Database:
 
     def close(self) -> None:
         """Close every connection; those in use close when their user is done."""
-        with self._pool_lock:
-            self._closed = True
-            pool, self._pool = self._pool, []
-        for connection in pool:
-            connection.close()
-
-
-def refuse_open_database(path: str | os.PathLike[str]) -> None:
-    """Refuse to touch a file that an open memory of this process stands in.
-
-    Raises:
-        StorageError: ``path`` is a file of an open memory, or its log.
-    """
-    if not Path(path).exists():
-        return
-    for database in list(_open_databases):
-        if database.in_memory or database._closed:
-            continue
-        for file in (Path(database.path + suffix) for suffix in ("", "-wal", "-shm")):
-            if file.exists() and file.samefile(path):
-                raise StorageError(
-                    f"{path} belongs to a memory that is open; close it first, or name another file"
-                )
-
-
-_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_creating = threading.Lock()
-_forking = threading.Lock()
-_held: list[Database] = []
-_unusable: set[str] = set()  # files whose connections were in use while this child was forked
-
-_FORK_WAIT = 5.0  # seconds to wait for connections that other threads use
-
-
-def _before_fork() -> None:
-    # SQLite remembers in the process which locks it holds, and a child inherits that memory
-    # without the locks: what it then writes is lost as soon as the parent closes. So no connection
-    # to a file crosses a fork: idle ones are closed, and a file of which one is in use is closed
-    # to the child (`_borrow`). Both sides connect anew when they next need to.
-    _forking.acquire()
-    _creating.acquire()
-    for database in list(_open_databases):
-        database._pool_lock.acquire()
-        _held.append(database)
-        if not database.in_memory:
-            database._close_idle()
-
-
-def _after_fork_in_parent() -> None:
-    while _held:
-        _held.pop()._pool_lock.release()
-    _creating.release()
-    _forking.release()
-
-
-def _after_fork_in_child() -> None:
-    global _creating, _forking
-    _creating, _forking = threading.Lock(), threading.Lock()
-    while _held:
-        database = _held.pop()
-        pool, lent, closed = database._pool, database._lent, database._closed
-        database._reset()
-        database._closed = closed
-        if database.in_memory:
-            database._pool = pool
-        elif lent:
-            _unusable.add(database._real_path)
-
-
-os.register_at_fork(
-    before=_before_fork,
-    after_in_parent=_after_fork_in_parent,
-    after_in_child=_after_fork_in_child,
-)
+        self._pool.close()
 
 
 _TYPE = np.dtype("<f4")

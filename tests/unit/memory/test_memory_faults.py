@@ -170,7 +170,7 @@ def test_an_altered_decision_is_found_by_verify_and_replay(open_memory):
 def test_a_full_disk_loses_nothing_that_was_acknowledged(open_memory):
     memory = open_memory(store=MANUAL)
     memory.add("the boat is blue")
-    with memory._store.database._connection() as connection:
+    with memory._store.database._pool.connection() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count={pages + 2}")
 
@@ -182,7 +182,7 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(open_memory):
         add_for_ever()
     said = len(memory.messages())
     assert said >= 1
-    with memory._store.database._connection() as connection:
+    with memory._store.database._pool.connection() as connection:
         connection.execute("PRAGMA max_page_count=1000000")
     memory.add("there is room again")
     assert len(memory.messages()) == said + 1
@@ -193,14 +193,14 @@ def test_a_full_disk_during_a_sleep_phase_leaves_the_tiers_as_they_were(open_mem
     memory = open_memory(store=MANUAL)
     memory.add([f"subject{i} {i}{'x' * 3000}" for i in range(8)] * 2)
     before = memory.admin.stats().namespaces
-    with memory._store.database._connection() as connection:
+    with memory._store.database._pool.connection() as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(StorageError, match="free space"):
         memory.sleep()
     assert memory.admin.stats().namespaces == before
-    with memory._store.database._connection() as connection:
+    with memory._store.database._pool.connection() as connection:
         connection.execute("PRAGMA max_page_count=1000000")
     assert memory.sleep().counts
     assert memory.admin.verify().ok

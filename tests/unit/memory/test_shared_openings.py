@@ -159,9 +159,9 @@ def test_parent_and_child_go_on_after_a_fork(tmp_path):
 
 @needs_fork
 def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(tmp_path, monkeypatch):
-    from ecs_plugins.memory.store import database
+    from ecs_plugins.common import sqlite
 
-    monkeypatch.setattr(database, "_FORK_WAIT", 0.05)
+    monkeypatch.setattr(sqlite, "_FORK_WAIT", 0.05)
     path = tmp_path / "memory.db"
     with open_file(path) as memory:
         inside, leave = threading.Event(), threading.Event()
