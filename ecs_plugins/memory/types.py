@@ -143,6 +143,11 @@ class Evidence:
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
 
 
+def read(text: str, asked: str) -> str:
+    """A text as it is embedded and searched: behind the question that it replies to, if any."""
+    return f"{asked} {text}" if asked else text
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One incoming message, embedded.
@@ -152,12 +157,14 @@ class Observation:
         vector: Embedding [d], float32, normalised.
         step: Running number of the message within its namespace.
         text: The message.
+        asked: The question that it replies to, empty if none: the vector is that of both.
     """
 
     id: str
     vector: Vector = field(repr=False, compare=False)
     step: int
     text: str = ""
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,7 @@ class HotItem:
         text: The representative text (of the newest member).
         judged: Its attestations when a sleep phase last judged it; 0 when none has. An item is
             proposed again only when it has gained some.
+        asked: The question that ``text`` replies to; empty if it replies to none.
     """
 
     id: str
@@ -180,6 +188,7 @@ class HotItem:
     members: tuple[str, ...]
     text: str = ""
     judged: int = 0
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +204,7 @@ class ColdMemory:
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
         information: What its text has to tell, in nats; None where nobody has looked yet.
+        asked: The question that ``text`` replies to; empty if it replies to none.
     """
 
     id: str
@@ -204,6 +214,7 @@ class ColdMemory:
     pinned: bool = False
     entropy: float = 0.0
     information: float | None = field(default=None, repr=False, compare=False)
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

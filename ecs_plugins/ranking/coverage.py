@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from ecs_plugins.ranking.base import Ranking
 from ecs_plugins.ranking.lexical import terms
 
 POSTINGS_READ = 20_000
 """Occurrences that are read to find candidates, those of the rarest terms first."""
+_OCCURRENCE_BYTES = 100
 
 
 class CoverageIndex:
@@ -31,9 +32,19 @@ class CoverageIndex:
     def __init__(self) -> None:
         self._postings: dict[str, set[int]] = {}
         self._terms: dict[int, tuple[str, ...]] = {}
+        self._occurrences = 0
 
     def __len__(self) -> int:
         return len(self._terms)
+
+    def numbers(self) -> Set[int]:
+        """The numbers of the texts that are there."""
+        return self._terms.keys()
+
+    @property
+    def size(self) -> int:
+        """Bytes held, about."""
+        return _OCCURRENCE_BYTES * self._occurrences
 
     def __contains__(self, number: int) -> bool:
         return number in self._terms
@@ -43,12 +54,15 @@ class CoverageIndex:
         self.discard(number)
         found = tuple(dict.fromkeys(terms(text)))
         self._terms[number] = found
+        self._occurrences += len(found)
         for term in found:
             self._postings.setdefault(term, set()).add(number)
 
     def discard(self, number: int) -> None:
         """Take a text out, if it is there."""
-        for term in self._terms.pop(number, ()):
+        gone = self._terms.pop(number, ())
+        self._occurrences -= len(gone)
+        for term in gone:
             having = self._postings[term]
             having.discard(number)
             if not having:

@@ -256,7 +256,8 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
     return [
         f"the {part} of {name.format(**row)} does not match its checksum"
         for part in parts
-        if crc(row[part]) != row[f"{part}_crc"]
+        if crc(row.get("asked", "") + row[part] if part == "text" else row[part])
+        != row[f"{part}_crc"]
         or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
     ]
 

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from ecs_plugins.memory.store.database import Database, crc, pack
+from ecs_plugins.memory.store.tiers import READ
 from ecs_plugins.memory.types import Matrix, Vector
 
 Embed: TypeAlias = Callable[[Sequence[str]], Matrix]
@@ -84,7 +85,7 @@ def _embed_new(
     """Embed the messages that are new or changed; returns how many."""
     texts = {
         name: text
-        for name, text in connection.execute("SELECT id, text FROM messages ORDER BY seq")
+        for name, text in connection.execute(f"SELECT id, {READ} FROM messages ORDER BY seq")
         if known.get(name, ("",))[0] != text
     }
     for name, vector in embedded(texts, embed, progress).items():
@@ -101,7 +102,7 @@ def _replace(
             "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?", (data, crc(data), name)
         )
     for row, text, members in connection.execute(
-        "SELECT row, text, (SELECT json_group_array(message) FROM provenance p"
+        f"SELECT row, {READ}, (SELECT json_group_array(message) FROM provenance p"
         " WHERE p.item = t.id AND p.version <= t.version) FROM tiers t"
     ).fetchall():
         data = pack(derived(text, json.loads(members), of_message, embed))

@@ -208,17 +208,20 @@ class TierRow:
         return self.item
 
 
+READ = "iif(asked = '', text, asked || ' ' || text)"
+"""A text as it is embedded and searched; `ecs_plugins.memory.types.read` in SQL."""
+
 _COLUMNS = (
     "id, namespace, tier, live, version, born, died, text, metadata, created, changed, expires,"
     " pinned, judged, energy, entropy, free_energy, cluster_entropy, evidence, vector,"
-    " text_crc, vector_crc"
+    " text_crc, vector_crc, asked"
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
 _SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
 _METADATA, _EVIDENCE = 9, 19  # their places in a row
 # The plus signs keep SQLite from walking through the whole namespace instead.
 _BY_ROWS = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
-_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 22)})"
+_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 23)})"
 
 
 def select(
@@ -263,17 +266,18 @@ def _row(
     (
         number, name, space, tier, live, version, born, died, text, _, created, changed,
         expires, pinned, judged, energy, entropy, total, cluster_entropy, _,
-        vector, text_crc, vector_crc,
+        vector, text_crc, vector_crc, asked,
     ) = row  # fmt: skip
     what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
     value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR  # type: ignore[arg-type]
-    content = checked_text(text, text_crc, what)  # type: ignore[arg-type]
+    content = checked_text(text, text_crc, what, asked)  # type: ignore[arg-type]
     item: HotItem | ColdMemory
     if tier == "hot":
-        item = HotItem(name, value, evidence, members, content, judged)  # type: ignore[arg-type]
+        item = HotItem(name, value, evidence, members, content, judged, asked)  # type: ignore[arg-type]
     else:
         item = ColdMemory(
-            name, value, evidence, content, bool(pinned), cluster_entropy  # type: ignore[arg-type]
+            name, value, evidence, content, bool(pinned), cluster_entropy,  # type: ignore[arg-type]
+            asked=asked,  # type: ignore[arg-type]
         )  # fmt: skip
     terms = None if total is None else FreeEnergy(energy, entropy, total)  # type: ignore[arg-type]
     return TierRow(
@@ -382,7 +386,8 @@ def insert(
             item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
             item.text, dump(new.metadata), new.created, new.changed, new.expires, pinned, judged,
             terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
-            dump_evidence(item.evidence), vector, crc(item.text), crc(vector),
+            dump_evidence(item.evidence), vector, crc(item.asked + item.text), crc(vector),
+            item.asked,
         ),
     ).lastrowid  # fmt: skip
     assert row is not None
