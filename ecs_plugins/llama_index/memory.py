@@ -61,7 +61,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         session_id: Which conversation; its log is its own, the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_recall_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer.
     """
@@ -115,7 +116,9 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     @property
     def _options(self) -> RecallOptions:
         limit = self.max_recall_tokens
-        return RecallOptions(k=self.k, threshold=self.threshold, max_tokens=limit)
+        return RecallOptions(
+            k=self.k, threshold=self.threshold, shaper=self.shaper, max_tokens=limit
+        )
 
     @property
     def _session(self) -> Session:
@@ -226,7 +229,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         memory: The open memory; stays the caller's to close.
         namespace: Whose memory.
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.
         priority: 0 would never be truncated; 1 is truncated last.
@@ -251,7 +255,12 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             self.memory,
             text_of(messages[index]),
             self._namespace_of(block_kwargs.get("session_id")),
-            RecallOptions(k=self.k, threshold=self.threshold, max_tokens=self.max_tokens),
+            RecallOptions(
+                k=self.k,
+                threshold=self.threshold,
+                shaper=self.shaper,
+                max_tokens=self.max_tokens,
+            ),
             text_length(self.count_tokens),
             visible={text_of(message) for message in messages},
         )

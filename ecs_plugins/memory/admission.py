@@ -22,9 +22,9 @@ from ecs_plugins.memory.types import (
     HotItem,
     Observation,
     Vector,
-    read,
 )
 from ecs_plugins.memory.wording import difference, may_replace
+from ecs_plugins.ranking.conversation import as_reply
 
 HALF_LIFE: Final = 1000.0
 """Steps after which an observed event counts half."""
@@ -59,7 +59,9 @@ def admit(
         if each is not None and config.rule == "default" and each[1] >= config.merge_threshold
     ]
     for item, similarity in sorted(near, key=lambda each: -each[1]):
-        differs = difference(read(observation.text, observation.asked), read(item.text, item.asked))
+        differs = difference(
+            as_reply(observation.text, observation.asked), as_reply(item.text, item.asked)
+        )
         if differs is not None:
             unlike = unlike or differs
         elif isinstance(item, ColdMemory):

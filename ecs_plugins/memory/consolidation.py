@@ -25,9 +25,9 @@ from ecs_plugins.memory.types import (
     SleepPlan,
     Summarise,
     UtilityFunction,
-    read,
 )
 from ecs_plugins.memory.utility import entropies, utilities
+from ecs_plugins.ranking.conversation import as_reply
 
 
 def consolidate(
@@ -143,7 +143,7 @@ def _split(
     """
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
-    for rows in cluster(vectors, [read(item.text, item.asked) for item in hot], config, seed):
+    for rows in cluster(vectors, [as_reply(item.text, item.asked) for item in hot], config, seed):
         members = [hot[row] for row in rows]
         if config.rule == "default" and all(i.evidence.attestations <= i.judged for i in members):
             continue

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.records import Recollection
-from ecs_plugins.memory.types import Floats, Tier, Vector, read
+from ecs_plugins.memory.types import Floats, Tier, Vector
+from ecs_plugins.ranking.conversation import as_reply
 
 CANDIDATES = 100
 """Items that are looked at, of the nearest ones and of those that cover most of the query."""
@@ -36,6 +37,7 @@ class _Shaped(Protocol):
     def accepted(self) -> Sequence[_Judged]: ...
 
 
+@runtime_checkable
 class Shaper(Protocol):
     """Orders texts for a query and may drop some; a `ContextShaper` is one."""
 
@@ -86,5 +88,5 @@ def shaped(query: str, found: Sequence[Recollection], shaper: Shaper) -> list[Re
     """Recollections as a second stage orders them, each read with what it replies to."""
     if not found:
         return []
-    judged = shaper.shape(query, [read(each.text, each.asked) for each in found])
+    judged = shaper.shape(query, [as_reply(each.text, each.asked) for each in found])
     return [found[verdict.index] for verdict in judged.accepted]

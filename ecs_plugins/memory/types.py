@@ -143,11 +143,6 @@ class Evidence:
         return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
 
 
-def read(text: str, asked: str) -> str:
-    """A text as it is embedded and searched: behind the question that it replies to, if any."""
-    return f"{asked} {text}" if asked else text
-
-
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One incoming message, embedded.

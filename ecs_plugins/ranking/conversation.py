@@ -132,6 +132,19 @@ def asked_at_end(text: str) -> str:
     return asked if len(asked) <= MAX_ASKED else ""
 
 
+def as_reply(text: str, asked: str) -> str:
+    """A text as it is read: with the question that it replies to, behind the ``name:`` if any.
+
+    >>> as_reply("Ben: Hot!", "How was Rome?")
+    'Ben: How was Rome? Hot!'
+    """
+    if not asked:
+        return text
+    head = _TURN.match(text)
+    pieces = (asked, text) if head is None else (head.group().strip(), asked, text[head.end() :])
+    return " ".join(pieces)
+
+
 def same_speaker(one: str, other: str) -> bool:
     """Whether two texts begin with the same ``name:``, or not both with one."""
     heads = _TURN.match(one), _TURN.match(other)

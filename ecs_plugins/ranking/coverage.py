@@ -7,6 +7,9 @@ not: so it can be averaged with a cosine, and a threshold on the average holds. 
 frequency is that of BM25 (Robertson and Spärck Jones, Lucene's variant):
 
     idf(t) = ln(1 + (n - df + 0.5) / (df + 0.5))
+
+A collection counts as one of `MIN_TEXTS` texts at least: in a smaller one, what a term is worth
+cannot be told, and a term that none of three texts has would outweigh all that they have.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from collections.abc import Iterable, Sequence, Set
 from ecs_plugins.ranking.base import Ranking
 from ecs_plugins.ranking.lexical import terms
 
+MIN_TEXTS = 100
+"""The least n."""
 POSTINGS_READ = 20_000
 """Occurrences that are read to find candidates, those of the rarest terms first."""
 _OCCURRENCE_BYTES = 100
@@ -100,7 +105,7 @@ class CoverageIndex:
 
     def _weighed(self, query: str) -> tuple[list[tuple[set[int], float]], float]:
         """The postings of the query's terms with their weights, and the weight of all its terms."""
-        known, total, n = [], 0.0, len(self._terms)
+        known, total, n = [], 0.0, max(MIN_TEXTS, len(self._terms))
         for term in dict.fromkeys(terms(query)):
             having = self._postings.get(term, set())
             idf = math.log1p((n - len(having) + 0.5) / (len(having) + 0.5))

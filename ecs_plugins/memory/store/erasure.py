@@ -29,8 +29,8 @@ from ecs_plugins.memory.store.inspection import joined_at
 from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
 from ecs_plugins.memory.store.reembedding import Embed
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
-from ecs_plugins.memory.types import HotItem, Namespace, Observation, encode, read
-from ecs_plugins.ranking.conversation import asked_at_end
+from ecs_plugins.memory.types import HotItem, Namespace, Observation, encode
+from ecs_plugins.ranking.conversation import as_reply, asked_at_end
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -135,7 +135,7 @@ class Erasure:
 
     def _write_text(self, name: str, text: str, asked: str) -> None:
         """Write what a message says and replies to, with its vector."""
-        data = pack(self._embed([read(text, asked)])[0])
+        data = pack(self._embed([as_reply(text, asked)])[0])
         self._connection.execute(
             "UPDATE messages SET text = ?, asked = ?, asker = iif(? = '', NULL, asker),"
             " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",

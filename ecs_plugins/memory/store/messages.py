@@ -14,8 +14,8 @@ from typing import TypeAlias
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.store.tiers import Space
-from ecs_plugins.memory.types import Matrix, Observation, read
-from ecs_plugins.ranking.conversation import asked_at_end, same_speaker
+from ecs_plugins.memory.types import Matrix, Observation
+from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
 
 MAX_TEXT = 1_000_000
 SESSION = 12 * 3600.0
@@ -74,7 +74,7 @@ class NewMessage:
     @property
     def read(self) -> str:
         """Its text as it is embedded: behind the question that it replies to."""
-        return read(self.text, self.reply_to.text if self.reply_to else "")
+        return as_reply(self.text, self.reply_to.text if self.reply_to else "")
 
 
 def _check_unicode(*texts: str | None) -> None:

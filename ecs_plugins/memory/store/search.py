@@ -16,7 +16,9 @@ from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import OpenIndex, Rows
-from ecs_plugins.memory.types import ColdMemory
+from ecs_plugins.memory.types import ColdMemory, Vector
+
+NO_SCORES: Vector = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,11 @@ def _scored(
         count: Candidates of each index.
         allowed: Only these rows, and all of them.
     """
-    rows, near = opened.index.search(request.vector, count, allowed=allowed)
-    left = len(rows) == count
+    if request.by_cosine or allowed is None:
+        rows, near = opened.index.search(request.vector, count, allowed=allowed)
+    else:
+        rows, near = allowed, NO_SCORES
+    left = len(near) == count
     if request.by_cosine:
         found = zip(rows.tolist(), near.tolist(), strict=True)
         scores = {row: _Score(cosine, cosine, 0.0) for row, cosine in found}
@@ -95,8 +100,6 @@ def _scored(
     if allowed is None:
         covering = opened.covering(request.query, count)
         rows = np.union1d(rows, np.array([row for row, _ in covering], dtype=np.int64))
-    else:
-        rows, left = allowed, False
     # Equal vectors must tie, although products in another order may differ in the last bits.
     cosines = opened.index.scores(rows, request.vector).astype(np.float64).round(6)
     covered = np.array(opened.coverage(request.query, rows), dtype=np.float64)

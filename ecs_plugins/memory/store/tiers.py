@@ -208,9 +208,6 @@ class TierRow:
         return self.item
 
 
-READ = "iif(asked = '', text, asked || ' ' || text)"
-"""A text as it is embedded and searched; `ecs_plugins.memory.types.read` in SQL."""
-
 _COLUMNS = (
     "id, namespace, tier, live, version, born, died, text, metadata, created, changed, expires,"
     " pinned, judged, energy, entropy, free_energy, cluster_entropy, evidence, vector,"

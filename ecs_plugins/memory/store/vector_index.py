@@ -37,8 +37,9 @@ import numpy.typing as npt
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory.store.database import Database, unpack
 from ecs_plugins.memory.store.snapshot import Snapshot
-from ecs_plugins.memory.store.tiers import READ, KnownCold, Space, list_spaces
+from ecs_plugins.memory.store.tiers import KnownCold, Space, list_spaces
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.ranking.conversation import as_reply
 from ecs_plugins.ranking.coverage import CoverageIndex
 
 logger = logging.getLogger(__name__)
@@ -431,10 +432,10 @@ class Indexes:
         values: tuple[object, ...],
     ) -> None:
         found = connection.execute(
-            f"SELECT row, {READ} FROM tiers WHERE {where} ORDER BY row", values
+            f"SELECT row, text, asked FROM tiers WHERE {where} ORDER BY row", values
         )
-        for row, text in found:
-            opened.words.add(row, text)
+        for row, text, asked in found:
+            opened.words.add(row, as_reply(text, asked))
             opened.words_row = max(opened.words_row, row)
 
     def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:

@@ -22,7 +22,8 @@ def test_a_recollection_accounts_for_itself(open_memory):
     memory = open_memory()
     ids = memory.add(["the boat is blue", "the boat is blue"], metadata={"topic": "boat"})
     found = memory.recall("the boat is blue")[0]
-    assert found.score == pytest.approx(1.0)
+    assert (found.similarity, found.coverage) == pytest.approx((1.0, 1.0))
+    assert 0.999 < found.score <= 1.0
     assert found.tier == "hot"
     assert found.support == 2
     assert list(found.provenance) == ids

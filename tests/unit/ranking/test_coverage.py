@@ -21,7 +21,8 @@ def defined(query, texts):
 
     def idf(term):
         df = sum(term in terms(text) for text in texts.values())
-        return math.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+        n = max(coverage.MIN_TEXTS, len(texts))
+        return math.log(1 + (n - df + 0.5) / (df + 0.5))
 
     asked = set(terms(query))
     total = sum(map(idf, asked)) or 1.0
