@@ -40,7 +40,7 @@ class ChatProtocol:
         ks: Values of k.
         split: Which questions are asked on the way.
         recalls: Items that a recall returns on the way.
-        threshold: Least cosine of those, the same for every store.
+        threshold: Least cosine of those, for stores that search by cosine; the memory has its own.
         seed: For the stores that draw.
     """
 
