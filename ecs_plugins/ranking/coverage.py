@@ -91,7 +91,10 @@ class CoverageIndex:
             for number in having:
                 sums[number] = sums.get(number, 0.0) + idf
         else:
-            covered = {number: round(value / total, 12) for number, value in sums.items()}
+            # Rounding costs more than comparing: only what may be among the best is rounded.
+            floor = min(heapq.nlargest(k, sums.values()), default=0.0) - 1e-9 * total
+            best = [number for number, value in sums.items() if value >= floor]
+            covered = {number: round(sums[number] / total, 12) for number in best}
         return heapq.nsmallest(k, covered.items(), key=lambda each: (-each[1], each[0]))
 
     def coverage(self, query: str, numbers: Iterable[int]) -> dict[int, float]:
