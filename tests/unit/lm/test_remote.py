@@ -25,6 +25,7 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.remote import client
 from ecs_plugins.lm.remote.client import prompt_key, weight_of
 from ecs_plugins.lm.remote.model import RemoteLM
 
@@ -34,7 +35,6 @@ KINDS = ("sglang", "vllm")
 QUICK = {
     "deadline_s": 20,
     "request_timeout_s": 5,
-    "backoff_s": 0.01,
 }
 LONG = "Ann moved to Paris in the spring and kept a small garden there. " * 3
 
@@ -55,6 +55,11 @@ def asked(
 
 def flat(results):
     return np.concatenate([s.logprobs for r in results for row in r.scores for m in row for s in m])
+
+
+@pytest.fixture(autouse=True)
+def short_rests(monkeypatch):
+    monkeypatch.setattr(client, "BACKOFF_S", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +220,7 @@ def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(lm, server) -
 @pytest.mark.parametrize("fault", [{"hang": 3.0}, {"drip": 0.2}], ids=["hang", "drip"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, kind, fault) -> None:
-    lm = remote(server, kind=kind, deadline_s=0.5, backoff_s=0.01).warmup()
+    lm = remote(server, kind=kind, deadline_s=0.5).warmup()
     server.faults.extend([fault] * 50)
     start = time.monotonic()
     with pytest.raises(ModelTimeoutError, match="deadline_s"):
@@ -320,7 +325,7 @@ def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
 
 def test_a_replica_that_leaves_moves_only_its_own_prompts() -> None:
     urls = [f"http://gpu-{n}" for n in range(5)]
-    keys = [prompt_key((n, n + 1), (n,)) for n in range(2000)]
+    keys = [prompt_key((n, n + 1, n)) for n in range(2000)]
     first = [min(range(5), key=lambda u: weight_of(urls[u], key)) for key in keys]
     fewer = [min(range(4), key=lambda u: weight_of(urls[u], key)) for key in keys]
     assert all(a in (b, 4) for a, b in zip(first, fewer, strict=True))
@@ -426,7 +431,6 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
         ("http://gpu", {"max_retries": -1}, "max_retries"),
         ("http://gpu", {"deadline_s": 0}, "deadline_s"),
         ("http://gpu", {"request_timeout_s": 0}, "request_timeout_s"),
-        ("http://gpu", {"backoff_s": -1}, "backoff_s"),
         ("http://gpu", {"patience": 5}, "patience"),
     ],
 )
@@ -477,7 +481,7 @@ def test_retry_after_is_honoured(server) -> None:
 
 
 def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
-    lm = remote(server, request_timeout_s=0.5, backoff_s=0.01).warmup()
+    lm = remote(server, request_timeout_s=0.5).warmup()
     server.faults.append({"hang": 2.0})
     request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
     np.testing.assert_allclose(flat(lm.score([request])), flat(local.score([request])), atol=1e-4)
