@@ -43,14 +43,14 @@ class ServerInfo(BaseModel):
     max_req_input_len: int | None = None
 
     def window(self, model: str, reserved: int) -> int:
-        """The longest prompt, 0 if it is not told here.
-
-        Args:
-            model: The name under which the model is served.
-            reserved: Tokens of its context length that no prompt may fill.
-        """
+        """The longest prompt: a model's context length less what is reserved; 0 if not told."""
         lengths = [each.max_model_len or 0 for each in self.data if each.id == model]
         return max(0, (self.max_req_input_len or 0) - 1, *(n - reserved for n in lengths))
+
+
+def server_info(path: str) -> ServerRequest[ServerInfo]:
+    """Ask what a server tells of itself at a path."""
+    return ServerRequest(path, ServerInfo, lambda info: info)
 
 
 class _SGLangAnswer(BaseModel):

@@ -27,7 +27,7 @@ from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResul
 from ecs_plugins.lm.generation import GenerationOptions
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.remote.client import Client, Deadline, RemoteOptions, Replica, prompt_key
-from ecs_plugins.lm.remote.dialects import DIALECTS, ServerInfo, ServerRequest
+from ecs_plugins.lm.remote.dialects import DIALECTS, server_info
 from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
@@ -92,7 +92,7 @@ class RemoteLM:
     @property
     def name(self) -> str:
         """The served model's name."""
-        return self._dialect.model or self.warmup()._dialect.model
+        return self._model or self.warmup()._dialect.model
 
     @cached_property
     def layout(self) -> ChatLayout:
@@ -113,7 +113,7 @@ class RemoteLM:
             ModelTimeoutError: The deadline passed.
             ConfigurationError: Wrong address, API key or tokenizer, or a request wants a
                 divergence, which servers do not give.
-            ModelError: No server answered.
+            ModelError: No server answered, or one refused a request.
         """
         if any(request.divergence for request in requests):
             raise ConfigurationError(
@@ -190,15 +190,13 @@ class RemoteLM:
             return self._given
         from transformers import AutoTokenizer
 
-        name = fspath(self._given)
         try:
-            loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+            return AutoTokenizer.from_pretrained(fspath(self._given))
         except Exception as error:  # transformers, tokenizers and json each raise their own
             raise ModelNotFoundError(
-                f"no tokenizer could be loaded from {name!r} ({error}); give the directory or the "
-                "hub name of the served model"
+                f"no tokenizer could be loaded from {self._given!r} ({error}); give the directory "
+                "or the hub name of the served model"
             ) from error
-        return loaded
 
     @cached_property
     def _encoder(self) -> SegmentEncoder:
@@ -213,7 +211,7 @@ class RemoteLM:
                 self._dialect.model, self._window = self._model or "", 0
                 client = Client(self._urls, self._api_key, self._options, self._check)
                 try:  # any replica that is up will do
-                    client.send([(_info("/v1/models"), b"")], deadline)
+                    client.send([(server_info("/v1/models"), b"")], deadline)
                 except BaseException:
                     client.close()
                     raise
@@ -223,7 +221,7 @@ class RemoteLM:
     def _check(self, client: Client, replica: Replica, deadline: Deadline) -> None:
         """See that a replica serves the model, encodes as we do, and how much it takes."""
         dialect, url = self._dialect, replica.url
-        info = client.ask(replica, _info("/v1/models"), deadline)
+        info = client.ask(replica, server_info("/v1/models"), deadline)
         served = [each.id for each in info.data]
         if not dialect.model and len(served) == 1:
             dialect.model = served[0]
@@ -243,7 +241,7 @@ class RemoteLM:
         told = info.window(dialect.model, dialect.reserved)
         for path in dialect.info_paths:
             with contextlib.suppress(ConfigurationError, ModelError):  # not in every version
-                info = client.ask(replica, _info(path), deadline)
+                info = client.ask(replica, server_info(path), deadline)
                 told = info.window(dialect.model, 0) or told
                 break
         window = min(told or sys.maxsize, self._options.max_tokens or sys.maxsize)
@@ -281,10 +279,6 @@ def _prompts_of(requests: list[TokenRequest], results: list[EngineResult]) -> li
                 begun.add(prefix)
             prompts[ids, start].places.append((result, k, m, path.scored))
     return list(prompts.values())
-
-
-def _info(path: str) -> ServerRequest[ServerInfo]:
-    return ServerRequest(path, ServerInfo, lambda answer: answer)
 
 
 def _addresses(urls: str | Sequence[str]) -> list[str]:
