@@ -195,6 +195,13 @@ class RoutedQuery:
         self.usage.add(tokens)
         self.prepare_seconds += prepare_seconds
 
+    def fallback_after(self, error: Exception, fallback: T | None) -> T:
+        """What answers after an error, which is raised where there is nothing."""
+        self.error = error
+        if fallback is None:
+            raise error
+        return fallback
+
     def settle(self) -> dict[str, object]:
         """The decision and, under ``settlement``, its cost beside the forecast; plain values.
 

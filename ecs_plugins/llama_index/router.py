@@ -363,7 +363,7 @@ class FrontierQueryEngine(BaseQueryEngine):
                 try:
                     response = engine.query(query_bundle)
                 except Exception as error:
-                    response = self._fallback_after(error, query).query(query_bundle)
+                    response = query.fallback_after(error, self.fallback).query(query_bundle)
         finally:
             report = self._settle(query)
         return self._with_report(response, query, report)
@@ -376,7 +376,8 @@ class FrontierQueryEngine(BaseQueryEngine):
                 try:
                     response = await engine.aquery(query_bundle)
                 except Exception as error:
-                    response = await self._fallback_after(error, query).aquery(query_bundle)
+                    fallback = query.fallback_after(error, self.fallback)
+                    response = await fallback.aquery(query_bundle)
         finally:
             report = await run_sync(self._settle, query)
         return self._with_report(response, query, report)
@@ -387,12 +388,6 @@ class FrontierQueryEngine(BaseQueryEngine):
         )
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
         return query, self.engines[chosen_name(query.decision, self.engines)]
-
-    def _fallback_after(self, error: Exception, query: RoutedQuery) -> BaseQueryEngine:
-        query.error = error
-        if self.fallback is None:
-            raise error
-        return self.fallback
 
     def _settle(self, query: RoutedQuery) -> dict[str, object]:
         report = query.settle()
