@@ -15,6 +15,7 @@ from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import METADATA_KEY, ShapingFields, as_score, verdict_metadata
 from ecs_plugins.shaping.result import ShapedContext
@@ -33,8 +34,20 @@ class CompressionInput(TypedDict):
     query: str
 
 
+class WritableFields(StrictFields):
+    """Fields as which `langchain_core.load.dumps` writes a component."""
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Whether it is written: yes, as its configuration."""
+        return True
+
+
 class ECSDocumentCompressor(
-    ShapingFields, RunnableSerializable[CompressionInput, list[Document]], BaseDocumentCompressor
+    WritableFields,
+    ShapingFields,
+    RunnableSerializable[CompressionInput, list[Document]],
+    BaseDocumentCompressor,
 ):
     """Keeps the documents that help to answer the query, in the order they came in.
 
@@ -96,12 +109,6 @@ class ECSDocumentCompressor(
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
         return _kept(documents, shaped)
-
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
 
     @property
     @override

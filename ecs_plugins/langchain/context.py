@@ -18,13 +18,12 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import Field
 from typing_extensions import TypedDict, override
 
-from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
 from ecs_plugins.integrations.routing import ContextBuilder
-from ecs_plugins.langchain.compressor import checked_documents
+from ecs_plugins.langchain.compressor import WritableFields, checked_documents
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
@@ -37,7 +36,7 @@ class ContextInput(TypedDict):
     documents: Sequence[Document]
 
 
-class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str, Any]]):
+class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[str, Any]]):
     """Builds the context of one strategy: ``{question, documents} -> {question, context}``.
 
     Other keys of the input are passed on, so a prompt behind it may use them.
@@ -76,12 +75,6 @@ class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str,
                 cache_dir=self.cache_dir,
                 count_tokens=self.count_tokens,
             )
-
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
 
     @override
     def invoke(

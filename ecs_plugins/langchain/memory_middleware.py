@@ -275,11 +275,8 @@ def token_counter(model: BaseChatModel) -> TextLength:
 
 def _with_note(message: HumanMessage, note: str) -> HumanMessage:
     """A copy of a user's message with a note before what the user says."""
-    content: str | list[Any]
-    if isinstance(message.content, str):
-        content = f"{note}\n\n{message.content}"
-    else:
-        content = [{"type": "text", "text": f"{note}\n\n"}, *message.content]
+    given, note = message.content, f"{note}\n\n"
+    content = note + given if isinstance(given, str) else [{"type": "text", "text": note}, *given]
     return message.model_copy(update={"content": content})
 
 

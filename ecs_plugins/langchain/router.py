@@ -30,7 +30,6 @@ from pydantic import Field, PlainValidator
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, reported_tokens
 from ecs_plugins.frontier.decision import RoutingDecision
@@ -51,6 +50,7 @@ from ecs_plugins.integrations.routing import (
     open_frontier,
     route,
 )
+from ecs_plugins.langchain.compressor import WritableFields
 from ecs_plugins.langchain.context import CONTEXT_EVENT, FrontierContext, as_context, question_of
 from ecs_plugins.tokens import TokenLedger
 
@@ -72,7 +72,7 @@ def _check_frontier(value: object) -> EfficiencyFrontier | str:
     return check_frontier(value)
 
 
-class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
+class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -350,12 +350,6 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         return get_unique_config_specs(
             spec for runnable in runnables if runnable is not None for spec in runnable.config_specs
         )
-
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
 
     @property
     @override

@@ -476,15 +476,9 @@ def as_context(nodes: Sequence[BaseNode]) -> Context:
     for node in nodes:
         if not isinstance(node, BaseNode):
             raise InvalidInputError(f"nodes must be LlamaIndex nodes, got {type(node).__name__}")
-    return Context(
-        tuple(
-            Document(
-                node.get_content(metadata_mode=MetadataMode.NONE),
-                str(node.metadata.get("title") or ""),
-            )
-            for node in nodes
-        )
-    )
+    texts = [node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+    titles = [str(node.metadata.get("title") or "") for node in nodes]
+    return Context(tuple(map(Document, texts, titles)))
 
 
 class _EventCounter(BaseEventHandler):
