@@ -111,12 +111,10 @@ def as_context(documents: Sequence[Document]) -> Context:
     Raises:
         InvalidInputError: There is no document with text.
     """
-    return Context(
-        tuple(
-            ContextDocument(document.page_content, str(document.metadata.get("title") or ""))
-            for document in checked_documents(documents)
-        )
-    )
+    found = checked_documents(documents)
+    titles = [str(document.metadata.get("title") or "") for document in found]
+    texts = [document.page_content for document in found]
+    return Context(tuple(map(ContextDocument, texts, titles)))
 
 
 def question_of(input: Any) -> str:

@@ -366,7 +366,8 @@ class FrontierQueryEngine(BaseQueryEngine):
                     response = query.fallback_after(error, self.fallback).query(query_bundle)
         finally:
             report = self._settle(query)
-        return self._with_report(response, query, report)
+        response.metadata = {**(response.metadata or {}), **report}
+        return response
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
@@ -380,7 +381,8 @@ class FrontierQueryEngine(BaseQueryEngine):
                     response = await fallback.aquery(query_bundle)
         finally:
             report = await run_sync(self._settle, query)
-        return self._with_report(response, query, report)
+        response.metadata = {**(response.metadata or {}), **report}
+        return response
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(
@@ -392,17 +394,8 @@ class FrontierQueryEngine(BaseQueryEngine):
     def _settle(self, query: RoutedQuery) -> dict[str, object]:
         report = query.settle()
         _dispatcher.event(FrontierSettlementEvent(report=report))
-        return report
-
-    def _with_report(
-        self, response: RESPONSE_TYPE, query: RoutedQuery, report: dict[str, object]
-    ) -> RESPONSE_TYPE:
-        response.metadata = {
-            **(response.metadata or {}),
-            METADATA_KEY: report,
-            "selector_result": selection(query.decision, list(self.engines)),
-        }
-        return response
+        selected = selection(query.decision, list(self.engines))
+        return {METADATA_KEY: report, "selector_result": selected}
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
