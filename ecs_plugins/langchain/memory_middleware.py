@@ -251,9 +251,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self, messages: Sequence[AnyMessage], recalled: Sequence[str], namespace: Namespace
     ) -> None:
         index = last_index(messages, is_user)
-        if index is None or not recalled:
-            return
-        question = said(str(messages[index].text))
+        question = None if index is None or not recalled else said(str(messages[index].text))
         answer = said(str(messages[-1].text)) if role_of(messages[-1]) == "assistant" else None
         if question and answer:
             self.memory.observe(question, answer, recalled, namespace=namespace)
