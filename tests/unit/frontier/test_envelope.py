@@ -66,6 +66,7 @@ def test_decisions_equal_brute_force_on_10000_random_sets():
             assert caught.value.nearest == pytest.approx(min(costs.values()))
 
 
+@pytest.mark.slow
 def test_three_stage_envelope_equals_the_envelope_of_all_points():
     rng = random.Random(3)
     for _ in range(1500):
@@ -80,6 +81,7 @@ def test_three_stage_envelope_equals_the_envelope_of_all_points():
             )
 
 
+@pytest.mark.slow
 def test_reuse_path_equals_brute_force_over_n():
     rng = random.Random(6)
     for _ in range(1500):

@@ -4,6 +4,8 @@ import math
 import random
 from itertools import pairwise
 
+import pytest
+
 from ecs_plugins.frontier.hull import non_dominated, upper_envelope
 
 from .conftest import point
@@ -25,6 +27,7 @@ def best_by_sweep(points, t):
     return max(t * f1 - math.log(cost) for f1, cost in points)
 
 
+@pytest.mark.slow
 def test_envelope_equals_brute_force_on_10000_random_sets():
     for points in random_sets(10_000):
         slopes = [f1 for f1, _ in points]
@@ -44,6 +47,7 @@ def test_envelope_equals_brute_force_on_10000_random_sets():
         assert points[chain[-1]][1] == min(c for f1, c in points if f1 == top)
 
 
+@pytest.mark.slow
 def test_non_dominated_equals_brute_force_on_10000_random_sets():
     for points in random_sets(10_000, seed=7):
         kept = non_dominated([point("a", f1, 0, cost) for f1, cost in points], 1)

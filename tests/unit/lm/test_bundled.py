@@ -221,6 +221,7 @@ def test_an_interrupt_leaves_nothing(wheel, cache):
     assert leftovers(cache) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is POSIX")
 @pytest.mark.parametrize("step", ["convert", "rename"])
 def test_a_killed_install_does_not_count_and_is_cleared_by_the_next(wheel, cache, step):
@@ -287,6 +288,7 @@ def test_the_package_is_downloaded_by_pip_and_not_installed(wheel, tmp_path, mon
     assert listing.returncode != 0
 
 
+@pytest.mark.slow
 def test_a_failed_download_says_what_else_to_do(tmp_path, monkeypatch, cache):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
@@ -319,6 +321,7 @@ def test_a_broken_pip_is_told_by_its_reason(tmp_path, monkeypatch, cache, stderr
     assert leftovers(cache) == []
 
 
+@pytest.mark.slow
 def test_looking_for_the_model_loads_no_torch():
     script = """
         import sys

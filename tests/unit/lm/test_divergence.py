@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import rel_entr
-from tiny_models import SHARING, model, tokenizer
+from tiny_models import SHARING, case, model, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ScoreRequest, Segment
@@ -29,7 +29,7 @@ PASSAGES = (
     "snow",
 )
 SOFT_CAPPED = ("gemma2", ScoringPath.CASCADE)
-PATHS = [(f, path) for f in SHARING for path in ScoringPath if (f, path) != SOFT_CAPPED]
+PATHS = [case(f, path) for f in SHARING for path in ScoringPath if (f, path) != SOFT_CAPPED]
 
 
 def request(divergence=True, prefix=PREFIX, passages=PASSAGES, answers=(" Paris", " in Rome")):

@@ -4,7 +4,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from tiny_models import FAMILIES, SHARING, SLIDING, TOKENIZERS, model, tokenizer
+from tiny_models import FAMILIES, SHARING, SLIDING, TOKENIZERS, case, model, tokenizer
 
 from ecs_plugins.errors import InvalidInputError, ModelError, ScoringError
 from ecs_plugins.lm.base import ScoreRequest, Segment
@@ -62,7 +62,7 @@ def largest_difference(a, b):
 
 @pytest.mark.filterwarnings("error:.*self-check", "ignore:.*slides over a window")
 @pytest.mark.parametrize("tokens", TOKENIZERS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*map(case, FAMILIES)])
 @pytest.mark.parametrize("prefix", ["The market was closed.\n", ""])
 def test_the_planned_path_equals_the_reference(family, tokens, prefix) -> None:
     asked = encoded(tokens, request(prefix))
@@ -75,7 +75,7 @@ def test_the_planned_path_equals_the_reference(family, tokens, prefix) -> None:
     assert largest_difference(wanted, got.scores) < TOLERANCE
 
 
-@pytest.mark.parametrize("family", SHARING)
+@pytest.mark.parametrize("family", [*map(case, SHARING)])
 @pytest.mark.parametrize("budget", [1, 40, 100, 10_000])
 def test_the_token_budget_changes_no_score(family, budget) -> None:
     asked = encoded("byte_level", request())
@@ -145,7 +145,7 @@ def test_positions_that_do_not_restart_would_be_noticed(monkeypatch) -> None:
     assert largest_difference(wanted, wrong) > 0.05
 
 
-@pytest.mark.parametrize("family", SHARING)
+@pytest.mark.parametrize("family", [*map(case, SHARING)])
 def test_a_model_cascades_unless_its_attention_cannot(family) -> None:
     under_test = engine(family)
     planned = under_test._plan(60)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 import transformers as tf
 from tokenizers import (
@@ -167,6 +168,13 @@ SLIDING = {
     ),
 }
 FAMILIES = {**SHARING, **SLIDING}
+QUICK = ("llama", "gemma2", "gpt2", "mistral_window")
+"""One family of each kind of attention and position; the others are among the slow tests."""
+
+
+def case(family, *more):
+    """A family, and more parameters, of a test; slow unless it is a quick one."""
+    return pytest.param(family, *more, marks=() if family in QUICK else pytest.mark.slow)
 
 
 @functools.cache

@@ -198,6 +198,7 @@ configs = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(hot_items, st.integers(0, 2**31), configs)
 def test_capacity_holds_every_decision_replays_and_the_seed_decides_the_plan(items, seed, config):
@@ -222,6 +223,7 @@ def test_replay_detects_an_altered_record():
     assert replay(replace(decision, victim=stronger)).kind == "reject"
 
 
+@pytest.mark.slow
 def test_acceptance_frequency_follows_the_recorded_probability():
     values = {"a": 9.0, "b": 1.0}
     std = 4.0  # of F over the store, in which T is measured
