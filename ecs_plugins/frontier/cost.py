@@ -2,9 +2,7 @@
 
 ``EffectiveTokens = T_stage2 + T_stage1 / N`` (Eq. 1) and
 ``EfficiencyScore(w) = w * F1 - (1 - w) * ln(EffectiveTokens)`` (Eq. 2), natural logarithm.
-Two strategies score alike where ``w / (1 - w) = ln(T_a / T_b) / (F1_a - F1_b)``; solved for N
-instead, ``N* = (T1_a - r T1_b) / (r T2_b - T2_a)`` with ``r = exp(w / (1 - w) (F1_a - F1_b))``.
-So both crossovers are closed forms, and nothing here needs a grid.
+Two strategies score alike where ``w / (1 - w) = ln(T_a / T_b) / (F1_a - F1_b)``, a closed form.
 
 Any positive cost can take the place of tokens. `PriceVector` turns counted tokens and seconds
 into money, seconds or joules and keeps the form of Eq. 1: a provider's prompt cache, which the
@@ -147,39 +145,7 @@ def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> 
     if f1_a == f1_b:
         return None
     odds = math.log(cost_a / cost_b) / (f1_a - f1_b)
-    if odds < 0:
-        return None
-    return odds / (1 + odds)
-
-
-def reuse_crossover(
-    a: tuple[float, float, float], b: tuple[float, float, float], weight: float | None = None
-) -> float | None:
-    """The N at which a and b are equally good.
-
-    Args:
-        a: ``(f1, stage1, stage2)``.
-        b: The same of the other.
-        weight: w at which their scores are compared; None compares their costs alone, as for
-            two strategies that both reach a target.
-
-    Returns:
-        N* >= 1, or None when the same one wins for every N >= 1.
-    """
-    (f1_a, one_a, two_a), (f1_b, one_b, two_b) = a, b
-    gap = 0.0
-    if weight is not None:
-        if check_weight(weight) == 1:
-            return None
-        gap = weight / (1 - weight) * (f1_a - f1_b)
-    # r = exp(gap), written so that nothing overflows: only the smaller side is scaled.
-    scale_a, scale_b = math.exp(-max(gap, 0.0)), math.exp(min(gap, 0.0))
-    numerator = scale_a * one_a - scale_b * one_b
-    denominator = scale_b * two_b - scale_a * two_a
-    if denominator == 0:
-        return None
-    crossing = numerator / denominator
-    return crossing if crossing >= 1 else None
+    return odds / (1 + odds) if odds >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +221,11 @@ class PriceVector(Config):
             quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"{path} is no price list: {error}") from error
-        models = {"answer": quoted.answer, "compressor": quoted.compressor}
-        each = {
-            name: ModelPrice(**{kind: v and v / _MILLION for kind, v in price})
-            for name, price in models.items()
-            if price is not None
+        models = {
+            name: price and ModelPrice(**{kind: v and v / _MILLION for kind, v in price})
+            for name, price in (("answer", quoted.answer), ("compressor", quoted.compressor))
         }
-        return quoted.replace(scorer=quoted.scorer / _MILLION, **each)
+        return quoted.replace(scorer=quoted.scorer / _MILLION, **models)
 
     @classmethod
     def seconds(cls) -> PriceVector:
@@ -276,15 +240,11 @@ class PriceVector(Config):
 
     def of(self, role: Role) -> float:
         """Price of one uncached token of ``role``."""
-        compressor = self.compressor or self.answer
-        prices = {
-            Role.SCORER: self.scorer,
-            Role.ANSWER_INPUT: self.answer.input,
-            Role.ANSWER_OUTPUT: self.answer.output,
-            Role.COMPRESS_INPUT: compressor.input,
-            Role.COMPRESS_OUTPUT: compressor.output,
-        }
-        return prices[role]
+        if role == Role.SCORER:
+            return self.scorer
+        answers = role in (Role.ANSWER_INPUT, Role.ANSWER_OUTPUT)
+        model = self.answer if answers else self.compressor or self.answer
+        return model.input if role.endswith("_input") else model.output
 
     @property
     def cache_saving(self) -> float:

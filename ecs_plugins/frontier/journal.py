@@ -49,7 +49,11 @@ class LineJournal:
         take: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._path = path
-        self._head = {"format": format, "version": version, "identity": dict(identity)}
+        self._head: dict[str, Any] = {
+            "format": format,
+            "version": version,
+            "identity": dict(identity),
+        }
         self._what = what
         self._take = take
         self._file: IO[bytes] | None = None

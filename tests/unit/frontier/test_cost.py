@@ -12,7 +12,6 @@ from ecs_plugins.frontier.cost import (
     effective_tokens,
     efficiency_score,
     exchange_rate,
-    reuse_crossover,
     weight_crossover,
 )
 from ecs_plugins.tokens import Role, Stage
@@ -67,32 +66,6 @@ def test_scores_are_equal_at_the_weight_crossover(f1_a, cost_a, f1_b, cost_b):
 def test_there_is_no_weight_crossover_where_one_dominates():
     assert weight_crossover(0.8, 100, 0.7, 200) is None
     assert weight_crossover(0.7, 100, 0.7, 200) is None
-
-
-@given(
-    st.tuples(f1s, st.floats(0, 1e5), costs),
-    st.tuples(f1s, st.floats(0, 1e5), costs),
-    st.floats(0, 0.9),
-)
-def test_scores_are_equal_at_the_reuse_crossover(a, b, weight):
-    reuse = reuse_crossover(a, b, weight)
-    if reuse is None or reuse > 1e7:
-        return
-    scores = [
-        efficiency_score(f1, effective_tokens(one, two, reuse), weight) for f1, one, two in (a, b)
-    ]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
-
-
-def test_costs_are_equal_at_the_reuse_crossover_of_equal_quality():
-    # 900 / N + 400 = 560 at N = 5.625.
-    assert reuse_crossover((0.78, 0, 560), (0.79, 900, 400)) == pytest.approx(5.625)
-    assert reuse_crossover((0.78, 0, 300), (0.79, 900, 400)) is None
-
-
-def test_reuse_crossover_does_not_overflow_near_weight_one():
-    assert reuse_crossover((0.9, 0, 560), (0.1, 900, 400), 0.99999) is None
-    assert reuse_crossover((0.9, 0, 560), (0.1, 900, 400), 1.0) is None
 
 
 USAGE = Usage(
