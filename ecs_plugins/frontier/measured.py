@@ -126,10 +126,8 @@ class MeasuredPoints:
         unknown = wanted - {name for p in self.points for name in (p.label, p.strategy)}
         if unknown:
             raise self._not_measured(", ".join(sorted(unknown)))
-        rows = [
-            row for row, p in enumerate(self.points) if p.label in wanted or p.strategy in wanted
-        ]
-        kept = None if self.measurements is None else self.measurements.select(rows)
+        rows = [k for k, p in enumerate(self.points) if wanted & {p.label, p.strategy}]
+        kept = self.measurements and self.measurements.select(rows)
         points = [self.points[row] for row in rows]
         return type(self)(**self._parts(points=points, measurements=kept))
 
@@ -220,9 +218,8 @@ class MeasuredPoints:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
-            raise InvalidInputError(
-                f"{source}: {place}: {first['msg']}; calibrate again"
-            ) from error
+            message = f"{source}: {place}: {first['msg']}; calibrate again"
+            raise InvalidInputError(message) from error
         parts = {name: value for name, value in file if name not in ("format", "version")}
         if file.measurements is not None:
             means = parts["points"] = file.measurements.points(file.prices)
@@ -254,7 +251,5 @@ class MeasuredPoints:
 
 def _agree(points: Sequence[StrategyPoint], means: Sequence[StrategyPoint]) -> bool:
     named, measured = ([(p.key, p.routable) for p in each] for each in (points, means))
-    if named != measured:
-        return False
     stated, found = ([(p.f1, p.stage1, p.stage2) for p in each] for each in (points, means))
-    return np.allclose(stated, found, rtol=1e-6, atol=1e-9)
+    return named == measured and np.allclose(stated, found, rtol=1e-6, atol=1e-9)

@@ -50,7 +50,7 @@ Tables = Annotated[
     PlainSerializer(lambda tables: nested({name: v.tolist() for name, v in tables.items()})),
 ]
 _ABSENT: Array = np.zeros(0)
-_TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
+TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,16 @@ class Measurements:
         if not all(self.shape):
             raise InvalidInputError("measurements need at least one strategy and one question")
         if len(self.contexts) != len(self.questions):
-            raise InvalidInputError("every question needs a context id")
+            raise InvalidInputError(
+                f"{len(self.questions)} questions but {len(self.contexts)} context ids; give one "
+                "each"
+            )
         tokens = {
             (stage, role): self._checked(f"tokens[{stage}][{role}]", values)
             for (stage, role), values in self.tokens.items()
         }
         object.__setattr__(self, "tokens", tokens)
-        for name in _TABLES:
+        for name in TABLES:
             given = getattr(self, name)
             values = np.zeros(self.shape) if given is _ABSENT else given
             top = 1.0 if name in ("f1", "em") else math.inf
@@ -157,7 +160,7 @@ class Measurements:
     def select(self, rows: Sequence[int]) -> Measurements:
         """Only some configurations."""
         index = list(rows)
-        tables: dict[str, Any] = {name: getattr(self, name)[index] for name in _TABLES}
+        tables: dict[str, Any] = {name: getattr(self, name)[index] for name in TABLES}
         tokens = {account: values[index] for account, values in self.tokens.items()}
         return replace(self, arms=tuple(self.arms[i] for i in index), tokens=tokens, **tables)
 

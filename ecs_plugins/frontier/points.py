@@ -72,19 +72,17 @@ class StrategyPoint:
             ) from error
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "config", dict(self.config))
-        if not 0 <= self.f1 <= 1:
-            raise InvalidInputError(
-                f"{self.label}: F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
-            )
-        if not (math.isfinite(self.stage1) and self.stage1 >= 0):
-            raise InvalidInputError(f"{self.label}: stage 1 must be >= 0, got {self.stage1!r}")
-        if not (math.isfinite(self.stage2) and self.stage2 > 0):
-            raise InvalidInputError(
-                f"{self.label}: stage 2 must be positive, got {self.stage2!r}; "
-                "every query reads a prompt, so count its tokens"
-            )
-        if self.n < 1:
-            raise InvalidInputError(f"{self.label}: no question was measured (n = {self.n})")
+        wrong = {
+            f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100": (
+                not 0 <= self.f1 <= 1
+            ),
+            f"stage 1 must be >= 0, got {self.stage1!r}": not 0 <= self.stage1 < math.inf,
+            f"stage 2 must be positive, got {self.stage2!r}; every query reads a prompt, so "
+            "count its tokens": not 0 < self.stage2 < math.inf,
+            f"no question was measured (n = {self.n})": self.n < 1,
+        }
+        for reason in (text for text, holds in wrong.items() if holds):
+            raise InvalidInputError(f"{self.label}: {reason}")
 
     @property
     def label(self) -> str:

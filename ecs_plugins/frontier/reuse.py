@@ -264,7 +264,9 @@ class ReuseLedger:
             try:
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise StorageError(f"cannot open {self._path}: {error}") from error
+                raise StorageError(
+                    f"cannot open {self._path}: {error}; make its directory writable"
+                ) from error
         # One connection: the threads of a process wait for each other, not for SQLite's lock.
         pool = ConnectionPool(self._path, self._connect, size=1)
         with translated(self._path), pool.connection():

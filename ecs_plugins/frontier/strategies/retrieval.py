@@ -67,18 +67,23 @@ class Oracle(NoPreparation):
         return BuiltContext("\n\n".join(documents[index].titled for index in indices))
 
 
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text that are not blank, without the space around them."""
+    parts = (text[start:end].strip() for start, end in sentence_spans(text))
+    return [part for part in parts if part]
+
+
 def sentences_of(documents: Sequence[Document]) -> list[tuple[int, str]]:
     """Every sentence that is not blank behind the index of its document, in order.
 
     They are cut as the data set cuts them, where it does.
     """
-    out = []
-    for index, document in enumerate(documents):
-        parts: Sequence[str] = document.sentences or [
-            document.text[start:end] for start, end in sentence_spans(document.text)
-        ]
-        out += [(index, part.strip()) for part in parts if part.strip()]
-    return out
+    return [
+        (index, part.strip())
+        for index, document in enumerate(documents)
+        for part in document.sentences or split_sentences(document.text)
+        if part.strip()
+    ]
 
 
 class Retrieval(NoPreparation):
