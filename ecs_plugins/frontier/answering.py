@@ -67,19 +67,13 @@ class AnswerModel(Protocol):
 
 def answer_prompt(context: str, question: str, template: str = ANSWER_PROMPT) -> str:
     """Fill the template; braces in context or question are plain text."""
-    head, _, rest = template.partition("{context}")
-    middle, _, tail = rest.partition("{question}")
-    return f"{head}{context}{middle}{question}{tail}"
+    values = {"{context}": context, "{question}": question}
+    return re.sub(r"\{context\}|\{question\}", lambda found: values[found[0]], template)
 
 
 def check_template(template: str) -> str:
-    """Return ``template`` if it has {context} and, behind it, {question}, once each.
-
-    Raises:
-        ConfigurationError: It has not.
-    """
-    counts = (template.count("{context}"), template.count("{question}"))
-    if counts != (1, 1) or template.index("{context}") > template.index("{question}"):
+    """Return the template, or refuse it without {context} and, behind it, {question}, once each."""
+    if re.findall(r"\{context\}|\{question\}", template) != ["{context}", "{question}"]:
         raise ConfigurationError(
             "an answer prompt needs {context} and behind it {question}, once each"
         )
@@ -91,9 +85,6 @@ class LocalAnswerModel:
 
     A last line that ends with a colon ("Answer:") opens the model's reply instead of closing
     the user's turn: small models then answer at once and do not introduce their answer.
-
-    Args:
-        model: A local model.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -217,12 +208,10 @@ def as_answer_model(
         return LocalAnswerModel(model)
     if isinstance(model, AnswerModel):
         return model
-    handle: Any = model
-    if callable(getattr(model, "invoke", None)):
-        ask = handle.invoke
-    elif callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
-        ask = handle.complete
-    else:
+    ask = getattr(model, "invoke", None)
+    if not callable(ask) and hasattr(model, "metadata"):
+        ask = getattr(model, "complete", None)
+    if not callable(ask):
         raise ConfigurationError(
             f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, "
             "a LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
@@ -249,7 +238,7 @@ def _reply(said: Any) -> _Reply:
     if isinstance(said, str):
         return said, None, None
     text = said.text
-    plain = text() if callable(text) and not isinstance(text, str) else text
+    plain = text if isinstance(text, str) or not callable(text) else text()
     return str(plain), *reported_tokens(said)
 
 
@@ -285,16 +274,13 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
     """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
-    return max((_f1(prediction, answer) for answer in answers), default=0.0)
+    said = normalize_answer(prediction)
+    return max((_f1(said, normalize_answer(answer)) for answer in answers), default=0.0)
 
 
-def _f1(prediction: str, answer: str) -> float:
-    said, known = normalize_answer(prediction), normalize_answer(answer)
+def _f1(said: str, known: str) -> float:
     if said != known and (said in _CLOSED or known in _CLOSED):
         return 0.0
-    said_tokens, known_tokens = said.split(), known.split()
-    common = sum((Counter(said_tokens) & Counter(known_tokens)).values())
-    if not common:
-        return 0.0
-    precision, recall = common / len(said_tokens), common / len(known_tokens)
-    return 2 * precision * recall / (precision + recall)
+    ours, theirs = Counter(said.split()), Counter(known.split())
+    # The harmonic mean of precision and recall; 1 where there is nothing to divide by.
+    return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())

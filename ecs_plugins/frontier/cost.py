@@ -51,11 +51,7 @@ def flat(stored: Any) -> Any:
 
 
 def check_reuse(reuse: float) -> float:
-    """Return ``reuse`` if it is a valid N; ``math.inf`` stands for stage 1 being free.
-
-    Raises:
-        InvalidInputError: N is NaN or below 1.
-    """
+    """Return N, or refuse it below 1 or NaN; ``math.inf`` stands for stage 1 being free."""
     if not reuse >= 1:
         raise InvalidInputError(
             f"reuse N must be at least 1 (this query counts), got {reuse!r}; "
@@ -65,11 +61,7 @@ def check_reuse(reuse: float) -> float:
 
 
 def check_weight(weight: float) -> float:
-    """Return ``weight`` if it lies in [0, 1].
-
-    Raises:
-        InvalidInputError: It does not.
-    """
+    """Return w, or refuse it outside [0, 1]."""
     if not 0 <= weight <= 1:
         raise InvalidInputError(
             f"the performance weight w must lie in [0, 1], got {weight!r}; "

@@ -19,13 +19,7 @@ from ecs_plugins.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a context.
-
-    Attributes:
-        text: Its text.
-        title: Its title; may be empty.
-        sentences: Its text cut into sentences, where the data set says so.
-    """
+    """One document of a context, cut into ``sentences`` where the data set says so."""
 
     text: str
     title: Annotated[str, BeforeValidator(lambda title: title or "")] = ""
@@ -56,8 +50,7 @@ class Context:
         object.__setattr__(self, "documents", tuple(self.documents))
         if not any(document.text.strip() for document in self.documents):
             raise InvalidInputError("a context needs at least one document with text")
-        parts = [[document.title, document.text] for document in self.documents]
-        object.__setattr__(self, "id", _digest(parts))
+        object.__setattr__(self, "id", _digest([[d.title, d.text] for d in self.documents]))
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Context:
@@ -117,15 +110,11 @@ class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
     id: str | None = None
 
     def made(self, place: str) -> CalibrationQuestion:
-        documents = [Document(item) if isinstance(item, str) else item for item in self.documents]
-        answers = self.answers if self.answers is not None else [self.answer or ""]
-        return CalibrationQuestion(
-            place if self.id is None else self.id,
-            self.question,
-            tuple(answers),
-            Context(tuple(documents)),
-            tuple(self.supporting),
-        )
+        documents = (Document(item) if isinstance(item, str) else item for item in self.documents)
+        answers = [self.answer or ""] if self.answers is None else self.answers
+        name = place if self.id is None else self.id
+        context, supporting = Context(tuple(documents)), tuple(self.supporting)
+        return CalibrationQuestion(name, self.question, tuple(answers), context, supporting)
 
 
 def read_questions(

@@ -60,8 +60,7 @@ def upper_envelope(
 def non_dominated(points: Sequence[StrategyPoint], reuse: float) -> tuple[StrategyPoint, ...]:
     """The points that no other beats at N = ``reuse``, by rising cost and rising F1.
 
-    A point is dominated when another is at least as good and at most as expensive and differs
-    in one of the two; of identical points the first is kept.
+    Of identical points the first is kept.
     """
     kept: list[StrategyPoint] = []
     for point in sorted(points, key=lambda p: (p.effective(reuse), -p.f1)):
@@ -96,12 +95,7 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
 
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
-    """The best point for every N >= 1, by rising N.
-
-    Args:
-        points: To choose from.
-        weight: Best by efficiency score at this w; None for the lowest cost alone.
-    """
+    """The best point for every N >= 1 by score at a weight; without one, by cost alone."""
     pool, odds = list(points), 0.0
     top = max(point.f1 for point in pool)
     if weight is not None and check_weight(weight) == 1:

@@ -158,18 +158,7 @@ class LineJournal:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRow:
-    """One configuration on one question.
-
-    Attributes:
-        question: Id of the question.
-        prediction: What was answered.
-        f1: Against the best of its answers.
-        em: Likewise.
-        tokens: ``{stage: {role: tokens}}``.
-        shared_input: Prompt tokens that every question about the context shares.
-        prepare_seconds: Of stage 1.
-        query_seconds: Of stage 2.
-    """
+    """One configuration on one question; ``tokens`` by stage and role, the rest as in a `Usage`."""
 
     question: str
     prediction: str

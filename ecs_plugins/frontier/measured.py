@@ -42,11 +42,7 @@ class _File(BaseModel):
 
 
 def check_choice(routable: Iterable[str], why: str = "") -> None:
-    """Refuse a choice between fewer than two strategies.
-
-    Raises:
-        InvalidInputError: There are fewer; ends with ``why``.
-    """
+    """Refuse a choice between fewer than two strategies; ``why`` ends the message."""
     names = sorted(set(routable))
     if len(names) < 2:
         raise InvalidInputError(

@@ -1,8 +1,5 @@
 """What was measured, question by question, and how sure it is.
 
-All strategies answer the same questions, so the rows are paired: column q of every array is the
-same question. Prices can be changed afterwards.
-
 Intervals are percentile intervals of a paired bootstrap: the same questions are drawn for every
 strategy, so what makes a question hard for all of them cancels in differences, and a crossover
 gets the interval of the difference that makes it. Where several questions share a context they
@@ -174,8 +171,6 @@ class Interval:
     """A percentile interval.
 
     Attributes:
-        low: Lower end.
-        high: Upper end.
         level: Coverage aimed at, for example 0.95.
         share: Share of resamples in which the quantity exists at all; a crossover may not.
     """

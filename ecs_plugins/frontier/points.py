@@ -113,14 +113,7 @@ class StrategyPoint:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A configuration that calibration gave up early.
-
-    Attributes:
-        strategy: Its strategy.
-        config: Its configuration.
-        questions: How many questions it was measured on.
-        reason: What dominated it.
-    """
+    """A configuration that calibration gave up after ``questions`` questions, and why."""
 
     strategy: str
     config: Mapping[str, ConfigValue]

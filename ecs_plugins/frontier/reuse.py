@@ -6,11 +6,9 @@ over a ``fork``. Only ids, counts and times are kept: no text.
 
 The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
 with a probability of its own, and these probabilities follow a beta distribution: the
-beta-geometric model. Its two parameters are fitted to the counts of all contexts by maximum
-likelihood; a context that was asked recently may go on, so its count is a lower bound
-(right-censored) and enters as a survival probability. What is known of one context, that it went
-on n - 1 times, then updates the beta to Beta(a, b + n - 1), so that a context asked often is
-expected to be asked more, and a new one like the average.
+beta-geometric model, fitted by maximum likelihood. A context that was asked recently may go on,
+so its count is right-censored. A context that went on n - 1 times updates the beta to
+Beta(a, b + n - 1): one asked often is expected to be asked more.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """The router: one decision per query from the frontier, the reuse ledger and what is prepared.
 
-Everything that the integrations need and no framework: they ask for a decision, run the chain
-that belongs to it, and book what it really cost. N comes, in this order, from the caller; from
-the ledger, as this query and the forecast of those to come; or is 1.
-
-With a policy, N is taken as unknown and rent or buy decides between two strategies of equal
-quality: renting costs more per query, buying costs a stage 1 once. With ``d`` the difference per
-query and ``B`` that of stage 1, this is ski rental with ``B / d`` queries to break even. Buying
-when rent has reached the price never costs more than twice what an all-knowing router would have
-paid, without knowing anything (Karlin et al. 1988). What both strategies pay alike is left out
-of this bound; counting it only lowers the ratio.
+N comes, in this order, from the caller; from the ledger, as this query and the forecast of those
+to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between two
+strategies of equal quality: renting costs ``d`` more per query, buying a stage 1 of ``B`` once.
+This is ski rental with ``B / d`` queries to break even. Buying when rent has reached the price
+never costs more than twice what an all-knowing router would have paid (Karlin et al. 1988).
 """
 
 from __future__ import annotations
@@ -136,15 +131,7 @@ def _given(**objectives: float | None) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a routed query cost, beside what was expected.
-
-    Attributes:
-        expected_stage1: Forecast of stage 1; 0 when the context was prepared already.
-        expected_stage2: Forecast of stage 2.
-        actual_stage1: As booked.
-        actual_stage2: As booked.
-        unit: What they are counted in.
-    """
+    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0."""
 
     expected_stage1: float
     expected_stage2: float

@@ -102,11 +102,7 @@ def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepare
 
 
 def check_depth(depth: object) -> int:
-    """Return ``depth`` if it is a whole number from 1 on.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
+    """Return ``depth``, or refuse what is no whole number from 1 on."""
     if not isinstance(depth, int) or depth < 1:
         raise ConfigurationError(f"depth must be a whole number, at least 1, got {depth!r}")
     return depth
