@@ -282,5 +282,5 @@ def _f1(said: str, known: str) -> float:
     if said != known and (said in _CLOSED or known in _CLOSED):
         return 0.0
     ours, theirs = Counter(said.split()), Counter(known.split())
-    # The harmonic mean of precision and recall; 1 where there is nothing to divide by.
+    # The harmonic mean of precision and recall.
     return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())

@@ -19,7 +19,7 @@ from pydantic import model_validator
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.decision import Objective, RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey
 from ecs_plugins.frontier.reuse import ReuseLedger
@@ -122,11 +122,12 @@ class RouterConfig(Config):
     @property
     def objective(self) -> dict[str, float]:
         """The objective by name."""
-        return _given(target_f1=self.target_f1, budget=self.budget, weight=self.weight)
+        return _given(self.target_f1, self.budget, self.weight)
 
 
-def _given(**objectives: float | None) -> dict[str, float]:
-    return {name: value for name, value in objectives.items() if value is not None}
+def _given(*values: float | None) -> dict[str, float]:
+    named = zip(Objective, values, strict=True)
+    return {str(name): value for name, value in named if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,7 @@ class Router:
             UnreachableTargetError: Nothing measured can do it.
             StorageError: The ledger failed.
         """
-        given = _given(target_f1=target_f1, budget=budget, weight=weight)
+        given = _given(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective

@@ -94,8 +94,7 @@ class Retrieval(NoPreparation):
         depth: How many are kept.
         name: The strategy's name; the ranker's by default.
         by_document: Whether the parts are whole documents, and not sentences.
-        uses_question: False where the ranker ignores the question, so that every question
-            gets the same context.
+        uses_question: False where every question gets the same context.
 
     Raises:
         ConfigurationError: ``depth`` is no whole number from 1 on.
@@ -121,23 +120,20 @@ class Retrieval(NoPreparation):
         """Rank, keep, and put those of one document together behind its title."""
         started = time.perf_counter()
         documents = prepared.context.documents
-        parts = (
-            [(index, document.text) for index, document in enumerate(documents)]
-            if self._by_document
-            else sentences_of(documents)
-        )
+        parts = [(index, document.text) for index, document in enumerate(documents)]
+        if not self._by_document:
+            parts = sentences_of(documents)
         titled = [Document(text, documents[index].title).titled for index, text in parts]
         kept: dict[int, list[str]] = {}
         for place in sorted(self._ranker.rank(question, titled).top(self._depth)):
             index, text = parts[place]
             kept.setdefault(index, []).append(text)
-        text = "\n\n".join(
+        together = (
             Document(" ".join(found), documents[index].title).titled
             for index, found in kept.items()
         )
-        return BuiltContext(
-            text, seconds=time.perf_counter() - started, shared=not self._uses_question
-        )
+        text, seconds = "\n\n".join(together), time.perf_counter() - started
+        return BuiltContext(text, seconds=seconds, shared=not self._uses_question)
 
 
 class CachedEmbedder:
