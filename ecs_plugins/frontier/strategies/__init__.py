@@ -153,8 +153,10 @@ class Grid(Config):
         for depth in self.shaped:
             yield "ecs", {"depth": depth, "signal": SIGNAL}
         for depth in self.shaped_notes if self.ratios else ():
-            shaped = {"depth": depth, "signal": SIGNAL}
-            yield "memory_compression+ecs", {"ratio": self.ratios[-1], **shaped}
+            yield (
+                "memory_compression+ecs",
+                {"ratio": self.ratios[-1], "depth": depth, "signal": SIGNAL},
+            )
 
 
 def default_strategies(
