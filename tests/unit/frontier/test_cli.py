@@ -183,13 +183,6 @@ def test_calibrate_refuses_bad_settings_before_a_model_is_loaded(
     assert isinstance(done.exception, ConfigurationError)
 
 
-def test_calibrate_names_the_bad_line(tmp_path, questions, monkeypatch):
-    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
-    questions.write_text(questions.read_text() + '\n{"question": "?"}')
-    done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json")
-    assert "data.jsonl:7" in str(done.exception)
-
-
 def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
     prices = tmp_path / "prices.json"
     prices.write_text('{"unit": "USD", "answer": {"input": 2, "output": 8}}')

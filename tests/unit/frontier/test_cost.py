@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -113,15 +114,39 @@ def test_seconds_and_joules_count_wall_time():
     assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
 
 
+LIST = {
+    "unit": "USD",
+    "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
+    "compressor": {"input": 0.1, "output": 0.4},
+    "prepare_factor": 0.5,
+}
+
+
+def test_a_price_list_is_per_million_tokens(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST))
+    prices = PriceVector.read(path)
+    assert prices.answer.input == pytest.approx(0.75e-6)
+    assert prices.answer.cached_input == pytest.approx(0.075e-6)
+    assert prices.compressor.output == pytest.approx(0.4e-6)
+    assert (prices.scorer, prices.prepare_factor, prices.unit) == (0.0, 0.5, "USD")
+
+
 @pytest.mark.parametrize(
-    "make",
+    ("change", "message"),
     [
-        lambda: ModelPrice(input=-1.0, output=1.0),
-        lambda: ModelPrice(input=1.0, output=math.nan),
-        lambda: PriceVector(scorer=-1.0),
-        lambda: PriceVector(unit=""),
+        ({"unit": None}, "unit"),
+        ({"unit": ""}, "unit"),
+        ({"answer": {"input": 1}}, "output"),
+        ({"answer": 3}, "answer"),
+        ({"anwser": {}}, "unknown setting 'anwser'; did you mean answer"),
+        ({"scorer": "free"}, "scorer"),
+        ({"prepare_factor": -1}, "prepare_factor"),
+        ({"per_second": math.nan}, "per_second"),
     ],
 )
-def test_negative_or_nan_prices_are_refused(make):
-    with pytest.raises(ConfigurationError):
-        make()
+def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST | change))
+    with pytest.raises(ConfigurationError, match=message):
+        PriceVector.read(path)
