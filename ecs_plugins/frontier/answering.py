@@ -21,9 +21,7 @@ from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInput
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
 from ecs_plugins.lm.prompts import split_cue
 
-_Reply = tuple[str, int | None, int | None]
-"""Text, prompt tokens, written tokens."""
-
+_Reply = tuple[str, int | None, int | None]  # text, prompt tokens, written tokens
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
 ANSWER_PROMPT = (
@@ -54,15 +52,12 @@ class AnswerModel(Protocol):
     @property
     def name(self) -> str:
         """A stable identifier, recorded in the artefact."""
-        ...
 
     def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
         """Reply to each prompt, in order."""
-        ...
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
-        ...
 
 
 def answer_prompt(context: str, question: str, template: str = ANSWER_PROMPT) -> str:
@@ -98,18 +93,15 @@ class LocalAnswerModel:
             InvalidInputError: A prompt and its reply do not fit the model's window.
         """
         layout = self._model.layout
-        texts = list(prompts)
-        for length in self._model.count_tokens(texts):
-            if length + max_new_tokens > self._model.max_tokens:
-                raise InvalidInputError(
-                    f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
-                    f"window of {self._model.max_tokens} tokens of {self.name}"
-                )
+        length = max(self._model.count_tokens(prompts), default=0)
+        if length + max_new_tokens > self._model.max_tokens:
+            raise InvalidInputError(
+                f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
+                f"window of {self._model.max_tokens} tokens of {self.name}"
+            )
+        laid_out = [_laid_out(prompt, layout) for prompt in prompts]
         generations = self._model.generate(
-            [_laid_out(text, layout) for text in texts],
-            max_new_tokens=max_new_tokens,
-            temperature=0.0,
-            seed=42,
+            laid_out, max_new_tokens=max_new_tokens, temperature=0.0, seed=42
         )
         return [Completion(g.text, g.prompt_tokens, g.completion_tokens) for g in generations]
 

@@ -115,10 +115,9 @@ def efficiency_score(f1: float, effective: float, weight: float) -> float:
 
 
 def exchange_rate(weight: float, gain: float = 0.01) -> float:
-    """What w means: the relative rise in cost that ``gain`` more F1 is worth at most.
+    """The rise in cost that ``gain`` more F1 is worth: ``exp(w / (1 - w) * gain) - 1``.
 
-    ``exp(w / (1 - w) * gain) - 1``; at w = 0.7 one point of F1 is worth 2.4 % more tokens and
-    ten points 26 %. Infinite at w = 1.
+    At w = 0.7 one point of F1 is worth 2.4 % more tokens. Infinite at w = 1.
     """
     check_weight(weight)
     if weight == 1:
@@ -128,15 +127,11 @@ def exchange_rate(weight: float, gain: float = 0.01) -> float:
 
 
 def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> float | None:
-    """The w at which a and b score alike; above it the one with the higher F1 wins.
+    """The w in [0, 1) at which a and b score alike; above it the one with the higher F1 wins.
 
-    Returns:
-        w in [0, 1), or None when no w makes them equal: equal F1, or one is both better and
-        cheaper.
+    None where F1 is equal, or one is both better and cheaper.
     """
-    if f1_a == f1_b:
-        return None
-    odds = math.log(cost_a / cost_b) / (f1_a - f1_b)
+    odds = math.log(cost_a / cost_b) / (f1_a - f1_b) if f1_a != f1_b else -1.0
     return odds / (1 + odds) if odds >= 0 else None
 
 

@@ -69,7 +69,6 @@ class CalibrationQuestion:
 
     Attributes:
         id: Unique in its data set.
-        question: As asked.
         answers: Every answer that counts; at least one.
         context: What it is asked about.
         supporting: Indices of the documents that hold the answer, for the oracle.
@@ -160,9 +159,9 @@ def _question(record: str, number: int, path: str | os.PathLike[str]) -> Calibra
 
 def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> None:
     """Refuse questions of one id; ``where`` begins the message."""
-    for name, count in Counter(question.id for question in questions).items():
-        if count > 1:
-            raise InvalidInputError(f"{where}the id {name!r} occurs twice; make it unique")
+    (name, count), *_ = Counter(question.id for question in questions).most_common(1)
+    if count > 1:
+        raise InvalidInputError(f"{where}the id {name!r} occurs twice; make it unique")
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

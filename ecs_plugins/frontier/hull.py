@@ -27,10 +27,6 @@ def upper_envelope(
     Of equal lines the first is kept; a line that only touches the envelope in one point is
     left out, and where several are highest at t = 0, so are all but the steepest.
 
-    Args:
-        slopes: One per line.
-        intercepts: One per line.
-
     Returns:
         Indices of the lines from t = 0 on, and where each begins: ``starts[0]`` is 0.0 and
         the rest rise strictly.
@@ -96,20 +92,22 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
     """The best point for every N >= 1 by score at a weight; without one, by cost alone."""
-    pool, odds = list(points), 0.0
-    top = max(point.f1 for point in pool)
-    if weight is not None and check_weight(weight) == 1:
-        pool = [point for point in pool if point.f1 == top]
-    elif weight is not None:
-        odds = weight / (1 - weight)
-        pool = [point for point in pool if odds * (top - point.f1) < _LARGEST_EXPONENT]
+    odds = 0.0
+    if weight is not None:
+        odds = weight / (1 - weight) if check_weight(weight) < 1 else math.inf
+    top = max(point.f1 for point in points)
+    gaps = [odds * (top - point.f1) if point.f1 < top else 0.0 for point in points]
     # The best score at a fixed w is the lowest cost times exp(t * (top - F1)).
-    scale = [math.exp(odds * (top - point.f1)) for point in pool]
+    scaled = [
+        (math.exp(gap), point)
+        for gap, point in zip(gaps, points, strict=True)
+        if gap < _LARGEST_EXPONENT
+    ]
     chain, starts = upper_envelope(
-        [-factor * point.stage1 for factor, point in zip(scale, pool, strict=True)],
-        [-factor * point.stage2 for factor, point in zip(scale, pool, strict=True)],
+        [-factor * point.stage1 for factor, point in scaled],
+        [-factor * point.stage2 for factor, point in scaled],
     )
     inside = [start for start in starts if start < 1]
     edges = pairwise([*(1 / start if start else math.inf for start in inside), 1.0])
-    spans = [Span(pool[index], low, high) for index, (high, low) in zip(chain, edges, strict=False)]
-    return tuple(reversed(spans))
+    spans = zip(chain, edges, strict=False)
+    return tuple(Span(scaled[k][1], low, high) for k, (high, low) in reversed(list(spans)))

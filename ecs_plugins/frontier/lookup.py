@@ -24,8 +24,6 @@ class Regime:
 
     Attributes:
         name: As in the paper; "any" where there is only one.
-        f1_low: Lower end.
-        f1_high: Upper end.
         choices: Per N, of the strategy that is cheapest for the largest part of the regime's
             targets, the best point in it.
     """

@@ -202,9 +202,7 @@ class Bootstrap:
         by: What is drawn: questions, or contexts with all their questions.
 
     Attributes:
-        f1: Mean F1 per configuration and resample, ``[P, B]``.
-        stage1: Mean cost of stage 1, ``[P, B]``.
-        stage2: Mean cost of stage 2, ``[P, B]``.
+        f1: Means per configuration and resample, ``[P, B]``; so are ``stage1`` and ``stage2``.
     """
 
     def __init__(

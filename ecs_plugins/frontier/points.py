@@ -33,9 +33,7 @@ class StrategyPoint:
         stage1: Mean cost of preparing a context, >= 0.
         stage2: Mean cost of a query, > 0.
         n: Questions measured.
-        f1_se: Standard error of ``f1``; 0.0 when not known.
-        stage1_se: Standard error of ``stage1``.
-        stage2_se: Standard error of ``stage2``.
+        f1_se: Standard error of ``f1``, 0.0 when not known; likewise of the stages.
         em: Mean exact match, where measured.
         seconds: Mean wall time of a query.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
@@ -127,12 +125,8 @@ class Provenance:
 
     Attributes:
         models: Role -> model name: ``answer``, ``compressor``, ``scorer``, ``embedder``.
-        data: Name of the data set.
         data_hash: SHA-256 of the questions, answers and contexts.
-        questions: How many.
         created: ISO 8601 date and time with time zone.
-        package_version: Of this package.
-        seed: Of everything random.
         settings: What else shapes the result, such as the prompt.
     """
 

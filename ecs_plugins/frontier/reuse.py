@@ -69,13 +69,7 @@ _PRIOR_SPREAD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ReuseModel:
-    """The beta-geometric distribution of queries per context.
-
-    Attributes:
-        a: First parameter of the beta distribution of the probability to stop.
-        b: Second parameter.
-        contexts: How many contexts it was fitted to.
-    """
+    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each."""
 
     a: float = _PRIOR[0]
     b: float = _PRIOR[1]
@@ -177,13 +171,7 @@ class ReuseLedger:
         return int(row[0][0])
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
-        """Note that stage 1 of a point was paid for this context, so it is sunk from now on.
-
-        Args:
-            context: Id of the context.
-            key: ``StrategyPoint.key``.
-            cost: What it cost.
-        """
+        """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
         if not context:
             raise InvalidInputError("a context needs an id")
         self._run(

@@ -31,12 +31,7 @@ OnlinePolicy = Literal["deterministic"]
 
 @dataclass(frozen=True, slots=True)
 class RentOrBuy:
-    """The choice between a strategy that rents and one that buys, for one context.
-
-    Attributes:
-        rent_extra: What renting costs more per query; > 0.
-        price: What buying costs once; >= 0.
-    """
+    """Rent at ``rent_extra`` > 0 more per query, or buy once at ``price``, for one context."""
 
     rent_extra: float
     price: float
@@ -60,7 +55,7 @@ def decide_online(
     *,
     prepared: Iterable[PointKey] = (),
 ) -> RoutingDecision:
-    """Rent or buy at equal quality, both reaching ``target_f1``.
+    """Rent or buy at equal quality, both reaching ``target_f1``; the reason is the note.
 
     Rent is the cheapest for a single query, buy the cheapest without end of reuse.
 
@@ -69,9 +64,6 @@ def decide_online(
         target_f1: What both must reach.
         seen: Queries to this context so far, this one included; >= 1.
         prepared: Keys of points whose stage 1 is already paid for this context.
-
-    Returns:
-        The one for this query, with the reason as its note.
 
     Raises:
         UnreachableTargetError: Nothing reaches the target.

@@ -63,25 +63,20 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """Name of the strategy, the same for all its configurations."""
-        ...
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
         """Configuration; with the name, unique in a calibration."""
-        ...
 
     @property
     def routable(self) -> bool:
         """Whether a router may choose it; False for upper bounds."""
-        ...
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1."""
-        ...
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Stage 2."""
-        ...
 
 
 class NoPreparation:

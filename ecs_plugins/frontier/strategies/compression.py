@@ -52,11 +52,7 @@ class MemoryCompression:
     routable = True
 
     def __init__(
-        self,
-        model: AnswerModel,
-        ratio: float,
-        *,
-        cache_dir: str | Path | None = None,
+        self, model: AnswerModel, ratio: float, *, cache_dir: str | Path | None = None
     ) -> None:
         if not isinstance(ratio, float) or not 0 < ratio < 1:
             raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
@@ -161,10 +157,6 @@ class MemoryCompression:
     def _keep(self, prepared: Prepared) -> None:
         path = self._path(prepared.context)
         if path is not None:
-            data = {
-                "text": prepared.text,
-                "ledger": prepared.ledger.to_dict(),
-                "seconds": prepared.seconds,
-                "model": self._model.name,
-            }
+            ledger = prepared.ledger.to_dict()
+            data = {"text": prepared.text, "ledger": ledger, "seconds": prepared.seconds}
             write_atomically(path, json.dumps(data, ensure_ascii=False))

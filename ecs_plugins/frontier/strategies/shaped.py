@@ -87,9 +87,8 @@ class ShapedPassages:
         self._depth = check_depth(depth)
         self._after = after
         self.name = "ecs" if after is None else f"{after.name}+ecs"
-        before = {} if after is None else after.config
-        self.config: Mapping[str, ConfigValue]
-        self.config = {**before, "depth": depth, "signal": scorer.signal}
+        own: dict[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
+        self.config: Mapping[str, ConfigValue] = own if after is None else {**after.config, **own}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1 of what comes before, if anything does."""
