@@ -195,23 +195,20 @@ def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
 def test_files_that_cannot_be_read_are_named_with_what_to_do(tmp_path, artefact):
     latin = tmp_path / "prices.json"
     latin.write_bytes(b'{"unit": "\xe9"}')
-    asked = ("--reuse", 4, "--weight", 0.9)
-    done = run("route", "--frontier", artefact, *asked, "--prices", latin)
-    assert isinstance(done.exception, StorageError)
+    asked = ("route", "--reuse", 4, "--weight", 0.9, "--frontier")
+    done = run(*asked, artefact, "--prices", latin)
     assert str(done.exception).endswith("is not UTF-8; convert it first")
-    done = run("route", "--frontier", tmp_path / "none.json", *asked)
+    done = run(*asked, tmp_path / "none.json")
     assert isinstance(done.exception, StorageError)
     assert str(done.exception).endswith("; check the path")
 
 
-def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact):
-    for name, other, value in (
-        ("--max-tokens", "--budget", 900),
-        ("--performance-weight", "--weight", 0.9),
-    ):
-        first, second = (
-            run("route", "--frontier", artefact, "--reuse", 4, option, value, "--json")
-            for option in (name, other)
-        )
-        assert first.exit_code == 0, first.output
-        assert first.output == second.output
+@pytest.mark.parametrize(
+    ("names", "value"),
+    [(("--max-tokens", "--budget"), 900), (("--performance-weight", "--weight"), 0.9)],
+)
+def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact, names, value):
+    asked = ("route", "--frontier", artefact, "--reuse", 4, "--json")
+    first, second = (run(*asked, name, value) for name in names)
+    assert first.exit_code == 0, first.output
+    assert first.output == second.output

@@ -133,13 +133,8 @@ def test_transitions_carry_their_exchange_rate(frontier):
 def test_the_oracle_is_never_routed(frontier):
     for weight in (0.0, 0.5, 1.0):
         assert frontier.decide(weight=weight, reuse=100).strategy != "oracle"
-    with pytest.raises(UnreachableTargetError, match=r"0\.84"):
-        frontier.decide(target_f1=0.9, reuse=1)
-    assert (
-        frontier.decide(weight=1.0, reuse=1)
-        .why_not()["oracle"]
-        .startswith("measured as an upper bound")
-    )
+    reasons = frontier.decide(weight=1.0, reuse=1).why_not()
+    assert reasons["oracle"].startswith("measured as an upper bound")
 
 
 def test_a_target_above_what_was_measured_names_the_nearest(frontier):
@@ -152,10 +147,8 @@ def test_a_target_above_what_was_measured_names_the_nearest(frontier):
 def test_a_prepared_context_makes_stage_one_sunk(frontier):
     key = frontier.get("memory", ratio=0.3).key
     decision = frontier.decide(target_f1=0.78, reuse=1, prepared=[key])
-    assert decision.strategy == "memory"
-    assert decision.sunk
-    assert decision.effective == 409
-    assert decision.stage1 == 0
+    assert (decision.strategy, decision.sunk) == ("memory", True)
+    assert (decision.effective, decision.stage1) == (409, 0)
 
 
 def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
@@ -259,11 +252,8 @@ def test_prices_change_the_choice():
 
 def test_only_keeps_what_is_named_by_label_or_strategy(frontier):
     fewer = frontier.only(["tfidf", "memory(ratio=0.3)"])
-    assert [point.label for point in fewer.points] == [
-        "tfidf(depth=10)",
-        "tfidf(depth=2)",
-        "memory(ratio=0.3)",
-    ]
+    labels = [point.label for point in fewer.points]
+    assert labels == ["tfidf(depth=10)", "tfidf(depth=2)", "memory(ratio=0.3)"]
     assert fewer.decide(target_f1=0.78, reuse=1).label == "tfidf(depth=10)"
     with pytest.raises(UnreachableTargetError):
         fewer.decide(target_f1=0.84, reuse=1)

@@ -75,16 +75,17 @@ def spent(prepare, query):
     return ledger
 
 
-def test_settling_reports_expected_against_actual_and_sinks_stage_one(frontier, ledger):
+@pytest.mark.parametrize(("paid", "found"), [(1600, False), (0, True)])
+def test_settling_reports_expected_against_actual_and_sinks_stage_one(
+    frontier, ledger, paid, found
+):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(context_id="a", reuse=100)
-    settled = router.settle(decision, spent(1600, 450), context_id="a")
-    assert (settled.expected_stage1, settled.actual_stage1) == (1500, 1600)
+    settled = router.settle(decision, spent(paid, 450), context_id="a", prepared=found)
+    assert (settled.expected_stage1, settled.actual_stage1) == (1500, paid)
     assert settled.ratio == pytest.approx(450 / 409)
     following = router.route(context_id="a", reuse=1)
-    assert following.strategy == "memory"
-    assert following.sunk
-    assert following.stage1 == 0
+    assert (following.strategy, following.sunk, following.stage1) == ("memory", True, 0)
 
 
 def test_settling_uses_the_prices_of_the_frontier_also_for_cached_tokens(measured_frontier):
@@ -100,13 +101,6 @@ def test_more_cached_tokens_than_were_read_are_refused(frontier):
     router = Router(frontier, RouterConfig(target_f1=0.78))
     with pytest.raises(InvalidInputError, match="11 of 10"):
         router.settle(router.route(reuse=10), spent(0, 10), cached_input=11)
-
-
-def test_a_stage_one_found_done_is_sunk_too(frontier, ledger):
-    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    decision = router.route(context_id="a", reuse=100)
-    router.settle(decision, spent(0, 450), context_id="a", prepared=True)
-    assert router.route(context_id="a", reuse=1).strategy == "memory"
 
 
 def test_a_router_serves_many_threads(frontier, ledger):
