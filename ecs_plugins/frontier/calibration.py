@@ -115,15 +115,9 @@ def calibrate(
         run = _Calibration(questions, arms, model, chosen, kept)
         run.measure()
         measured = run.measurements()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = Provenance(
-        models=named,
-        data=data,
-        data_hash=asked,
-        questions=len(questions),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        package_version=__version__,
-        seed=SEED,
-        settings=recorded,
+        named, data, asked, len(questions), now, __version__, SEED, settings=recorded
     )
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())

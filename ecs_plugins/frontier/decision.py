@@ -133,10 +133,9 @@ class RoutingDecision:
     @property
     def split(self) -> str:
         """The cost per query as its two stages, in words."""
-        if self.sunk:
-            return f"{amount(self.stage2, self.unit)}; the context is already prepared"
         one, two = amount(self.stage1, self.unit), amount(self.stage2, self.unit)
-        return f"{two} + {one} / {self.reuse:g}"
+        sunk = f"{two}; the context is already prepared"
+        return sunk if self.sunk else f"{two} + {one} / {self.reuse:g}"
 
     def ties(self) -> tuple[StrategyPoint, ...]:
         """Points that the measurements cannot tell from the choice.
@@ -223,10 +222,8 @@ class RoutingDecision:
         own = efficiency_score(self.f1, self.effective, self.value)
         text = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"
         crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
-        if crossing is not None:
-            side = "above" if point.f1 > self.f1 else "below"
-            text += f"; would beat the choice {side} w = {crossing:.3f}"
-        return text
+        side = "above" if point.f1 > self.f1 else "below"
+        return text + (f"; would beat the choice {side} w = {crossing:.3f}" if crossing else "")
 
 
 def amount(value: float, unit: str) -> str:

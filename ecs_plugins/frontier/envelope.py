@@ -61,9 +61,7 @@ class EfficiencyFrontier(MeasuredPoints):
     def transitions(self, reuse: float, *, intervals: bool = False) -> tuple[Transition, ...]:
         """Every w at which the best choice changes at N = ``reuse``.
 
-        Args:
-            reuse: N >= 1.
-            intervals: Whether to bootstrap each weight; needs measurements.
+        ``intervals`` bootstraps each weight, which needs measurements.
         """
         out = []
         for before, after in pairwise(self.envelope(reuse)):

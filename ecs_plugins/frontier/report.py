@@ -180,14 +180,9 @@ def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
 def _transitions(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
     for reuse in reuses:
         for change in frontier.transitions(reuse, intervals=frontier.measurements is not None):
-            yield (
-                f"{reuse:g}",
-                f"{change.weight:.4f}",
-                change.interval or "",
-                f"{change.exchange_rate:.1%}",
-                change.before.label,
-                change.after.label,
-            )
+            weight, worth = f"{change.weight:.4f}", f"{change.exchange_rate:.1%}"
+            labels = (change.before.label, change.after.label)
+            yield f"{reuse:g}", weight, change.interval or "", worth, *labels
 
 
 def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterator[list[str]]:

@@ -21,7 +21,6 @@ class Prepared:
     """What stage 1 made of a context.
 
     Attributes:
-        context: The context.
         text: What a compression wrote; empty for strategies that need no stage 1.
         ledger: Tokens that stage 1 cost when it was made.
         seconds: Wall time that it took then.
@@ -42,7 +41,6 @@ class BuiltContext:
     Attributes:
         text: The context to answer from; may be empty.
         ledger: Tokens that building it cost, such as those of a scoring model.
-        seconds: Wall time of building it.
         shared: Whether every question about the context gets this same text, which a prompt
             cache can then serve.
     """

@@ -37,7 +37,7 @@ _WORDS_PER_TOKEN = 0.75
 
 
 class MemoryCompression:
-    """LLM-written notes of about ``ratio`` times the tokens of the context.
+    """Notes of about ``ratio`` times the tokens of the context, written by a model.
 
     Args:
         model: Writes the notes.
