@@ -1,9 +1,8 @@
 """The model that answers and compresses, and how its answers are judged.
 
 A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by what they
-can do, so no framework is imported here. Answers are judged by exact match and token F1 as the
-HotpotQA evaluation defines them: in lower case, without punctuation and articles, with white
-space collapsed; yes, no and "noanswer" count only when both sides say the same.
+can do, so no framework is imported here. Answers are judged by exact match and token F1 as in the
+HotpotQA evaluation: yes, no and "noanswer" count only when both sides say the same.
 """
 
 from __future__ import annotations

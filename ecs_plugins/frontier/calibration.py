@@ -1,9 +1,8 @@
 """Measure every strategy once on a user's own questions: the rows behind a frontier.
 
 All strategies answer the same questions with the same model, prompt and greedy decoding
-(section III-D of the paper). Work is cut into fixed batches of questions, each measured for
-every configuration before the next begins, so that a run can be killed and continued: what is
-in the journal is not measured again, and the batches are the same ones.
+(section III-D of the paper). Each fixed batch of questions is measured for every configuration
+before the next begins, so that a killed run goes on with what its journal lacks.
 """
 
 from __future__ import annotations

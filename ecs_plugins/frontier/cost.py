@@ -6,8 +6,7 @@ Two strategies score alike where ``w / (1 - w) = ln(T_a / T_b) / (F1_a - F1_b)``
 
 Any positive cost can take the place of tokens. `PriceVector` turns counted tokens and seconds
 into money, seconds or joules and keeps the form of Eq. 1: a provider's prompt cache, which the
-paper leaves out, charges a context that every question shares in full once and at the cached
-price N - 1 times, and so only moves cost from stage 2 to stage 1.
+paper leaves out, only moves cost from stage 2 to stage 1.
 """
 
 from __future__ import annotations

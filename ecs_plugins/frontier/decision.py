@@ -58,7 +58,7 @@ class RoutingDecision:
         unit: What costs are counted in.
         sunk: Whether the context is already prepared for this strategy.
         prepared: All strategies for which it is.
-        note: What else led to it, such as where N comes from; empty for a plain look-up.
+        note: What else led to it, such as where N comes from.
     """
 
     point: StrategyPoint
@@ -223,7 +223,7 @@ class RoutingDecision:
         text = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"
         crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
         side = "above" if point.f1 > self.f1 else "below"
-        return text + (f"; would beat the choice {side} w = {crossing:.3f}" if crossing else "")
+        return text if crossing is None else f"{text}; would beat it {side} w = {crossing:.3f}"
 
 
 def amount(value: float, unit: str) -> str:

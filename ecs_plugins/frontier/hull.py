@@ -2,8 +2,7 @@
 
 With ``t = w / (1 - w)`` the score of Eq. 2 orders points as ``t * F1 - ln T`` does: a line in
 t per point, so the best point for every w is the upper envelope of n lines. For a fixed
-quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``, so the best point for every N is
-an envelope, too. No grid is swept and no transition is missed.
+quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``: an envelope, too.
 """
 
 from __future__ import annotations

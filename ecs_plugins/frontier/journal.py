@@ -1,8 +1,7 @@
 """The journal of a calibration: what is measured is on disk before the next batch begins.
 
-Every line is JSON and is flushed to disk as a whole, so a killed run loses at most the batch at
-hand. A line cut short by a kill or a full disk is removed on reopening. The first line says what
-is measured; a journal of something else is refused, not mixed in.
+Every line is JSON and is flushed as a whole. A line cut short by a kill or a full disk is removed
+on reopening. The first line says what is measured; a journal of something else is refused.
 """
 
 from __future__ import annotations

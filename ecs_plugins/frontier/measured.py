@@ -1,8 +1,7 @@
 """Measured points, what is behind them, and their file.
 
-The file is versioned JSON that is validated before it is believed. It holds the points, the rows
-behind them (so that intervals and prices can be recomputed), the prices and the provenance. Means
-that do not follow from the rows are refused: such a file was edited or damaged.
+The file is versioned JSON with the points, the rows behind them, the prices and the provenance.
+Means that do not follow from the rows are refused: such a file was edited or damaged.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What was measured, question by question, and how sure it is.
 
 Intervals are percentile intervals of a paired bootstrap: the same questions are drawn for every
-strategy, so what makes a question hard for all of them cancels in differences, and a crossover
-gets the interval of the difference that makes it. Where several questions share a context they
-are not independent; ``by="context"`` draws whole contexts.
+strategy, so what makes a question hard for all of them cancels in differences. Where several
+questions share a context they are not independent; ``by="context"`` draws whole contexts.
 """
 
 from __future__ import annotations

@@ -93,9 +93,7 @@ class StrategyPoint:
         return effective_tokens(0.0 if sunk else self.stage1, self.stage2, reuse)
 
     def priced(self, prices: PriceVector) -> StrategyPoint:
-        """This point in another unit.
-
-        Standard errors of cost are dropped: they cannot be converted without the samples.
+        """This point in another unit, without standard errors of cost, which need the samples.
 
         Raises:
             InvalidInputError: The point has no `usage` to price.

@@ -1,7 +1,6 @@
 """Strategies without a language model of their own: everything, the gold documents, retrieval.
 
-The paper's zero-cost methods: no stage 1, and stage 2 costs what the answering model reads.
-Sentences are found by TF-IDF or BM25, documents by embedding. The embedder's tokens are not
+No stage 1, and stage 2 costs what the answering model reads. The embedder's tokens are not
 counted, as in the paper; its time is.
 """
 
