@@ -422,7 +422,7 @@ def engine(name: str = "llama") -> ScoringEngine:
     return engine_of(model(name), name)
 
 
-def local(name: str = "llama", tokens: str = "byte_level", **options) -> LocalLM:
+def local(name: str = "llama", /, tokens: str = "byte_level", **options) -> LocalLM:
     return LocalLM(model(name), tokenizer(tokens), **options)
 
 
