@@ -87,6 +87,12 @@ class RecallFields(StrictFields):
     threshold: float | None = _THRESHOLD
     shaper: Shaper | None = _SHAPER
 
+    def options(self, max_tokens: int) -> RecallOptions:
+        """The fields as what is recalled for a prompt."""
+        return RecallOptions(
+            k=self.k, threshold=self.threshold, shaper=self.shaper, max_tokens=max_tokens
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Recalled:

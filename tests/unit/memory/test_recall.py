@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import ModelError
+from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.recall import probability
 from ecs_plugins.memory.store import search
@@ -368,3 +369,11 @@ def test_a_file_of_the_schema_before_replies_gets_them(open_memory, db):
     }
     assert [each.text for each in memory.recall("blue pot")] == ["Under the blue pot."]
     assert memory.admin.verify().ok
+
+
+def test_what_integrations_share_hands_the_shaper_on(open_memory):
+    memory, shaper = open_memory(store=MANUAL), Backwards()
+    memory.add(["red bees", "bees of the mill"])
+    options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
+    told = recall(memory, "red bees", ("default",), options, len)
+    assert [each.text for each in told.recollections] == ["bees of the mill"]
