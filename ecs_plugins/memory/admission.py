@@ -84,7 +84,7 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
         return replace(item, vector=vector, evidence=evidence, text=text, members=members)
     if config.proposal != "centroid":
         vector = item.vector
-    return replace(item, vector=vector, evidence=evidence, text=text, information=None)
+    return replace(item, vector=vector, evidence=evidence, text=text, prior=None)
 
 
 def record_hit(item: Item, *, step: int) -> Item:

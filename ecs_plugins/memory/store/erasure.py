@@ -142,7 +142,7 @@ class Erasure:
             tiers.update(connection, old.row, memory)
             return
         if change.text is not None and change.vector is not None:
-            memory = replace(memory, text=change.text, vector=change.vector, information=None)
+            memory = replace(memory, text=change.text, vector=change.vector, prior=None)
         new = replace(
             old,
             item=memory,
