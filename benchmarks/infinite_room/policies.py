@@ -203,7 +203,10 @@ class Lfu(CachePolicy):
 
 
 class VotingLfu(Lfu):
-    """LFU in which the label that a slot was observed with most often counts, not the newest."""
+    """LFU that votes: an observation with the slot's label counts for it, another label against.
+
+    A slot answers with the label that it was observed with most often.
+    """
 
     def __init__(self, deduplicate: bool, seed: int, capacity: int = CAPACITY) -> None:
         super().__init__(deduplicate, seed, capacity)
@@ -218,6 +221,14 @@ class VotingLfu(Lfu):
         """Count the vote; of equals, the label that was there first."""
         self._votes[position][label] += 1
         self._labels[position] = self._votes[position].most_common(1)[0][0]
+
+    def victim(self) -> int:
+        """Return the slot of the fewest votes for less votes against; of equals, the oldest use."""
+        return min(range(self._capacity), key=lambda slot: (self._net(slot), self._used[slot]))
+
+    def _net(self, slot: int) -> int:
+        votes = self._votes[slot]
+        return 2 * max(votes.values()) - votes.total()
 
 
 class Importance(Lfu):
