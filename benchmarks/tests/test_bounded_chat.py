@@ -300,11 +300,8 @@ def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_pat
     )  # fmt: skip
     record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
     runs = record["runs"]["0.25"]
-    assert {"FIFO", "Unbounded", *(f"Entropic, {name}" for name in ("default", "held-out", "ecs"))} <= set(
-        runs
-    )
-        runs
-    )
+    ours = {f"Entropic, {name}" for name in ("default", "held-out", "ecs")}
+    assert {"FIFO", "Unbounded"} | ours <= set(runs)
     assert all(len(table) == 2 for table in runs.values())
     assert {path.name for path in out.iterdir()} == {
         "bounded_chat.json", "bounded_chat.md", "bounded_chat.png", "embeddings.npz"
