@@ -98,7 +98,7 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
         )
     if config.proposal != "centroid":
         vector = item.vector
-    return replace(item, vector=vector, evidence=evidence, text=text, asked=asked, information=None)
+    return replace(item, vector=vector, evidence=evidence, text=text, asked=asked, prior=None)
 
 
 def record_hit(item: Item, *, step: int) -> Item:

@@ -110,8 +110,8 @@ class MemoryConfig(Config):
     utility: UtilityKind = Field(
         default="informed",
         description="informed: the log of the rate at which a memory is asked for or said again, "
-        "plus what its text has to tell. query_mean: the mean cosine to the recent queries, "
-        "weighted by recency (the paper).",
+        "plus the log-odds that a text like its own is asked for. query_mean: the "
+        "mean cosine to the recent queries, weighted by recency (the paper).",
     )
     entropy: EntropyKind = Field(
         default="evidence",

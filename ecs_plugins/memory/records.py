@@ -272,6 +272,8 @@ class Explanation:
         text: What it says now.
         tier: Where it is, or None if it is in neither tier any more.
         free_energy: F, E and S as of now, among what is in the cold tier; None for hot items.
+        prior: The part of -E that its text alone accounts for (`worth`), in nats; None for hot
+            items, and where the utility is another than the default.
         rank: Its place in the cold tier by free energy, 1 being the safest; None for hot items.
         versions: Its versions, oldest first.
         decisions: Every decision that names it or a message behind it.
@@ -289,6 +291,7 @@ class Explanation:
     decisions: tuple[RecordedDecision, ...]
     provenance: tuple[tuple[str, str | None], ...]
     lines: tuple[str, ...] = field(default=())
+    prior: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

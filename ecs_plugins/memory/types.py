@@ -198,7 +198,8 @@ class ColdMemory:
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
-        information: What its text has to tell, in nats; None where nobody has looked yet.
+        prior: How likely its text is to be asked for (`worth`), in nats; None where nobody has
+            looked yet.
         asked: The question that ``text`` replies to; empty if it replies to none.
     """
 
@@ -208,7 +209,7 @@ class ColdMemory:
     text: str = ""
     pinned: bool = False
     entropy: float = 0.0
-    information: float | None = field(default=None, repr=False, compare=False)
+    prior: float | None = field(default=None, repr=False, compare=False)
     asked: str = ""
 
 

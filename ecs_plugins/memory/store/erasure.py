@@ -169,7 +169,7 @@ class Erasure:
             return
         if change.text is not None:
             vector = self._embed([change.text])[0]
-            memory = replace(memory, text=change.text, asked="", vector=vector, information=None)
+            memory = replace(memory, text=change.text, asked="", vector=vector, prior=None)
         new = replace(
             old,
             item=memory,

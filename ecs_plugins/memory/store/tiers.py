@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 
 import numpy as np
 
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.types import (
     ColdMemory,
@@ -27,7 +28,6 @@ from ecs_plugins.memory.types import (
     decode,
     encode,
 )
-from ecs_plugins.memory.utility import information
 
 Metadata = Mapping[str, object]
 
@@ -338,9 +338,7 @@ def cold_memories(
     ).fetchall()
     unread = dump([row for row, _, _ in stored if row not in known])
     found = select(connection, _BY_ROWS, (unread, space), dimension=dimension)
-    read = {
-        each.row: replace(each.memory, information=information(each.item.text)) for each in found
-    }
+    read = {each.row: replace(each.memory, prior=worth(each.item.text)) for each in found}
     cold: KnownCold = {}
     for row, evidence, pinned in stored:
         memory = read[row] if row in read else known[row][0]
