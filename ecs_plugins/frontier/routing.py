@@ -1,16 +1,13 @@
 """The router: one decision per query from the frontier, the reuse ledger and what is prepared.
 
 N comes, in this order, from the caller; from the ledger, as this query and the forecast of those
-to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between two
-strategies of equal quality: renting costs ``d`` more per query, buying a stage 1 of ``B`` once.
-This is ski rental with ``B / d`` queries to break even. Buying when rent has reached the price
-never costs more than twice what an all-knowing router would have paid (Karlin et al. 1988).
+to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between strategies
+of equal quality, within a bound of the optimum that holds for every N: see `rental`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
@@ -19,33 +16,15 @@ from pydantic import model_validator
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import Objective, RoutingDecision
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import PointKey
+from ecs_plugins.frontier.points import PointKey, StrategyPoint
+from ecs_plugins.frontier.rental import RentalPlan, plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 OnlinePolicy = Literal["deterministic"]
-"""How to decide without knowing N; ``"deterministic"`` is at most 2 times the optimum, always."""
-
-
-@dataclass(frozen=True, slots=True)
-class RentOrBuy:
-    """Rent at ``rent_extra`` > 0 more per query, or buy once at ``price``, for one context."""
-
-    rent_extra: float
-    price: float
-
-    @property
-    def break_even(self) -> float:
-        """The number of queries for which both cost the same."""
-        return self.price / self.rent_extra
-
-    @property
-    def rentals(self) -> int:
-        """How many queries to rent for before buying."""
-        # Buying at query k means k - 1 rentals; k - 1 <= B / d < k keeps the ratio at 2.
-        return max(0, math.ceil(self.break_even) - 1)
+"""How to decide without knowing N; ``"deterministic"`` is at most 4 times the optimum, always."""
 
 
 def decide_online(
@@ -54,37 +33,69 @@ def decide_online(
     seen: int,
     *,
     prepared: Iterable[PointKey] = (),
+    free: Iterable[PointKey] = (),
 ) -> RoutingDecision:
-    """Rent or buy at equal quality, both reaching ``target_f1``; the reason is the note.
-
-    Rent is the cheapest for a single query, buy the cheapest without end of reuse.
+    """Rent or buy at equal quality, all reaching ``target_f1``; the reason is the note.
 
     Args:
         frontier: What was measured.
-        target_f1: What both must reach.
+        target_f1: What all must reach.
         seen: Queries to this context so far, this one included; >= 1.
-        prepared: Keys of points whose stage 1 is already paid for this context.
+        prepared: Keys of points whose stage 1 is already paid for this context. One is used
+            where what the plan would use costs no less per query.
+        free: Those that were prepared before the first query; the optimum has them too.
 
     Raises:
         UnreachableTargetError: Nothing reaches the target.
     """
-    ready = frozenset(prepared)
-    rent, owned = (
-        frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready) for reuse in (1, math.inf)
+    given = frozenset(free)
+    ready = given | frozenset(prepared)
+    able = frontier.reaching(target_f1)
+    plan = plan_rental(
+        tuple((0.0 if point.key in given else point.stage1, point.stage2) for point in able)
     )
-    extra, price = rent.stage2 - owned.stage2, owned.stage1 - rent.stage1
-    if extra <= 0 or price <= 0:
-        note = f"{owned.label} is the cheapest from this query on, however many follow"
-        return replace(owned, note=note)
-    choice = RentOrBuy(extra, price)
-    left = choice.rentals - seen + 1
-    what = f"rent for {left} queries yet" if left > 0 else "prepare the context now"
-    note = (
-        f"query {seen} of this context: {what}. Preparing for {owned.label} costs {price:.4g} "
-        f"{frontier.unit}, {rent.label} costs {extra:.4g} more per query, so they break even "
-        f"after {choice.break_even:.1f} queries"
+    place = plan.at(seen)
+    chosen = able[plan.choices[place]]
+    owned = [point for point in able if point.key in ready]
+    if owned and (best := min(owned, key=lambda point: point.stage2)).stage2 <= chosen.stage2:
+        chosen = best
+    sunk = chosen.key in ready
+    note = f"query {seen} of this context: {_next_step(frontier, able, plan, place, chosen, seen)}"
+    note += f". Never more than {plan.bound:.2f} times the optimum, however many queries come"
+    cost = chosen.effective(seen, sunk=sunk)
+    return RoutingDecision(
+        chosen,
+        Objective.TARGET_F1,
+        target_f1,
+        float(seen),
+        cost,
+        frontier.unit,
+        sunk,
+        ready,
+        frontier,
+        note,
     )
-    return replace(rent if left > 0 else owned, note=note)
+
+
+def _next_step(
+    frontier: EfficiencyFrontier,
+    able: Sequence[StrategyPoint],
+    plan: RentalPlan,
+    place: int,
+    chosen: StrategyPoint,
+    seen: int,
+) -> str:
+    """What the plan does now and buys next, in words."""
+    later = zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True)
+    for start, choice in later:
+        following = able[choice]
+        if following.stage2 < chosen.stage2:
+            return (
+                f"{chosen.label} for {start - seen} queries yet, then {following.label}, whose "
+                f"preparation costs {amount(following.stage1, frontier.unit)} and which costs "
+                f"{amount(chosen.stage2 - following.stage2, frontier.unit)} less per query"
+            )
+    return f"{chosen.label} from this query on, however many follow"
 
 
 class RouterConfig(Config):
