@@ -57,8 +57,9 @@ ON CONFLICT (namespace, context) DO UPDATE
 SET queries = queries + excluded.queries, last_seen = max(last_seen, excluded.last_seen)
 RETURNING queries
 """
-# How far the number of contexts may grow before the model is fitted again.
-_REFIT = 1.1
+# What share of new contexts, and how much time, may pass before the model is fitted again.
+_REFIT_SHARE = 0.1
+_REFIT_SECONDS = 3600.0
 # How long a writer waits for another one.
 _BUSY_SECONDS = 10.0
 
@@ -128,6 +129,8 @@ class ReuseLedger:
         path: The file, made if missing; ``":memory:"`` keeps nothing.
         namespace: Tenant, as a tuple of names; another namespace is never read or written.
         idle_seconds: After this long without a query a context counts as ended.
+        expire_seconds: After this long without a query a context is forgotten, with what was
+            prepared for it; looked at once an hour.
         clock: Unix time, for tests.
 
     Raises:
@@ -141,18 +144,24 @@ class ReuseLedger:
         *,
         namespace: tuple[str, ...] = (),
         idle_seconds: float = 86_400.0,
+        expire_seconds: float = 30 * 86_400.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if idle_seconds <= 0:
             raise ConfigurationError(f"idle_seconds must be positive, got {idle_seconds}")
+        if expire_seconds < idle_seconds:
+            raise ConfigurationError(
+                f"expire_seconds ({expire_seconds}) must not be below idle_seconds ({idle_seconds})"
+            )
         if isinstance(namespace, str):
             raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
         self._path = str(path)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds
+        self._expire = expire_seconds
         self._clock = clock
-        self._model: ReuseModel | None = None
+        self._restart()
         self._pool = self._open()
 
     # Writing.
@@ -167,8 +176,12 @@ class ReuseLedger:
         if not context or queries < 1:
             raise InvalidInputError("count at least one query of a context with an id")
         now = self._clock()
+        if now - self._tidied > _REFIT_SECONDS:
+            self._forget_expired(now)
         row = self._run(_COUNT, (self._namespace, context, queries, now, now))
-        return int(row[0][0])
+        total = int(row[0][0])
+        self._new += total == queries
+        return total
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
@@ -206,18 +219,24 @@ class ReuseLedger:
     def model(self) -> ReuseModel:
         """The distribution of queries per context, fitted to all contexts of the namespace.
 
-        Fitted again when the number of contexts has grown by a tenth.
+        Fitted again when this process has seen a tenth more contexts, and once an hour.
         """
-        if self._model is None or len(self) > self._model.contexts * _REFIT:
+        model, now = self._model, self._clock()
+        if (
+            model is None
+            or self._new > model.contexts * _REFIT_SHARE
+            or now - self._fitted > _REFIT_SECONDS
+        ):
+            self._new, self._fitted = 0, now
             rows = self._run(
                 "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? "
                 "GROUP BY 1, 2",
-                (self._clock() - self._idle, self._namespace),
+                (now - self._idle, self._namespace),
             )
             ended = {queries: contexts for queries, idle, contexts in rows if idle}
             alive = {queries: contexts for queries, idle, contexts in rows if not idle}
-            self._model = fit_reuse(ended, alive)
-        return self._model
+            self._model = model = fit_reuse(ended, alive)
+        return model
 
     def forecast(self, context: str) -> float:
         """Expected further queries of a context; one never seen counts as asked once now."""
@@ -238,12 +257,28 @@ class ReuseLedger:
     def __getstate__(self) -> dict[str, object]:
         if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        hidden = ("_pool", "_model")
+        hidden = ("_pool", "_model", "_new", "_fitted", "_tidied")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _model=None)
+        self.__dict__.update(state)
+        self._restart()
         self._pool = self._open()
+
+    def _restart(self) -> None:
+        self._model: ReuseModel | None = None
+        self._new = 0  # contexts first counted here since the fit
+        self._fitted = self._tidied = -math.inf
+
+    def _forget_expired(self, now: float) -> None:
+        self._tidied = now
+        old = (self._namespace, now - self._expire)
+        self._run("DELETE FROM contexts WHERE namespace = ? AND last_seen < ?", old)
+        self._run(
+            "DELETE FROM prepared WHERE namespace = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM "
+            "contexts c WHERE c.namespace = prepared.namespace AND c.context = prepared.context)",
+            old,
+        )
 
     def _open(self) -> ConnectionPool:
         if self._path != MEMORY:
