@@ -60,8 +60,8 @@ RETURNING queries
 # What share of new contexts, and how much time, may pass before the model is fitted again.
 _REFIT_SHARE = 0.1
 _REFIT_SECONDS = 3600.0
-# How long a writer waits for another one.
-_BUSY_SECONDS = 10.0
+# How long a writer waits for another one, and a query at most for the ledger.
+_BUSY_SECONDS = 2.0
 
 HORIZON = 1000
 _PRIOR = (2.0, 2.0)
@@ -138,6 +138,11 @@ class ReuseLedger:
         StorageError: The file cannot be opened or is not a ledger.
     """
 
+    _model: ReuseModel | None
+    _new: int
+    _fitted: float
+    _tidied: float
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -205,9 +210,10 @@ class ReuseLedger:
         found = self._of_context("SELECT queries FROM contexts", context)
         return int(found[0][0]) if found else 0
 
-    def prepared(self, context: str) -> frozenset[PointKey]:
-        """Keys of the points for which a context is prepared."""
-        return frozenset(self._of_context("SELECT strategy, config FROM prepared", context))
+    def prepared(self, context: str) -> dict[PointKey, float]:
+        """Keys of the points for which a context is prepared, and what their stage 1 cost."""
+        rows = self._of_context("SELECT strategy, config, cost FROM prepared", context)
+        return {(strategy, config): cost for strategy, config, cost in rows}
 
     def __len__(self) -> int:
         """Number of contexts."""
@@ -266,7 +272,7 @@ class ReuseLedger:
         self._pool = self._open()
 
     def _restart(self) -> None:
-        self._model: ReuseModel | None = None
+        self._model = None
         self._new = 0  # contexts first counted here since the fit
         self._fitted = self._tidied = -math.inf
 

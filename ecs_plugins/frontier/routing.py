@@ -7,14 +7,15 @@ of equal quality, within a bound of the optimum that holds for every N: see `ren
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
 from pydantic import model_validator
 
 from ecs_plugins.common.config import Config
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -22,6 +23,8 @@ from ecs_plugins.frontier.points import PointKey, StrategyPoint
 from ecs_plugins.frontier.rental import RentalPlan, plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+_log = logging.getLogger(__name__)
 
 OnlinePolicy = Literal["deterministic"]
 """How to decide without knowing N; ``"deterministic"`` is at most 4 times the optimum, always."""
@@ -135,13 +138,17 @@ def _given(*values: float | None) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0."""
+    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0.
+
+    ``ledger_error`` says why the ledger could not note what was prepared; empty where it could.
+    """
 
     expected_stage1: float
     expected_stage2: float
     actual_stage1: float
     actual_stage2: float
     unit: str
+    ledger_error: str = ""
 
     @property
     def ratio(self) -> float:
@@ -195,28 +202,56 @@ class Router:
         Raises:
             InvalidInputError: A value out of range.
             UnreachableTargetError: Nothing measured can do it.
-            StorageError: The ledger failed.
+
+        A ledger that fails costs no answer: the query is then decided as without one, and the
+        note of the decision says so.
         """
         given = _given(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective
         ready = frozenset(prepared)
-        if self.ledger is None or not context_id:
-            known = 1.0 if reuse is None else reuse
-            decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
-            note = "N = 1: no reuse was given and there is no ledger"
-            return replace(decision, note=note) if reuse is None else decision
-        ready |= self.ledger.prepared(context_id)
-        seen = self.ledger.record(context_id) if count else self.ledger.count(context_id) + 1
-        if reuse is not None:
-            return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
-        more = self.ledger.model().remaining(seen)
+        known = 1.0 if reuse is None else reuse
+        why = "" if reuse is not None else "N = 1: no reuse was given and there is no ledger"
+        if self.ledger is not None and context_id:
+            try:
+                paid = self.ledger.prepared(context_id)
+                if count:
+                    seen = self.ledger.record(context_id)
+                else:
+                    seen = self.ledger.count(context_id) + 1
+                more = self.ledger.model().remaining(seen) if reuse is None else reuse - 1
+            except StorageError as failure:
+                why = (
+                    f"N = {known:g}, as the ledger failed and the query was not counted: {failure}"
+                )
+                _log.warning("%s", why)
+            else:
+                return self._by_ledger(asked, ready, paid, seen, more, forecast=reuse is None)
+        decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
+        return replace(decision, note=why)
+
+    def _by_ledger(
+        self,
+        asked: Mapping[str, float],
+        given: frozenset[PointKey],
+        paid: Mapping[PointKey, float],
+        seen: int,
+        more: float,
+        *,
+        forecast: bool,
+    ) -> RoutingDecision:
+        """Decide with what the ledger knows; ``more`` queries are to follow."""
+        ready = given | paid.keys()
         decision = self.frontier.decide(reuse=1 + more, prepared=ready, **asked)
+        if not forecast:
+            return decision
         if self.config.policy is None or "target_f1" not in asked:
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
-        online = decide_online(self.frontier, asked["target_f1"], seen, prepared=ready)
+        free = given | {key for key, cost in paid.items() if not cost}
+        target = asked["target_f1"]
+        online = decide_online(self.frontier, target, seen, prepared=ready, free=free)
         cost = online.stage2 + online.stage1 / (1 + more)
         return replace(online, reuse=1 + more, effective=cost)
 
@@ -252,6 +287,11 @@ class Router:
         prices = self.frontier.prices
         one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
         two -= cached_input * prices.cache_saving
+        failed = ""
         if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
-            self.ledger.mark_prepared(context_id, decision.point.key, one)
-        return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)
+            try:
+                self.ledger.mark_prepared(context_id, decision.point.key, one)
+            except StorageError as failure:
+                failed = str(failure)
+                _log.warning("what a routed query prepared could not be noted: %s", failure)
+        return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit, failed)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -215,17 +215,14 @@ class RoutedQuery:
             "uncounted": self.uncounted,
             "seconds": seconds,
         }
-        try:
-            settled = self.router.settle(
-                self.decision, self.usage, context_id=self.request.context_id, seconds=seconds
-            )
-        except StorageError as failure:
-            cost["ledger_error"] = str(failure)
-            _log.warning("what a routed query prepared could not be noted: %s", failure)
-        else:
-            cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
-            if not self.uncounted and self.error is None:
-                cost["ratio"] = settled.ratio
+        settled = self.router.settle(
+            self.decision, self.usage, context_id=self.request.context_id, seconds=seconds
+        )
+        cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
+        if settled.ledger_error:
+            cost["ledger_error"] = settled.ledger_error
+        if not self.uncounted and self.error is None:
+            cost["ratio"] = settled.ratio
         if self.error is not None:
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         return {**self.decision.summary(), "settlement": cost}
@@ -240,12 +237,20 @@ def route(
     count_tokens: TokenCounter | None = None,
     count: bool = True,
 ) -> RoutedQuery:
-    """Decide for one query."""
+    """Decide for one query; a ledger that fails is noted in the decision and costs no answer."""
     # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
     usable = policy if request.target_f1 is not None else None
     config = RouterConfig(**request.objective, policy=usable)
-    router = Router(open_frontier(source), config, ledger=open_ledger(ledger))
+    opened, failed = None, ""
+    try:
+        opened = open_ledger(ledger)
+    except StorageError as failure:
+        failed = f"as the ledger failed: {failure}"
+        _log.warning("%s", failed)
+    router = Router(open_frontier(source), config, ledger=opened)
     decision = router.route(context_id=request.context_id, reuse=request.reuse, count=count)
+    if failed:
+        decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
     return RoutedQuery(router, decision, request, count_tokens)
 
 

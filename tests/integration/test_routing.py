@@ -286,6 +286,16 @@ class TestCounting:
         assert answer.text == "Hester Vane did"
         assert answer.settlement["ledger_error"] == "the disk is full"
 
+    def test_a_ledger_that_cannot_be_opened_does_not_cost_the_answer(
+        self, kind, frontier, tmp_path
+    ):
+        blocked = tmp_path / "file"
+        blocked.write_text("in the way")
+        router = kind.routed(frontier, ledger=str(blocked / "reuse.db"), cache_dir=str(tmp_path))
+        answer = kind.ask(router, context_id="c")
+        assert answer.text == "Hester Vane did"
+        assert "the ledger failed: cannot open" in answer.report["note"]
+
     def test_a_retriever_gives_what_is_asked_about(self, kind, frontier):
         llm = kind.model()
         kind.ask(kind.routed(frontier, llm=llm, found="Somebody built it."))

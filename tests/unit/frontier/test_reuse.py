@@ -33,7 +33,7 @@ def test_namespaces_do_not_see_each_other(tmp_path):
     one.record("x")
     one.mark_prepared("x", KEY)
     assert other.count("x") == 0
-    assert other.prepared("x") == frozenset()
+    assert other.prepared("x") == {}
     assert not other.forget("x")
     assert one.count("x") == 1
 
@@ -44,7 +44,7 @@ def test_forget_deletes_everything_about_a_context(ledger, tmp_path):
     assert ledger.forget("secret-context")
     assert not ledger.forget("secret-context")
     assert ledger.count("secret-context") == 0
-    assert ledger.prepared("secret-context") == frozenset()
+    assert ledger.prepared("secret-context") == {}
 
 
 def _count_in_process(path):

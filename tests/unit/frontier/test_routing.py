@@ -1,9 +1,11 @@
 import pickle
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -101,6 +103,27 @@ def test_more_cached_tokens_than_were_read_are_refused(frontier):
     router = Router(frontier, RouterConfig(target_f1=0.78))
     with pytest.raises(InvalidInputError, match="11 of 10"):
         router.settle(router.route(reuse=10), spent(0, 10), cached_input=11)
+
+
+def test_a_locked_ledger_costs_no_answer_and_the_decision_says_so(
+    frontier, ledger, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(reuse, "_BUSY_SECONDS", 0.01)
+    other = ReuseLedger(tmp_path / "r.db")
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=other)
+    with sqlite3.connect(tmp_path / "r.db", isolation_level=None) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        alone = router.route(context_id="a")
+        known = router.route(context_id="a", reuse=100)
+        settled = router.settle(known, spent(1600, 450), context_id="a")
+        writer.execute("ROLLBACK")
+    assert (alone.strategy, known.strategy) == ("tfidf", "memory")
+    for decision in (alone, known):
+        assert "the ledger failed" in decision.note
+        assert "locked" in decision.note
+    assert "locked" in settled.ledger_error
+    assert settled.actual_stage1 == 1600
+    assert ledger.count("a") == 0
 
 
 def test_a_router_serves_many_threads(frontier, ledger):
