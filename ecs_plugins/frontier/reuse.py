@@ -193,7 +193,8 @@ class ReuseLedger:
         if not context:
             raise InvalidInputError("a context needs an id")
         self._run(
-            "INSERT OR REPLACE INTO prepared VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO prepared VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
+            "SET cost = max(cost, excluded.cost), at = excluded.at",
             (self._namespace, context, *key, cost, self._clock()),
         )
 

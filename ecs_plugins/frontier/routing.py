@@ -263,12 +263,12 @@ class Router:
         context_id: str | None = None,
         seconds: float = 0.0,
         cached_input: int = 0,
-        prepared: bool = False,
+        prepared: Mapping[PointKey, TokenLedger] | None = None,
     ) -> Settlement:
         """Book what a decision really cost, and note what it prepared.
 
         A stage 1 that was paid, or found done, is noted in the ledger, so it is sunk for the
-        next query.
+        next query. So is what a prompt cache holds once it has been read.
 
         Args:
             decision: What `route` returned.
@@ -276,7 +276,9 @@ class Router:
             context_id: As given to `route`.
             seconds: Wall time of stage 2, for prices per second.
             cached_input: How many of the answering model's prompt tokens came from its cache.
-            prepared: Whether stage 1 was found done, in a cache on disk say.
+            prepared: Key of each point whose stage 1 is now done -> tokens paid for it, none
+                where it was found done, in a cache on disk say. By default the chosen one, if
+                ``actual`` has tokens of stage 1.
 
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
@@ -287,11 +289,36 @@ class Router:
         prices = self.frontier.prices
         one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
         two -= cached_input * prices.cache_saving
+        if prepared is None:
+            prepared = {decision.point.key: actual} if actual.total(Stage.PREPARE) else {}
         failed = ""
-        if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
+        if self.ledger is not None and context_id:
             try:
-                self.ledger.mark_prepared(context_id, decision.point.key, one)
+                for key, cost in self._done(decision, prepared, cached=bool(read)).items():
+                    self.ledger.mark_prepared(context_id, key, cost)
             except StorageError as failure:
                 failed = str(failure)
                 _log.warning("what a routed query prepared could not be noted: %s", failure)
         return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit, failed)
+
+    def _done(
+        self,
+        decision: RoutingDecision,
+        prepared: Mapping[PointKey, TokenLedger],
+        *,
+        cached: bool,
+    ) -> dict[PointKey, float]:
+        """What the ledger does not know yet of the points that are prepared now, and its cost."""
+        prices, priced = self.frontier.prices, {p.key: p.stage1 for p in self.frontier.points}
+        done = {
+            key: float(prices.stages(Usage(dict(tokens)))[0])
+            for key, tokens in prepared.items()
+            if tokens.total(Stage.PREPARE) or (priced.get(key) and key not in decision.prepared)
+        }
+        point = decision.point
+        writes = point.usage and sum(
+            n for (of, _), n in point.usage.tokens.items() if of == "prepare"
+        )
+        if cached and prices.cache_saving and point.stage1 and not writes and not decision.sunk:
+            done.setdefault(point.key, point.stage1)
+        return done

@@ -159,6 +159,7 @@ class RoutedQuery:
 
     Attributes:
         error: What a chosen chain failed with, if a fallback answers in its place.
+        prepared: Key of each point whose context was built -> what building it cost.
         uncounted: Calls of a model that neither reported nor could be counted.
     """
 
@@ -168,6 +169,7 @@ class RoutedQuery:
     count_tokens: TokenCounter | None = None
     error: BaseException | None = None
     usage: TokenLedger = field(default_factory=TokenLedger)
+    prepared: dict[PointKey, TokenLedger] = field(default_factory=dict)
     uncounted: int = 0
     prepare_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
@@ -188,9 +190,10 @@ class RoutedQuery:
         self.usage.book(Stage.QUERY, Role.ANSWER_INPUT, read or 0)
         self.usage.book(Stage.QUERY, Role.ANSWER_OUTPUT, written or 0)
 
-    def add_context(self, tokens: TokenLedger, prepare_seconds: float) -> None:
-        """Count what building the context cost."""
+    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
+        """Count what building the context of a point cost."""
         self.usage.add(tokens)
+        self.prepared.setdefault(key, TokenLedger()).add(tokens)
         self.prepare_seconds += prepare_seconds
 
     def fallback_after(self, error: Exception, fallback: T | None) -> T:
@@ -216,7 +219,11 @@ class RoutedQuery:
             "seconds": seconds,
         }
         settled = self.router.settle(
-            self.decision, self.usage, context_id=self.request.context_id, seconds=seconds
+            self.decision,
+            self.usage,
+            context_id=self.request.context_id,
+            seconds=seconds,
+            prepared=self.prepared,
         )
         cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
         if settled.ledger_error:

@@ -6,9 +6,10 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier import reuse
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig, decide_online
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -83,7 +84,8 @@ def test_settling_reports_expected_against_actual_and_sinks_stage_one(
 ):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(context_id="a", reuse=100)
-    settled = router.settle(decision, spent(paid, 450), context_id="a", prepared=found)
+    done = {decision.point.key: TokenLedger()} if found else None
+    settled = router.settle(decision, spent(paid, 450), context_id="a", prepared=done)
     assert (settled.expected_stage1, settled.actual_stage1) == (1500, paid)
     assert settled.ratio == pytest.approx(450 / 409)
     following = router.route(context_id="a", reuse=1)
@@ -97,6 +99,34 @@ def test_settling_uses_the_prices_of_the_frontier_also_for_cached_tokens(measure
     settled = router.settle(router.route(reuse=10), spent(10, 10), cached_input=4)
     assert (settled.actual_stage1, settled.unit) == (10.0, "USD")
     assert settled.actual_stage2 == 6 * 2.0 + 4 * 0.5
+
+
+def test_a_prompt_that_a_cache_holds_after_one_query_is_sunk(ledger):
+    usage = Usage({(Stage.QUERY, Role.ANSWER_INPUT): 1000.0}, shared_input=900.0)
+    short = Usage({(Stage.QUERY, Role.ANSWER_INPUT): 400.0})
+    price = ModelPrice(input=1.0, output=1.0, cached_input=0.1)
+    frontier = EfficiencyFrontier(
+        [
+            StrategyPoint("full", {}, 0.8, 0, 1000, usage=usage),
+            StrategyPoint("bm25", {}, 0.8, 0, 400, usage=short),
+        ]
+    ).priced(PriceVector(answer=price))
+    router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
+    first = router.route(context_id="a", reuse=100)
+    assert (first.strategy, first.stage1) == ("full", 810)
+    router.settle(first, spent(0, 1000), context_id="a")
+    assert router.route(context_id="a", reuse=1).strategy == "full"
+    assert ledger.prepared("a") == {first.point.key: 810}
+
+
+def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    decision = router.route(context_id="a", reuse=100)
+    for tokens in (spent(1500, 0), TokenLedger()):
+        router.settle(
+            decision, spent(0, 450), context_id="a", prepared={decision.point.key: tokens}
+        )
+    assert ledger.prepared("a") == {decision.point.key: 1500}
 
 
 def test_more_cached_tokens_than_were_read_are_refused(frontier):
