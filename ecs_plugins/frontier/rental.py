@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -68,6 +69,39 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
     starts, choices = zip(*found, strict=True)
     bound = _bound(lines, starts, choices)
     return RentalPlan(starts, tuple(useful[choice] for choice in choices), bound)
+
+
+def plan_cost(slopes: Sequence[Slope], plan: RentalPlan, queries: int) -> list[float]:
+    """What a plan has cost after 1, 2, ... ``queries`` queries."""
+    paid, total, place = [], 0.0, -1
+    for query in range(1, queries + 1):
+        now = plan.at(query)
+        if now != place:
+            place = now
+            total += slopes[plan.choices[place]][0]
+        total += slopes[plan.choices[place]][1]
+        paid.append(total)
+    return paid
+
+
+def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalPlan:
+    """What a forecast buys: at each query the cheapest for it and those ``expected`` to follow.
+
+    Its bound is infinite.
+    """
+    starts, choices = [1], [-1]
+    for query, more in enumerate(expected, start=1):
+        owned = choices[-1]
+        cost = {i: rate + price / (1 + more) for i, (price, rate) in enumerate(slopes)}
+        if owned >= 0:
+            cost[owned] = slopes[owned][1]
+        best = min(cost, key=lambda i: (cost[i], i != owned))
+        if owned < 0:
+            choices = [best]
+        elif best != owned:
+            starts.append(query)
+            choices.append(best)
+    return RentalPlan(tuple(starts), tuple(choices), math.inf)
 
 
 def _lower_envelope(slopes: tuple[Slope, ...]) -> list[int]:

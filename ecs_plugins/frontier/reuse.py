@@ -7,7 +7,8 @@ over a ``fork``. Only ids, counts and times are kept: no text.
 The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
 with a probability of its own, and these probabilities follow a beta distribution: the
 beta-geometric model, fitted by maximum likelihood. A context that was asked recently may go on,
-so its count is right-censored. A context that went on n - 1 times updates the beta to
+so its count is right-censored; but as long as few have ended, the forecast counts all as
+ended. A context that went on n - 1 times updates the beta to
 Beta(a, b + n - 1): one asked often is expected to be asked more.
 """
 
@@ -18,9 +19,10 @@ import math
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +72,32 @@ _PRIOR_SPREAD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ReuseModel:
-    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each."""
+    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each.
+
+    Attributes:
+        contexts: How many it was fitted to.
+        ended: The share of them that had ended.
+        cautious: The same where all of them count as ended; None for this one.
+        counts: (queries, contexts) of them so far.
+    """
 
     a: float = _PRIOR[0]
     b: float = _PRIOR[1]
     contexts: int = 0
+    ended: float = 1.0
+    cautious: ReuseModel | None = None
+    counts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+
+    def expected(self, seen: int) -> float:
+        """Expected further queries, carefully: `remaining` only as far as contexts have ended.
+
+        That a context may go on is no evidence that it does. Where none has ended yet, all count
+        as ended.
+        """
+        if self.cautious is None:
+            return self.remaining(seen)
+        low = self.cautious.remaining(seen)
+        return self.ended * self.remaining(seen) + (1 - self.ended) * low
 
     def remaining(self, seen: int, horizon: int = HORIZON) -> float:
         """Expected further queries of a context that was asked ``seen`` >= 1 times.
@@ -116,6 +139,18 @@ def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
     start = [math.log(value) for value in _PRIOR]
     a, b = minimize(loss, start, method="Nelder-Mead").x
     return ReuseModel(math.exp(a), math.exp(b), contexts)
+
+
+def _careful_fit(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
+    counts = Counter(ended) + Counter(alive)
+    share = sum(ended.values()) / max(1, counts.total())
+    cautious = fit_reuse(counts, {})
+    return replace(
+        fit_reuse(ended, alive),
+        ended=share,
+        cautious=cautious,
+        counts=tuple(sorted(counts.items())),
+    )
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -242,12 +277,17 @@ class ReuseLedger:
             )
             ended = {queries: contexts for queries, idle, contexts in rows if idle}
             alive = {queries: contexts for queries, idle, contexts in rows if not idle}
-            self._model = model = fit_reuse(ended, alive)
+            self._model = model = _careful_fit(ended, alive)
         return model
+
+    @property
+    def unfitted(self) -> int:
+        """How many contexts this process has first seen since the model was fitted."""
+        return self._new
 
     def forecast(self, context: str) -> float:
         """Expected further queries of a context; one never seen counts as asked once now."""
-        return self.model().remaining(max(1, self.count(context)))
+        return self.model().expected(max(1, self.count(context)))
 
     # The file.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -20,8 +21,14 @@ from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey, StrategyPoint
-from ecs_plugins.frontier.rental import RentalPlan, plan_rental
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.rental import (
+    RentalPlan,
+    Slope,
+    plan_cost,
+    plan_forecast,
+    plan_rental,
+)
+from ecs_plugins.frontier.reuse import HORIZON, ReuseLedger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
@@ -101,6 +108,28 @@ def _next_step(
     return f"{chosen.label} from this query on, however many follow"
 
 
+@lru_cache(maxsize=256)
+def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> tuple[float, float]:
+    """What the forecast had saved over rent or buy on the contexts that it was fitted to.
+
+    The second number is the dearest stage 1 that either of them buys.
+
+    Both are played on each context as far as it has come; what has not been asked yet is no
+    gain. Contexts beyond the horizon of the forecast count up to it.
+    """
+    counts = [(min(queries, HORIZON), contexts) for queries, contexts in model.counts]
+    longest = max((queries for queries, _ in counts), default=0)
+    plans = (
+        plan_rental(slopes),
+        plan_forecast(slopes, [model.expected(seen) for seen in range(1, longest + 1)]),
+    )
+    careful, bold = (plan_cost(slopes, plan, longest) for plan in plans)
+    gain = sum(
+        contexts * (careful[queries - 1] - bold[queries - 1]) for queries, contexts in counts
+    )
+    return gain, max(slopes[choice][0] for plan in plans for choice in plan.choices)
+
+
 class RouterConfig(Config):
     """What is asked of every decision, unless a call says otherwise; exactly one objective.
 
@@ -109,7 +138,8 @@ class RouterConfig(Config):
         budget: The best F1 within this cost per query.
         weight: The best efficiency score.
         policy: How to decide when nobody gives N, for a target F1: None trusts the forecast of
-            the ledger.
+            the ledger once it would have saved more than rent or buy, and rents or buys until
+            then.
     """
 
     target_f1: float | None = None
@@ -220,14 +250,14 @@ class Router:
                     seen = self.ledger.record(context_id)
                 else:
                     seen = self.ledger.count(context_id) + 1
-                more = self.ledger.model().remaining(seen) if reuse is None else reuse - 1
+                known_reuse = self.ledger.model() if reuse is None else reuse
             except StorageError as failure:
                 why = (
                     f"N = {known:g}, as the ledger failed and the query was not counted: {failure}"
                 )
                 _log.warning("%s", why)
             else:
-                return self._by_ledger(asked, ready, paid, seen, more, forecast=reuse is None)
+                return self._by_ledger(asked, ready, paid, seen, known_reuse)
         decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
         return replace(decision, note=why)
 
@@ -237,23 +267,31 @@ class Router:
         given: frozenset[PointKey],
         paid: Mapping[PointKey, float],
         seen: int,
-        more: float,
-        *,
-        forecast: bool,
+        reuse: float | ReuseModel,
     ) -> RoutingDecision:
-        """Decide with what the ledger knows; ``more`` queries are to follow."""
+        """Decide with what the ledger knows, for a given N or a forecast of it."""
         ready = given | paid.keys()
+        if not isinstance(reuse, ReuseModel):
+            return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
+        more = reuse.expected(seen)
         decision = self.frontier.decide(reuse=1 + more, prepared=ready, **asked)
-        if not forecast:
-            return decision
-        if self.config.policy is None or "target_f1" not in asked:
+        target = asked.get("target_f1")
+        if target is None or (self.config.policy is None and self._trusted(reuse, target)):
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
         free = given | {key for key, cost in paid.items() if not cost}
-        target = asked["target_f1"]
         online = decide_online(self.frontier, target, seen, prepared=ready, free=free)
         cost = online.stage2 + online.stage1 / (1 + more)
         return replace(online, reuse=1 + more, effective=cost)
+
+    def _trusted(self, model: ReuseModel, target: float) -> bool:
+        """Whether the forecast would have paid off so far, by more than one mistake costs."""
+        able = self.frontier.reaching(target)
+        slopes = tuple((point.stage1, point.stage2) for point in able)
+        # Each context since the fit may have been a mistake, and this one may be the next.
+        mistakes = 1 + (self.ledger.unfitted if self.ledger is not None else 0)
+        gain, price = forecast_gain(slopes, model)
+        return gain >= mistakes * price
 
     def settle(
         self,
@@ -264,6 +302,7 @@ class Router:
         seconds: float = 0.0,
         cached_input: int = 0,
         prepared: Mapping[PointKey, TokenLedger] | None = None,
+        answered: bool = True,
     ) -> Settlement:
         """Book what a decision really cost, and note what it prepared.
 
@@ -279,6 +318,7 @@ class Router:
             prepared: Key of each point whose stage 1 is now done -> tokens paid for it, none
                 where it was found done, in a cache on disk say. By default the chosen one, if
                 ``actual`` has tokens of stage 1.
+            answered: False where the choice failed and something else answered.
 
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
@@ -294,7 +334,9 @@ class Router:
         failed = ""
         if self.ledger is not None and context_id:
             try:
-                for key, cost in self._done(decision, prepared, cached=bool(read)).items():
+                for key, cost in self._done(
+                    decision, prepared, cached=bool(read) and answered
+                ).items():
                     self.ledger.mark_prepared(context_id, key, cost)
             except StorageError as failure:
                 failed = str(failure)
@@ -316,9 +358,8 @@ class Router:
             if tokens.total(Stage.PREPARE) or (priced.get(key) and key not in decision.prepared)
         }
         point = decision.point
-        writes = point.usage and sum(
-            n for (of, _), n in point.usage.tokens.items() if of == "prepare"
-        )
+        spent = {} if point.usage is None else point.usage.tokens
+        writes = any(n for (stage, _), n in spent.items() if stage == Stage.PREPARE)
         if cached and prices.cache_saving and point.stage1 and not writes and not decision.sunk:
             done.setdefault(point.key, point.stage1)
         return done

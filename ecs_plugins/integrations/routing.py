@@ -224,6 +224,7 @@ class RoutedQuery:
             context_id=self.request.context_id,
             seconds=seconds,
             prepared=self.prepared,
+            answered=self.error is None,
         )
         cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
         if settled.ledger_error:

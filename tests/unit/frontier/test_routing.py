@@ -1,5 +1,6 @@
 import pickle
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig, decide_online
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -76,6 +78,54 @@ def spent(prepare, query):
     ledger.book(Stage.PREPARE, Role.COMPRESS_INPUT, prepare)
     ledger.book(Stage.QUERY, Role.ANSWER_INPUT, query)
     return ledger
+
+
+def play(router, contexts):
+    """The cost of contexts, each a name per query in turn, and the strategy of each query."""
+    total, chosen = 0.0, []
+    for name in contexts:
+        decision = router.route(context_id=name)
+        total += decision.stage1 + decision.stage2
+        router.settle(decision, spent(int(decision.stage1), 10), context_id=name)
+        chosen.append(decision.strategy)
+    return total, chosen
+
+
+def dear(tmp_path, clock=time.time):
+    points = [point("tfidf", 0.8, 0, 566), point("memory", 0.8, 20_000, 100)]
+    ledger = ReuseLedger(tmp_path / "dear.db", clock=clock)
+    return Router(EfficiencyFrontier(points), RouterConfig(target_f1=0.78), ledger=ledger)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_on_the_first_day_three_queries_each_are_not_taken_for_hundreds(tmp_path, interleaved):
+    names = [f"c{index}" for index in range(300)]
+    contexts = names * 3 if interleaved else [name for name in names for _ in range(3)]
+    total, _ = play(dear(tmp_path), contexts)
+    assert total <= 1.6 * 300 * 3 * 566
+
+
+def test_steady_reuse_is_prepared_for_at_once_when_it_has_shown(tmp_path):
+    router = dear(tmp_path)
+    first = play(router, ["first"] * 200)[1]
+    assert first.index("memory") > 20
+    for index in range(10):
+        play(router, [f"c{index}"] * 200)
+    assert play(router, ["new"] * 5)[1] == ["memory"] * 5
+
+
+def test_a_forecast_that_no_longer_holds_loses_little_beyond_what_it_has_saved(tmp_path):
+    now = [0.0]
+    router = dear(tmp_path, clock=lambda: now[0])
+    total = sum(play(router, [f"busy{index}"] * 150)[0] for index in range(30))
+    now[0] += 90_000  # from here on nobody asks twice
+    for index in range(600):
+        now[0] += 60
+        total += play(router, [f"once{index}"])[0]
+    plan = plan_rental(((0, 566), (20_000, 100)))
+    renting = plan.starts[1] - 1
+    rent_or_buy = 30 * (renting * 566 + 20_000 + (150 - renting) * 100) + 600 * 566
+    assert total <= 1.05 * rent_or_buy
 
 
 @pytest.mark.parametrize(("paid", "found"), [(1600, False), (0, True)])
