@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Annotated, Any
@@ -39,6 +40,8 @@ from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
+
+_SCRATCHPAD = re.compile(r"^(?:Thought|Observation):", re.MULTILINE)
 
 
 class EntropicChatMemory(RecallFields, BaseMemory):
@@ -134,7 +137,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
-            visible=[text_of(message) for message in view],
+            visible=[text_of(message) for message in view] + [own_words(each) for each in view],
         )
         self._recorded = latest
         if not recalled.text:
@@ -246,7 +249,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             self._namespace_of(block_kwargs.get("session_id")),
             self.options(self.max_tokens),
             text_length(self.count_tokens),
-            visible={text_of(message) for message in messages},
+            visible={each(message) for message in messages for each in (text_of, own_words)},
         )
         return recalled.text
 
@@ -255,7 +258,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         drafts: dict[Namespace, list[NewMessage]] = {}
         for message in messages:
             role = role_of(message)
-            text = said(text_of(message)) if role else None
+            text = said(own_words(message)) if role else None
             if role is None or text is None:
                 continue
             session = message.additional_kwargs.get("session_id")
@@ -299,6 +302,19 @@ def text_of(message: ChatMessage) -> str:
     return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
 
 
+def own_words(message: ChatMessage) -> str:
+    """The text of a message; of the notes of a `ReActAgent`, what follows the last ``Answer:``.
+
+    The notes hold what tools returned, which anybody may have written, ``Answer:`` included. The
+    answer is their last part.
+    """
+    text = text_of(message)
+    if message.role not in _ASSISTANT or not _SCRATCHPAD.search(text):
+        return text
+    _, found, answer = f"\n{text}".rpartition("\nAnswer:")
+    return answer if found else ""
+
+
 def role_of(message: ChatMessage) -> str | None:
     """``user`` or ``assistant`` for what is to be remembered; None for all else."""
     if is_user(message):
@@ -311,7 +327,7 @@ def role_of(message: ChatMessage) -> str | None:
 
 def _to_entry(message: ChatMessage) -> Entry:
     role = role_of(message)
-    text = said(text_of(message)) if role else None
+    text = said(own_words(message)) if role else None
     data: dict[str, Any] = message.model_dump(mode="json")
     only = data["blocks"][0] if len(data["blocks"]) == 1 else {}
     value: dict[str, Any] = {"data": data}
