@@ -29,6 +29,7 @@ from ecs_plugins.integrations.recall import (
     check_template,
     estimated_tokens,
     fill_namespace,
+    inert,
     recall,
     said,
 )
@@ -212,12 +213,19 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
     def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Recalled]:
         namespace = self._namespace_of(request.runtime)
-        messages: list[AnyMessage] = list(request.messages)
+        messages = request.messages
         question = _question(messages) or _question(self._to_remember(request.state))
         # A summary may have taken the question's place.
         index = last_index(messages, lambda each: each is question)
         if index is None:
             index = last_index(messages, lambda each: role_of(each) == "summary")
+        # What another middleware has changed since may be a note of its own.
+        given = {message.id: message.content for message in request.state["messages"]}
+        view = [
+            _inert(message) if message.content == given.get(message.id) else message
+            for message in messages
+        ]
+        request = request.override(messages=view)
         if question is None or index is None:
             return request, Recalled()
         visible = {text for message in messages if (text := said(str(message.text)))}
@@ -233,8 +241,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         )
         if not recalled.text:
             return request, recalled
-        messages[index] = _with_note(messages[index], recalled.text)
-        return request.override(messages=messages), recalled
+        noted = [*view[:index], _with_note(view[index], recalled.text), *view[index + 1 :]]
+        return request.override(messages=noted), recalled
 
     def _with_ids(self, result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
         if not recalled.recollections:
@@ -293,6 +301,23 @@ def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
     """The user's latest message."""
     index = last_index(messages, is_user)
     return None if index is None else messages[index]
+
+
+def _inert(message: AnyMessage) -> AnyMessage:
+    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    content = message.content
+    if isinstance(content, str):
+        changed: Any = inert(content)
+    else:
+        changed = [
+            inert(part)
+            if isinstance(part, str)
+            else {**part, "text": inert(part["text"])}
+            if isinstance(part.get("text"), str)
+            else part
+            for part in content
+        ]
+    return message if changed == content else message.model_copy(update={"content": changed})
 
 
 def _with_note(message: AnyMessage, note: str) -> AnyMessage:

@@ -29,6 +29,7 @@ from ecs_plugins.integrations.recall import (
     TextLength,
     check_template,
     fill_namespace,
+    inert,
     recall,
     said,
     shortened,
@@ -137,9 +138,10 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
-            visible=[text_of(message) for message in view] + [own_words(each) for each in view],
+            visible=_visible(view),
         )
         self._recorded = latest
+        view = [_inert(message) for message in view]
         if not recalled.text:
             return view
         if question is None:
@@ -249,7 +251,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             self._namespace_of(block_kwargs.get("session_id")),
             self.options(self.max_tokens),
             text_length(self.count_tokens),
-            visible={each(message) for message in messages for each in (text_of, own_words)},
+            visible=_visible(messages),
         )
         return recalled.text
 
@@ -300,6 +302,23 @@ def is_user(message: ChatMessage) -> bool:
 def text_of(message: ChatMessage) -> str:
     """The text of a message, without what is no text."""
     return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
+
+
+def _visible(messages: Sequence[ChatMessage]) -> set[str]:
+    """Texts that a model reads in messages, and what would be remembered of them."""
+    own = {said(own_words(message)) or "" for message in messages}
+    return own | {text_of(message) for message in messages}
+
+
+def _inert(message: ChatMessage) -> ChatMessage:
+    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    blocks = [
+        block.model_copy(update={"text": inert(block.text)})
+        if isinstance(block, TextBlock)
+        else block
+        for block in message.blocks
+    ]
+    return message if blocks == message.blocks else message.model_copy(update={"blocks": blocks})
 
 
 def own_words(message: ChatMessage) -> str:
