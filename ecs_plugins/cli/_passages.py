@@ -19,7 +19,7 @@ STDIN = "-"
 TEXT_KEYS = ("text", "page_content", "content")
 """Where a record's passage is looked for; the first key that it has."""
 
-_JSON = re.compile(r'\s*(\{|\[\s*[{"])')
+_JSON = re.compile(r'\s*+(\{|\[\s*+[{"])')
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 

@@ -34,12 +34,12 @@ _MIN_ALTERNATION = 0.85
 were shuffled or sorted by relevance."""
 
 _TURN = re.compile(
-    r"""\s*(?P<stamp>[(\[][^\n]{1,60}?[)\]][^\S\n]*)?  # when, in brackets
-        (?P<speaker>[^\W\d_][^:：\n?？؟!]{0,39}?)\s*    # who
+    r"""\s*+(?P<stamp>[(\[][^\n]{1,60}?[)\]][^\S\n]*+)?  # when, in brackets
+        (?P<speaker>[^\W\d_][^:：\n?？؟!]{0,39}?)\s*+    # who
         (?::(?=\s|$)|：)\s*""",
     re.VERBOSE,
 )
-_QUESTION = re.compile(r"[?？؟][\W_]*$")
+_NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
 _WORD = re.compile(r"\w")
 
 
@@ -187,8 +187,14 @@ def _questions_from(text: str) -> int:
     start = len(text)
     for begin, end in reversed(sentence_spans(text)):
         sentence = text[begin:end]
-        if _QUESTION.search(sentence):
+        if _asks(sentence):
             start = begin
         elif _WORD.search(sentence):  # what is no sentence, such as a smiley, comes along
             break
     return start
+
+
+def _asks(sentence: str) -> bool:
+    """Whether a question mark stands behind the last word."""
+    end = _NO_WORD_BACKWARDS.match(sentence[::-1])
+    return end is not None and any(mark in end.group() for mark in "?？؟")
