@@ -78,13 +78,19 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
     evidence = in_demand(item.evidence, observation.step)
     vector, resultant = moved_centroid(item.vector, evidence.resultant, observation.vector)
     evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
-    text = observation.text if may_replace(observation.text, item.text) else item.text
+    text = worded(item, observation.text)
     if isinstance(item, HotItem):
         members = (*item.members, observation.id)
         return replace(item, vector=vector, evidence=evidence, text=text, members=members)
     if config.proposal != "centroid":
         vector = item.vector
     return replace(item, vector=vector, evidence=evidence, text=text, information=None)
+
+
+def worded(item: Item, new: str) -> str:
+    """Return the text of an item after a text that repeats it: its own if `update` set that."""
+    keeps = item.evidence.edited or not may_replace(new, item.text)
+    return item.text if keeps else new
 
 
 def record_hit(item: Item, *, step: int) -> Item:
@@ -191,5 +197,6 @@ def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
         agreements=first.agreements + second.agreements,
         contradictions=first.contradictions + second.contradictions,
         resultant=resultant,
+        edited=older.edited or newer.edited,
         unlike=first.unlike or second.unlike,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.memory.admission import merged, moved_centroid
+from ecs_plugins.memory.admission import merged, moved_centroid, worded
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import acceptance_probability, scaled_temperature
 from ecs_plugins.memory.types import (
@@ -24,7 +24,7 @@ from ecs_plugins.memory.types import (
     SleepDecision,
     SleepPlan,
 )
-from ecs_plugins.memory.wording import difference, may_replace
+from ecs_plugins.memory.wording import difference
 
 
 class ColdContest:
@@ -254,7 +254,7 @@ def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) 
         memory,
         vector=vector if config.proposal == "centroid" else memory.vector,
         evidence=merged(memory.evidence, proposal.evidence, resultant),
-        text=proposal.text if may_replace(proposal.text, memory.text) else memory.text,
+        text=worded(memory, proposal.text),
         information=None,
     )
 

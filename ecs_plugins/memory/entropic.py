@@ -380,7 +380,9 @@ class EntropicMemory:
                 expired = message.expires is not None and message.expires <= time.time()
                 return None if expired else message
             live = [each for each in inspection.history(connection, item_id) if each.live]
-            return live[0] if live else None
+        if live and live[0].expires is not None:  # perhaps only what is left of it
+            live = [each for each in self.memories(live[0].namespace) if each.id == item_id]
+        return live[0] if live else None
 
     def history(self, memory_id: str) -> list[Memory]:
         """Every stored version of a memory, oldest first."""
@@ -409,7 +411,9 @@ class EntropicMemory:
     def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
         """The cold tier, oldest memory first."""
         with self._store.reading(checked(namespace)) as (connection, space):
-            return [] if space is None else inspection.cold(connection, space, time.time())
+            if space is None:
+                return []
+            return inspection.cold(connection, space, self.config, self._store.dimension)
 
     def explain(self, item_id: str) -> Explanation:
         """Everything on record about a memory or a message.
@@ -441,12 +445,14 @@ class EntropicMemory:
         text: str | None = None,
         metadata: Mapping[str, object] | None = None,
         pinned: bool | None = None,
-    ) -> None:
+    ) -> ErasureReceipt:
         """Change a message, and with it what rests on it, or a memory.
 
         Args:
             item_id: Of a message or a memory.
-            text: Its new text; the old one is erased.
+            text: Its new text; the old one is erased. A message that no longer says what others
+                said is kept apart from them. Of a memory, a message with the new text takes the
+                place of those behind it, which stay in the log, and no repeat changes it again.
             metadata: Its new metadata.
             pinned: Whether anything may displace it. Pinning a message moves the hot item that
                 it stands in to the cold tier.
@@ -454,7 +460,7 @@ class EntropicMemory:
         Raises:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
-        self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
+        return self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
 
     def delete(self, item_id: str, *, evidence: bool = False) -> ErasureReceipt:
         """Erase a message and what rests on it alone, or a memory.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.admission import founded, repeated
+from ecs_plugins.memory.admission import admit, founded
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
@@ -26,9 +26,15 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc, dump, pack
 from ecs_plugins.memory.store.inspection import joined_at
-from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
-from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
-from ecs_plugins.memory.types import HotItem, Namespace, Observation, Vector, encode
+from ecs_plugins.memory.store.intake import (
+    check_room_to_pin,
+    derived,
+    evict_overflow,
+    insert_pinned,
+    refolded,
+)
+from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.types import Namespace, Vector, encode
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -49,15 +55,6 @@ class Change:
         return self.text is not None or self.metadata is not None
 
 
-def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
-    """One item made of these observations alone, in their order."""
-    first, *others = observations
-    item = founded(first)
-    for observation in others:
-        item = repeated(item, observation, config)
-    return item
-
-
 class Erasure:
     """Changes and erases within one write transaction.
 
@@ -70,6 +67,7 @@ class Erasure:
         receipt: What is gone.
         changed: Namespaces that were changed, as they were saved: their indexes have to follow.
         dropped: Numbers of the namespaces deleted.
+        quoted: Whether messages that stay in the log say what was erased of a memory.
     """
 
     def __init__(
@@ -81,6 +79,7 @@ class Erasure:
         self.receipt = ErasureReceipt(time.time())
         self.changed: list[Space] = []
         self.dropped: list[int] = []
+        self.quoted = False
 
     def note(self, **more: Any) -> None:
         """Add numbers and ids to the receipt."""
@@ -112,7 +111,11 @@ class Erasure:
             space = self._space_of(message.namespace)
             if change.erases:
                 self._rewrite(name, change)
+                before = self._live_on(name)
                 affected = self._derive(space, frozenset([name]), frozenset())
+                if before and not self._live_on(name):
+                    pinned = any(row.tier == "cold" and row.memory.pinned for row in before)
+                    self._found_again(space, message, pinned)
                 old = [message.text] if change.text is not None else []
                 self._clean_record(space, (), affected, old)
             if change.pinned is not None:
@@ -141,29 +144,38 @@ class Erasure:
         if not change.erases:
             tiers.update(connection, old.row, memory)
             return
-        if change.text is not None and change.vector is not None:
-            memory = replace(memory, text=change.text, vector=change.vector, information=None)
+        now = time.time()
         new = replace(
             old,
             item=memory,
             version=old.version + 1,
             metadata=old.metadata if change.metadata is None else change.metadata,
-            changed=time.time(),
+            changed=now,
             born=None,
         )
-        tiers.delete(connection, space, [old])
-        tiers.insert(connection, space, new)
+        if change.text is None or change.vector is None:
+            tiers.delete(connection, space, [old])
+            tiers.insert(connection, space, new)
+            return
+        behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
+        texts = self._erase_versions(space, memory.id)
+        self._note_quotes(behind, texts)
+        self._clean_record(space, (), {memory.id}, texts)
+        # A message says the new text from here on, so that nothing derives the old one again.
+        ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
+        said = log.NewMessage(change.text, metadata=new.metadata, ttl=ttl)
+        log.insert(connection, space, [said], ids, change.vector[None], now)
+        space.step += 1
+        evidence = replace(memory.evidence, edited=True)
+        item = replace(
+            memory, text=change.text, vector=change.vector, information=None, evidence=evidence
+        )
+        tiers.insert(connection, space, replace(new, item=item), ids)
 
     def _pin_message(self, space: Space, name: str, pinned: bool) -> None:
         """Pin what a message stands in: its hot item moves to the cold tier, pinned."""
         connection = self._connection
-        found = tiers.select(
-            connection,
-            "+live = 1 AND tier = 'hot' AND id IN (SELECT item FROM provenance WHERE message = ?)",
-            (name,),
-            dimension=self._dimension,
-            members=True,
-        )
+        found = [row for row in self._live_on(name) if row.tier == "hot"]
         if not found:
             raise InvalidInputError(
                 f"the message {name!r} is not in the hot tier; pin the memory it went into"
@@ -189,9 +201,11 @@ class Erasure:
                 raise _unknown(name)
             behind = tiers.provenance(self._connection, [name]).get(name, ())
             space = tiers.space_by_id(self._connection, versions[0].space)
-            self._erase_memory(space, name)
+            texts = self._erase_memory(space, name)
             if evidence and behind:
                 self._erase_messages(space, behind)
+            else:
+                self._note_quotes(behind, texts)
         self._save(space)
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
@@ -283,13 +297,25 @@ class Erasure:
         self.note(messages=tuple(ids))
         self._clean_record(space, ids, affected, said)
 
-    def _erase_memory(self, space: Space, name: str) -> None:
-        """Erase every version of a memory; the messages behind it stay."""
+    def _erase_memory(self, space: Space, name: str) -> list[str]:
+        """Erase a memory and return what it said; the messages behind it stay."""
+        texts = self._erase_versions(space, name)
+        self.note(memories_erased=(name,))
+        self._clean_record(space, [name], {name}, texts)
+        return texts
+
+    def _erase_versions(self, space: Space, name: str) -> list[str]:
         versions = tiers.versions(self._connection, name)
         tiers.delete(self._connection, space, versions)
         tiers.forget_provenance(self._connection, [name])
-        self.note(memories_erased=(name,))
-        self._clean_record(space, [name], {name}, [row.item.text for row in versions])
+        return [row.item.text for row in versions]
+
+    def _note_quotes(self, behind: Collection[str], texts: Sequence[str]) -> None:
+        """Note whether messages that stay still say what is erased of a memory."""
+        said = self._connection.execute(
+            f"SELECT text FROM messages WHERE id {_AMONG}", (dump(list(behind)),)
+        )
+        self.quoted = any(text in each for (each,) in said for text in texts)
 
     # The tiers
 
@@ -303,43 +329,69 @@ class Erasure:
         }
         for name in sorted(affected):
             joined = joined_at(self._connection, name)
+            leaving = gone or frozenset(each for each in changed if self._is_strange(each, joined))
             since = min(joined[message] for message in changed if message in joined)
             rows = tiers.versions(self._connection, name)
             stale = [row for row in rows if row.version >= since]
             left = len(rows) - len(stale)
             for row in stale:
                 members = [each for each, version in joined.items() if version <= row.version]
-                left += self._derive_row(space, row, set(members) - gone)
+                left += self._derive_row(space, row, set(members) - leaving)
+            self._connection.execute(
+                f"DELETE FROM provenance WHERE item = ? AND message {_AMONG}",
+                (name, dump(list(leaving))),
+            )
             if rows and rows[0].tier == "cold":
                 self.note(**{"memories_derived" if left else "memories_erased": (name,)})
         tiers.forget_provenance(self._connection, affected)
         return affected
 
+    def _is_strange(self, name: str, members: Collection[str]) -> bool:
+        """Whether a message says something else than the others behind an item."""
+        found = log.observations(self._connection, members, self._dimension)
+        rest = [each for each, _, _ in found if each.id != name]
+        own = [each for each, _, _ in found if each.id == name]
+        if not rest or not own:
+            return False
+        item = refolded(rest, self._config)
+        cosine = float(item.vector @ own[0].vector)
+        admission = admit(own[0], config=self._config, nearest_hot=(item, cosine))
+        return admission.kind == "append"
+
+    def _found_again(self, space: Space, message: log.Message, pinned: bool) -> None:
+        """Let a message that parted from all others found an item of its own."""
+        connection = self._connection
+        found = log.observations(connection, [message.id], self._dimension)
+        observation, metadata, expires = found[0]
+        item = founded(observation)
+        row = TierRow(item, metadata, message.created, time.time(), expires)
+        if pinned:
+            capacity = self._config.cold_capacity
+            insert_pinned(connection, space, row, members=item.members, capacity=capacity)
+        else:
+            tiers.insert(connection, space, row, item.members)
+            evict_overflow(connection, space, self._config)
+
+    def _live_on(self, message: str) -> list[TierRow]:
+        """The items in a tier that rest on a message."""
+        return tiers.select(
+            self._connection,
+            "+live = 1 AND id IN (SELECT item FROM provenance WHERE message = ?)",
+            (message,),
+            dimension=self._dimension,
+            members=True,
+        )
+
     def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
-        """Replace a version by what its remaining messages say; returns whether any remain."""
+        """Replace a version by what these of its messages say; returns whether there are any."""
         tiers.delete(self._connection, space, [old])
-        left = log.observations(self._connection, members, self._dimension)
-        if not left:
+        new = derived(self._connection, old, members, self._config, self._dimension)
+        if new is None:
             self.note(hot_erased=int(old.tier == "hot"))
             return False
-        metadata: Metadata | None = None
-        for _, own, _ in left:
-            metadata = own if metadata is None else shared(metadata, own)
-        new = replace(
-            old,
-            metadata=metadata or {},
-            changed=time.time(),
-            expires=earliest(*(expires for _, _, expires in left)),
-        )
-        item = refolded([observation for observation, _, _ in left], self._config)
-        if old.tier == "hot":
-            item = replace(item, judged=min(old.hot.judged, item.evidence.support))
-            tiers.insert(self._connection, space, replace(new, item=item), item.members)
-            self.note(hot_derived=1)
-        else:
-            evidence = replace(item.evidence, hits=old.memory.evidence.hits)
-            memory = replace(old.memory, vector=item.vector, text=item.text, evidence=evidence)
-            tiers.insert(self._connection, space, replace(new, item=memory))
+        joined = new.hot.members if new.tier == "hot" else ()
+        tiers.insert(self._connection, space, replace(new, changed=time.time()), joined)
+        self.note(hot_derived=int(new.tier == "hot"))
         return True
 
     # The record

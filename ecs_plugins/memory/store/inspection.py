@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc
-from ecs_plugins.memory.store.intake import recent_queries
+from ecs_plugins.memory.store.intake import alive, recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
@@ -71,13 +72,12 @@ def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Me
     )
 
 
-def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memory]:
+def cold(
+    connection: sqlite3.Connection, space: Space, config: MemoryConfig, dimension: int
+) -> list[Memory]:
     """The cold tier, oldest row first, without what has expired."""
-    rows = [
-        row
-        for row in tiers.tier_rows(connection, space.id, "cold")
-        if row.expires is None or row.expires > now
-    ]
+    rows = tiers.tier_rows(connection, space.id, "cold")
+    rows = [*alive(connection, rows, time.time(), config, dimension)]
     behind = tiers.provenance(connection, [row.item.id for row in rows])
     return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
 

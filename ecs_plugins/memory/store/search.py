@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.intake import alive
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Rows, VectorIndex
 from ecs_plugins.memory.types import ColdMemory, Tier, Vector
@@ -40,7 +42,11 @@ class RecallRequest:
 
 
 def recalled(
-    connection: sqlite3.Connection, space: Space, index: VectorIndex, request: RecallRequest
+    connection: sqlite3.Connection,
+    space: Space,
+    index: VectorIndex,
+    request: RecallRequest,
+    config: MemoryConfig,
 ) -> list[Recollection]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
@@ -52,6 +58,7 @@ def recalled(
         space: The namespace.
         index: Its index.
         request: What is asked.
+        config: How what has expired in part is derived anew.
     """
     condition, count = request.condition, request.k
     allowed = None if condition is None else _matching(connection, space, condition)
@@ -60,7 +67,8 @@ def recalled(
         near = scores >= request.threshold
         chosen = dict(zip(rows[near].tolist(), scores[near].tolist(), strict=True))
         stored = tiers.by_rows(connection, space.id, chosen) if chosen else {}
-        wanted = [each for each in stored.values() if _is_wanted(each, request)]
+        near_rows = [each for each in stored.values() if _is_wanted(each, request)]
+        wanted = [*alive(connection, near_rows, request.now, config, index.dimension)]
         # Of equals, what was said last comes first, whatever order the index finds them in.
         wanted.sort(key=lambda at: (-chosen[at.row], -at.item.evidence.last_seen, at.item.id))
         if len(wanted) >= request.k or len(rows) < count or not near.all():
@@ -101,8 +109,7 @@ def _matching(connection: sqlite3.Connection, space: Space, condition: Filter) -
 
 
 def _is_wanted(found: TierRow, request: RecallRequest) -> bool:
-    alive = found.expires is None or found.expires > request.now
-    return alive and found.tier in request.tiers and found.item.id not in request.exclude
+    return found.tier in request.tiers and found.item.id not in request.exclude
 
 
 def _why(found: TierRow, score: float, request: RecallRequest) -> str:

@@ -286,7 +286,7 @@ class SqliteStore:
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
                     index = self.indexes.current(connection, space).index
-                    found += recalled(connection, space, index, request)
+                    found += recalled(connection, space, index, request, self.config)
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():
@@ -380,7 +380,7 @@ class SqliteStore:
         text: str | None,
         metadata: Mapping[str, object] | None,
         pinned: bool | None,
-    ) -> None:
+    ) -> ErasureReceipt:
         """Change a message, and what rests on it, or a memory."""
         changed = NewMessage("-" if text is None else text, metadata=metadata or {})
         change = Change(
@@ -391,7 +391,7 @@ class SqliteStore:
         )
         with self._erasing(erases=change.erases) as erasure:
             erasure.update(name, change)
-        self.finish_erasure(erasure, erases=change.erases)
+        return self.finish_erasure(erasure, erases=change.erases)
 
     def delete(self, name: str, *, evidence: bool) -> ErasureReceipt:
         """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
@@ -441,7 +441,8 @@ class SqliteStore:
             self.pending.take(namespace)
         if erases:
             self.indexes.snapshot.remove()
-        return replace(erasure.receipt, scrubbed=not erases or self.scrub())
+        scrubbed = not erases or self.scrub()
+        return replace(erasure.receipt, scrubbed=scrubbed and not erasure.quoted)
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""
