@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -230,13 +231,17 @@ class EntropicMemory:
                 ids[start:],
                 vectors[start:],
                 pinned=pinned,
-                until_sleep=store.settings.sleep == "caller",
+                until_sleep=store.settings.sleep == "caller" and not store.database.is_writing,
             )
             if store.settings.sleep != "manual" and since >= every:
-                self._sleeper.fall_asleep(namespace, since)
+                store.database.on_end(partial(self._fall_asleep, namespace, since))
             start += added
         self._tend()
         return ids
+
+    def _fall_asleep(self, namespace: Namespace, since: int, committed: bool) -> None:
+        if committed:
+            self._sleeper.fall_asleep(namespace, since)
 
     def _tend(self) -> None:
         """Hand worn indexes to the background thread."""

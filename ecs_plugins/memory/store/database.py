@@ -20,9 +20,11 @@ import contextlib
 import json
 import os
 import sqlite3
+import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +39,16 @@ from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.types import Matrix, Vector
 
 _CACHE_KIB = 16384  # per connection, so that a recall finds the upper levels of every tree
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+
+    connection: sqlite3.Connection
+    writes: bool
+    committed: bool = False
+    ends: list[Callable[[bool], object]] = field(default_factory=list)
 
 
 class Database:
@@ -63,6 +75,7 @@ class Database:
         self.in_memory = self.path == MEMORY
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
+        self._here = threading.local()
         if not self.in_memory:
             self._create_file()
         self._pool = ConnectionPool(self.path, self._connect)
@@ -133,39 +146,79 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one read transaction: a single, consistent view of the file."""
+        """A connection inside one read transaction: a single, consistent view of the file.
+
+        Within a transaction of the same thread it is that one.
+        """
+        if self._open is not None:
+            yield self._open.connection
+            return
         with translated(self.path), self._pool.connection() as connection:
             connection.execute("BEGIN")
+            self._here.transaction = Transaction(connection, writes=False)
             try:
                 yield connection
             finally:
+                self._here.transaction = None
                 connection.execute("ROLLBACK")
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """A connection inside one immediate transaction; committed unless the block raises.
 
-        Compute before, write inside: other writers wait meanwhile.
+        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
+        the same thread it is that one, which is committed or rolled back as a whole.
         """
-        pool = self._pool
+        if self.is_writing:
+            yield self._here.transaction.connection
+            return
+        pool, outer = self._pool, self._open
         if not pool.writer.acquire(timeout=self._busy_timeout):
             raise StorageError(
                 f"{self.path}: another thread writes for more than "
                 f"{self._busy_timeout} s; retry, or raise busy_timeout"
             )
+        done: Transaction | None = None
         try:
             with translated(self.path), pool.connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
+                done = Transaction(connection, writes=True)
+                self._here.transaction = done
                 try:
                     yield connection
                     connection.execute("COMMIT")
-                except BaseException:
+                    done.committed = True
+                finally:
+                    self._here.transaction = outer
                     # SQLite has rolled back by itself after some errors (full disk).
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-                    raise
         finally:
             pool.writer.release()
+            if done is not None:
+                for end in done.ends:
+                    end(done.committed)
+
+    @property
+    def _open(self) -> Transaction | None:
+        """The transaction of this thread."""
+        return getattr(self._here, "transaction", None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is inside a write transaction."""
+        return self._open is not None and self._open.writes
+
+    def on_end(self, end: Callable[[bool], object]) -> None:
+        """Call a function once the write transaction of this thread is over, or now without one.
+
+        Args:
+            end: Gets whether the transaction was committed.
+        """
+        if self._open is not None and self._open.writes:
+            self._open.ends.append(end)
+        else:
+            end(True)
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -110,6 +112,7 @@ class SqliteStore:
         self.epoch, self.is_current = self._identify(adopt)
         self.closed = False
         self.reset()
+        self._embedded = threading.local()  # vectors known within `together`
         self._retention_due = 0.0
         self._finish_interrupted_erasure()
         _open_stores.add(self)
@@ -149,6 +152,9 @@ class SqliteStore:
         Raises:
             ModelError: The embedder failed, or returned what cannot be compared.
         """
+        known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
+        if texts and all(text in known for text in texts):
+            return np.stack([known[text] for text in texts])
         return self.embedder.embed_documents(texts)
 
     def embed_query(self, text: str) -> Vector:
@@ -204,26 +210,44 @@ class SqliteStore:
         self, namespace: Namespace, *, create: bool = False, flush: bool = True
     ) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
-        accesses = self.pending.take(namespace) if flush else []
-        space: Space | None = None
-        try:
-            with self.database.write() as connection:
-                space = tiers.find_space(connection, namespace)
-                self._check_epoch(epoch_of(connection) if space is None else space.epoch)
-                if space is None and create:
-                    space = tiers.create_space(connection, namespace, time.time(), self.epoch)
-                if space is not None and accesses:
-                    write_accesses(connection, space, accesses)
-                yield connection, space
-                if space is not None:
-                    space.save(connection)
-        except BaseException:
-            self.pending.note(namespace, *accesses)
+        with self.database.write() as connection:
+            space = tiers.find_space(connection, namespace)
+            self._check_epoch(epoch_of(connection) if space is None else space.epoch)
+            if space is None and create:
+                space = tiers.create_space(connection, namespace, time.time(), self.epoch)
+            accesses = self.pending.take(namespace) if flush else []
+            before = 0 if space is None else space.revision
+
+            def end(committed: bool) -> None:
+                if not committed:
+                    self.pending.note(namespace, *accesses)
+                if space is not None and committed:
+                    self.indexes.committed(space)
+                elif space is not None:
+                    self.indexes.rolled_back(space, before)
+
+            self.database.on_end(end)
+            if space is not None and accesses:
+                write_accesses(connection, space, accesses)
+            yield connection, space
             if space is not None:
-                self.indexes.rolled_back(space)
-            raise
-        if space is not None:
-            self.indexes.committed(space)
+                space.save(connection)
+
+    @contextmanager
+    def together(self, texts: Sequence[str]) -> Iterator[None]:
+        """One transaction for all that this thread writes in the block, or nothing of it.
+
+        Args:
+            texts: What the block will embed. It is embedded before: others wait for the block.
+        """
+        unique = list(dict.fromkeys(text for text in texts if text.strip()))
+        vectors = dict(zip(unique, self.embed(unique), strict=True)) if unique else {}
+        with self.writing():
+            self._embedded.vectors = vectors
+            try:
+                yield
+            finally:
+                self._embedded.vectors = {}
 
     def flush(self, namespace: Namespace) -> None:
         """Write the pending recalls of a namespace; a failure is logged, they stay pending."""
@@ -433,15 +457,25 @@ class SqliteStore:
 
     def finish_erasure(self, erasure: Erasure, *, erases: bool = True) -> ErasureReceipt:
         """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
-        for space in erasure.changed:
-            self.indexes.committed(space)
-        for number in erasure.dropped:
-            self.indexes.drop(number)
-        for namespace in erasure.receipt.namespaces:
-            self.pending.take(namespace)
-        if erases:
-            self.indexes.snapshot.remove()
-        scrubbed = not erases or self.scrub()
+        scrubbed = False
+
+        def end(committed: bool) -> None:
+            nonlocal scrubbed
+            if not committed:
+                for space in erasure.changed:
+                    self.indexes.drop(space.id)
+                return
+            for space in erasure.changed:
+                self.indexes.committed(space)
+            for number in erasure.dropped:
+                self.indexes.drop(number)
+            for namespace in erasure.receipt.namespaces:
+                self.pending.take(namespace)
+            if erases:
+                self.indexes.snapshot.remove()
+            scrubbed = not erases or self.scrub()
+
+        self.database.on_end(end)
         return replace(erasure.receipt, scrubbed=scrubbed and not erasure.quoted)
 
     def scrub(self, *, vacuum: bool = False) -> bool:

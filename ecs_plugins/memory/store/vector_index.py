@@ -434,10 +434,17 @@ class Indexes:
                 opened.revision, opened.erasures = space.revision, space.erasures
             self._tidy(opened)
 
-    def rolled_back(self, space: Space) -> None:
-        """Take back the rows of a transaction that failed; their numbers will come again."""
+    def rolled_back(self, space: Space, revision: int) -> None:
+        """Take back the rows of a transaction that failed; their numbers will come again.
+
+        Args:
+            space: The namespace as the transaction left it.
+            revision: Its revision before.
+        """
         opened = self._open.get(space.id)
-        if opened is not None and space.written:
+        if opened is not None and opened.revision > revision:  # brought up to what is not there
+            self.drop(space.id)
+        elif opened is not None and space.written:
             with opened.lock:
                 opened.index.remove(np.array(space.written, dtype=np.int64))
                 opened.last_row = min(space.written) - 1
