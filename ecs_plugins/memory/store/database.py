@@ -38,6 +38,10 @@ from ecs_plugins.memory.config import Synchronous
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.types import Matrix, Vector
 
+_TABLE_LEAF = 13  # the first byte of such a page
+_PART = 16  # bytes of erased content that count as found
+_LARGEST_SCAN = 1 << 30  # bytes of a file that is looked through
+_LARGEST_SEARCH = 1 << 33  # bytes of slack times bytes of erased content
 _CACHE_KIB = 16384  # per connection, so that a recall finds the upper levels of every tree
 
 
@@ -235,6 +239,30 @@ class Database:
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         return not busy
 
+    def has_slack(self, erased: Sequence[bytes]) -> bool:
+        """Whether parts of what was erased stand between the cells of a page.
+
+        SQLite overwrites a cell that is deleted, but not the copy that stays behind when a tree is
+        balanced and the cell moves to another page. What cannot be looked through counts as True.
+
+        Args:
+            erased: Texts and vectors, as bytes.
+        """
+        if self.in_memory:
+            return False
+        if self.size() > _LARGEST_SCAN:
+            return True
+        with self.read() as connection:
+            gaps = b"".join(_gaps(connection.serialize(), _page_size(connection)))
+        if len(gaps) * sum(map(len, erased)) > _LARGEST_SEARCH:
+            return True
+        return any(
+            data[at : at + _PART] in gaps
+            for data in erased
+            for at in range(0, max(1, len(data) - _PART + 1), _PART)
+            if data
+        )
+
     def integrity(self) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
         with translated(self.path), self._pool.connection() as connection:
@@ -257,6 +285,21 @@ class Database:
     def close(self) -> None:
         """Close every connection; those in use close when their user is done."""
         self._pool.close()
+
+
+def _page_size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _gaps(file: bytes, size: int) -> Iterator[bytes]:
+    """What is not zero between the pointers and the cells of each leaf of a table."""
+    for page in range(0, len(file), size):
+        head = page + (100 if page == 0 else 0)
+        if file[head] == _TABLE_LEAF:
+            start = head + 8 + 2 * int.from_bytes(file[head + 3 : head + 5])
+            gap = file[start : page + int.from_bytes(file[head + 5 : head + 7])]
+            if stale := gap.strip(b"\0"):
+                yield stale + b"\0"
 
 
 _TYPE = np.dtype("<f4")

@@ -17,6 +17,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit, founded
 from ecs_plugins.memory.config import MemoryConfig
@@ -34,10 +36,14 @@ from ecs_plugins.memory.store.intake import (
     refolded,
 )
 from ecs_plugins.memory.store.tiers import Space, TierRow
-from ecs_plugins.memory.types import Namespace, Vector, encode
+from ecs_plugins.memory.types import Matrix, Namespace, Vector, encode
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
+
+
+Said = tuple[str, bytes]
+"""A text and the bytes of its vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,7 @@ class Erasure:
         receipt: What is gone.
         changed: Namespaces that were changed, as they were saved: their indexes have to follow.
         dropped: Numbers of the namespaces deleted.
+        erased: Texts and vectors that are gone, as bytes.
         quoted: Whether messages that stay in the log say what was erased of a memory.
     """
 
@@ -79,6 +86,7 @@ class Erasure:
         self.receipt = ErasureReceipt(time.time())
         self.changed: list[Space] = []
         self.dropped: list[int] = []
+        self.erased: list[bytes] = []
         self.quoted = False
 
     def note(self, **more: Any) -> None:
@@ -110,14 +118,14 @@ class Erasure:
         else:
             space = self._space_of(message.namespace)
             if change.erases:
-                self._rewrite(name, change)
+                said = self._said([name]) if change.text is not None else []
                 before = self._live_on(name)
+                self._rewrite(name, change)
                 affected = self._derive(space, frozenset([name]), frozenset())
                 if before and not self._live_on(name):
                     pinned = any(row.tier == "cold" and row.memory.pinned for row in before)
                     self._found_again(space, message, pinned)
-                old = [message.text] if change.text is not None else []
-                self._clean_record(space, (), affected, old)
+                self._clean_record(space, (), affected, said)
             if change.pinned is not None:
                 self._pin_message(space, name, change.pinned)
         self._save(space)
@@ -158,13 +166,13 @@ class Erasure:
             tiers.insert(connection, space, new)
             return
         behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
-        texts = self._erase_versions(space, memory.id)
-        self._note_quotes(behind, texts)
-        self._clean_record(space, (), {memory.id}, texts)
+        said = self._erase_versions(space, memory.id)
+        self._note_quotes(behind, said)
+        self._clean_record(space, (), {memory.id}, said)
         # A message says the new text from here on, so that nothing derives the old one again.
         ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
-        said = log.NewMessage(change.text, metadata=new.metadata, ttl=ttl)
-        log.insert(connection, space, [said], ids, change.vector[None], now)
+        message = log.NewMessage(change.text, metadata=new.metadata, ttl=ttl)
+        log.insert(connection, space, [message], ids, change.vector[None], now)
         space.step += 1
         evidence = replace(memory.evidence, edited=True)
         item = replace(
@@ -201,11 +209,11 @@ class Erasure:
                 raise _unknown(name)
             behind = tiers.provenance(self._connection, [name]).get(name, ())
             space = tiers.space_by_id(self._connection, versions[0].space)
-            texts = self._erase_memory(space, name)
+            said = self._erase_memory(space, name)
             if evidence and behind:
                 self._erase_messages(space, behind)
             else:
-                self._note_quotes(behind, texts)
+                self._note_quotes(behind, said)
         self._save(space)
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
@@ -260,9 +268,16 @@ class Erasure:
             ),
             hot_erased=space.count["hot"],
             decisions=found("SELECT count(*) FROM decisions WHERE namespace = ?")[0],
-            queries=found("SELECT count(*) FROM queries WHERE namespace = ?")[0],
             namespaces=(space.namespace,),
         )
+        queries = found("DELETE FROM queries WHERE namespace = ? RETURNING id")
+        said = connection.execute(
+            "SELECT text, vector FROM messages WHERE namespace = ?1"
+            " UNION ALL SELECT text, vector FROM tiers WHERE namespace = ?1",
+            number,
+        ).fetchall()
+        self._erase_queries(set(), said)
+        self.note(queries=len(queries))
         connection.execute(
             "DELETE FROM provenance WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)",
             number,
@@ -288,34 +303,37 @@ class Erasure:
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
-        among = (dump(list(ids)),)
-        texts = self._connection.execute(f"SELECT text FROM messages WHERE id {_AMONG}", among)
-        said = [text for (text,) in texts.fetchall()]
+        among, said = (dump(list(ids)),), self._said(ids)
         affected = self._derive(space, frozenset(ids), frozenset(ids))
         self._connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         self._connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
         self.note(messages=tuple(ids))
         self._clean_record(space, ids, affected, said)
 
-    def _erase_memory(self, space: Space, name: str) -> list[str]:
+    def _erase_memory(self, space: Space, name: str) -> list[Said]:
         """Erase a memory and return what it said; the messages behind it stay."""
-        texts = self._erase_versions(space, name)
+        said = self._erase_versions(space, name)
         self.note(memories_erased=(name,))
-        self._clean_record(space, [name], {name}, texts)
+        self._clean_record(space, [name], {name}, said)
+        return said
+
+    def _erase_versions(self, space: Space, name: str) -> list[Said]:
+        said = self._connection.execute("SELECT text, vector FROM tiers WHERE id = ?", (name,))
+        texts = said.fetchall()
+        tiers.delete(self._connection, space, tiers.versions(self._connection, name))
+        tiers.forget_provenance(self._connection, [name])
         return texts
 
-    def _erase_versions(self, space: Space, name: str) -> list[str]:
-        versions = tiers.versions(self._connection, name)
-        tiers.delete(self._connection, space, versions)
-        tiers.forget_provenance(self._connection, [name])
-        return [row.item.text for row in versions]
+    def _said(self, ids: Collection[str]) -> list[Said]:
+        """The texts of messages, and their vectors."""
+        return self._connection.execute(
+            f"SELECT text, vector FROM messages WHERE id {_AMONG}", (dump(list(ids)),)
+        ).fetchall()
 
-    def _note_quotes(self, behind: Collection[str], texts: Sequence[str]) -> None:
+    def _note_quotes(self, behind: Collection[str], said: Sequence[Said]) -> None:
         """Note whether messages that stay still say what is erased of a memory."""
-        said = self._connection.execute(
-            f"SELECT text FROM messages WHERE id {_AMONG}", (dump(list(behind)),)
-        )
-        self.quoted = any(text in each for (each,) in said for text in texts)
+        left = [text for text, _ in self._said(behind)]
+        self.quoted = any(text in each for each in left for text, _ in said)
 
     # The tiers
 
@@ -385,6 +403,7 @@ class Erasure:
     def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
         """Replace a version by what these of its messages say; returns whether there are any."""
         tiers.delete(self._connection, space, [old])
+        self.erased.append(old.item.text.encode())
         new = derived(self._connection, old, members, self._config, self._dimension)
         if new is None:
             self.note(hot_erased=int(old.tier == "hot"))
@@ -397,11 +416,11 @@ class Erasure:
     # The record
 
     def _clean_record(
-        self, space: Space, ids: Iterable[str], affected: set[str], texts: Sequence[str]
+        self, space: Space, ids: Iterable[str], affected: set[str], said: Sequence[Said]
     ) -> None:
         gone = {*ids, *self.receipt.memories_erased}
         self._mark_decisions(gone)
-        self._erase_queries(space, gone | affected, texts)
+        self._erase_queries(gone | affected, said)
         space.erasures += 1
 
     def _mark_decisions(self, gone: Collection[str]) -> None:
@@ -419,19 +438,33 @@ class Erasure:
         self._connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", among)
         self.note(decisions=len(found))
 
-    def _erase_queries(self, space: Space, used: set[str], texts: Sequence[str]) -> None:
+    def _erase_queries(self, used: set[str], said: Sequence[Said]) -> None:
+        """Erase the recorded queries, of every namespace, that used, quote or repeat what goes."""
+        self.erased += [each for text, vector in said for each in (text.encode(), vector)]
+        texts = {text for text, _ in said}
         quotes = [text for text in texts if len(text) >= _QUOTE]
-        for number, text, answer, recalled in self._connection.execute(
-            "SELECT id, text, answer, recalled FROM queries WHERE namespace = ?", (space.id,)
-        ).fetchall():
-            said = f"{text}\n{answer or ''}"
+        vectors, near = _matrix(said, self._dimension), self._config.merge_threshold
+        gone = []
+        for number, text, answer, recalled, vector in self._connection.execute(
+            "SELECT id, text, answer, recalled, vector FROM queries"
+        ):
+            asked = f"{text}\n{answer or ''}"
             if (
                 not used.isdisjoint(json.loads(recalled))
-                or any(quote in said for quote in quotes)
+                or any(quote in asked for quote in quotes)
                 or (text in texts or answer in texts)
+                or (len(vectors) and (vectors @ np.frombuffer(vector, "<f4")).max() >= near)
             ):
-                self._connection.execute("DELETE FROM queries WHERE id = ?", (number,))
-                self.note(queries=1)
+                gone.append((number,))
+                self.erased += [text.encode(), (answer or "").encode(), vector]
+        self._connection.executemany("DELETE FROM queries WHERE id = ?", gone)
+        self.note(queries=len(gone))
+
+
+def _matrix(said: Sequence[Said], dimension: int) -> Matrix:
+    """The vectors that are whole; damaged ones can be erased too."""
+    whole = b"".join(vector for _, vector in said if len(vector) == 4 * dimension)
+    return np.frombuffer(whole, dtype="<f4").reshape(-1, dimension)
 
 
 def without(record: dict[str, object], gone: Collection[str]) -> dict[str, object]:

@@ -44,6 +44,7 @@ from ecs_plugins.memory.types import (
 )
 from ecs_plugins.memory.utility import QUERY_WINDOW
 
+ERASURES = "erasures"  # in `meta`
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
@@ -290,20 +291,32 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One recall: when, with which query vector, and what it returned."""
+    """One recall: when, with which query vector, what it returned, after how many erasures."""
 
     step: int
     at: float
     vector: Vector
     items: tuple[str, ...]
+    erasures: int
+
+
+def erasures_of(connection: sqlite3.Connection) -> int:
+    """How often something was erased from the file."""
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (ERASURES,)).fetchone()
+    return 0 if found is None else int(found[0])
 
 
 def write_accesses(
     connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
 ) -> None:
-    """Write recalls: a query event each, a hit for every item that is still in its tier."""
+    """Write recalls: a query event each, a hit for every item that is still in its tier.
+
+    The question of a recall from before an erasure is not written: it may repeat what was erased.
+    """
+    erasures = erasures_of(connection) if accesses else 0
     for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
-        _insert_query(connection, space, access.step, access.at, access.vector, access.items)
+        if access.erasures == erasures:
+            _insert_query(connection, space, access.step, access.at, access.vector, access.items)
         for each in _live(connection, space, access.items):
             step = max(access.step, each.item.evidence.updated)
             tiers.update(connection, each.row, record_hit(each.item, step=step))

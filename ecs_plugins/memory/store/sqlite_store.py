@@ -31,7 +31,14 @@ from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erasure
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
-from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
+from ecs_plugins.memory.store.intake import (
+    ERASURES,
+    Access,
+    Intake,
+    erasures_of,
+    write_accesses,
+    write_observation,
+)
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.store.search import RecallRequest, recalled
 from ecs_plugins.memory.store.tiers import Space
@@ -306,16 +313,18 @@ class SqliteStore:
         """The best items of several namespaces, best first; counted as hits if ``record``."""
         found: list[Recollection] = []
         asked: list[tuple[Namespace, int]] = []
+        erasures = 0
         for each in dict.fromkeys(namespaces):
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
                     index = self.indexes.current(connection, space).index
                     found += recalled(connection, space, index, request, self.config)
                     asked.append((each, space.step))
+                    erasures = erasures_of(connection)
         found = sorted(found, key=lambda item: -item.score)[: request.k]
         for each, step in asked if record else ():
             names = tuple(item.id for item in found if item.namespace == each)
-            access = Access(step, time.time(), request.vector, names)
+            access = Access(step, time.time(), request.vector, names, erasures)
             if self.pending.note(each, access) >= _FLUSH_AT:
                 self.flush(each)
         return found
@@ -454,6 +463,11 @@ class SqliteStore:
     def note_scrub(connection: sqlite3.Connection) -> None:
         """Note in a transaction that erases that `scrub` has to follow, should the process die."""
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_SCRUB,))
+        connection.execute(
+            "INSERT INTO meta VALUES (?, '1')"
+            " ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1",
+            (ERASURES,),
+        )
 
     def finish_erasure(self, erasure: Erasure, *, erases: bool = True) -> ErasureReceipt:
         """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
@@ -474,6 +488,8 @@ class SqliteStore:
             if erases:
                 self.indexes.snapshot.remove()
             scrubbed = not erases or self.scrub()
+            if erases and scrubbed and self.database.has_slack(erasure.erased):
+                scrubbed = self.scrub(vacuum=True)
 
         self.database.on_end(end)
         return replace(erasure.receipt, scrubbed=scrubbed and not erasure.quoted)

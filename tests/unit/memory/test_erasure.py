@@ -1,3 +1,4 @@
+import random
 from pathlib import Path
 
 import pytest
@@ -288,3 +289,62 @@ def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
         assert (found.text, found.support, found.pinned) == (MILL, 1, where == "pinned")
         assert [each.text for each in memory.memories()] == ([] if where == "hot" else [MILL])
     assert found.provenance == (name,)
+
+
+def test_questions_that_repeat_what_was_erased_go_with_it(db, open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add([MILL, "cats chase birds"])
+    memory.add(MILL, namespace=("other",))
+    memory.recall(SECRET, also=[("other",)])  # as the middleware does before it adds
+    memory.recall("cats chase birds")
+    memory.observe(f"is it true that {SECRET}?", "so they say", namespace=("other",))
+    name = memory.add(SECRET)[0]
+    memory.sleep()
+    memory.sleep(("other",))
+    assert memory.delete(name).queries == 3
+    assert leftovers(db.parent) == []
+    assert files_that_hold(db.parent, pack(FakeEmbedder(32).embed_query("cats chase birds")))
+
+
+@pytest.mark.parametrize("erase", ["delete", "forget"])
+def test_pending_recalls_do_not_bring_back_what_was_erased(db, open_memory, erase):
+    memory = open_memory(store=MANUAL)
+    other = open_memory(store=MANUAL)
+    memory.add(MILL)
+    memory.add(MILL, namespace=("other",))
+    name = memory.add(SECRET)[0]
+    for each in (memory, other):
+        each.recall(SECRET, also=[("other",)])
+    if erase == "delete":
+        memory.delete(name)
+    else:
+        memory.forget(("default",))
+    memory.close()
+    other.close()
+    assert leftovers(db.parent) == []
+
+
+def test_a_forgotten_namespace_is_quoted_nowhere(db, open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(SECRET)
+    memory.add(MILL, namespace=("other",))
+    memory.observe("what do they say?", f"they say {SECRET}", namespace=("other",))
+    memory.recall(SECRET, namespace=("other",))
+    memory.sleep(("other",))
+    assert memory.forget(("default",)).scrubbed
+    assert leftovers(db.parent) == []
+
+
+def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
+    """Balancing a tree leaves copies of cells behind that are not overwritten."""
+    memory = open_memory(store=MANUAL, config=MemoryConfig(hot_capacity=500))
+    rng = random.Random(5)
+    words = ("".join(rng.choices("abcdefgh ", k=rng.randrange(900))) for _ in range(100))
+    texts = [f"xyzzy{number:03d} {each}" for number, each in enumerate(words)]
+    names = dict(zip(memory.add(texts), texts, strict=True))
+    order = rng.sample(sorted(names), len(names))
+    for name in order[:60]:
+        assert memory.delete(name).scrubbed
+        assert files_that_hold(db.parent, names[name][:8].encode()) == []
+        assert files_that_hold(db.parent, pack(FakeEmbedder(32).embed_query(names[name]))) == []
+    assert memory.admin.verify().ok
