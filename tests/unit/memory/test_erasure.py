@@ -337,13 +337,13 @@ def test_a_forgotten_namespace_is_quoted_nowhere(db, open_memory):
 
 def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
     """Balancing a tree leaves copies of cells behind that are not overwritten."""
-    memory = open_memory(store=MANUAL, config=MemoryConfig(hot_capacity=500))
+    memory = open_memory(store=MANUAL)
     rng = random.Random(5)
-    words = ("".join(rng.choices("abcdefgh ", k=rng.randrange(900))) for _ in range(100))
+    words = ("".join(rng.choices("abcdefgh ", k=rng.randrange(900))) for _ in range(60))
     texts = [f"xyzzy{number:03d} {each}" for number, each in enumerate(words)]
     names = dict(zip(memory.add(texts), texts, strict=True))
     order = rng.sample(sorted(names), len(names))
-    for name in order[:60]:
+    for name in order[:40]:
         assert memory.delete(name).scrubbed
         assert files_that_hold(db.parent, names[name][:8].encode()) == []
         assert files_that_hold(db.parent, pack(FakeEmbedder(32).embed_query(names[name]))) == []
