@@ -8,6 +8,7 @@ bounded is what is searched, hot and cold; the message log has its own retention
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -37,7 +38,7 @@ from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.search import RecallRequest
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.sqlite_store import FLUSH_AT, SqliteStore
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -244,9 +245,17 @@ class EntropicMemory:
             self._sleeper.fall_asleep(namespace, since)
 
     def _tend(self) -> None:
-        """Hand worn indexes to the background thread."""
-        for index in self._store.indexes.take_worn():
-            self._sleeper.background.submit(f"rebuilding index {id(index)}", index.rebuild)
+        """Hand to the background thread what nobody has to wait for."""
+        submit, store = self._sleeper.background.submit, self._store
+        for index in store.indexes.take_worn():
+            submit(f"rebuilding index {id(index)}", index.rebuild)
+        for each in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
+            submit(f"writing hits in {each}", partial(self._write_hits, each))
+        if store.indexes.are_to_be_saved():
+            submit("saving the indexes", lambda _: store.indexes.save())
+
+    def _write_hits(self, namespace: Namespace, _: threading.Event) -> None:
+        self._store.flush(namespace, wait=False)
 
     def recall(
         self,

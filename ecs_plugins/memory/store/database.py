@@ -19,8 +19,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +40,8 @@ from ecs_plugins.memory.config import Synchronous
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.types import Matrix, Vector
 
+_BIRTH = 2.0  # seconds that a new file may be empty
+_RETRY = 0.0002, 0.002  # seconds between attempts to get the write lock
 _TABLE_LEAF = 13  # the first byte of such a page
 _PART = 16  # bytes of erased content that count as found
 _LARGEST_SCAN = 1 << 30  # bytes of a file that is looked through
@@ -96,10 +100,23 @@ class Database:
             # The lock keeps a second opening away until the new file's descriptor is closed.
             with sqlite.creating, contextlib.suppress(FileExistsError):
                 os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                return
+            self._refuse_empty()
         except OSError as error:
             raise StorageError(
                 f"cannot open {self.path}: {error}; make its directory writable"
             ) from error
+
+    def _refuse_empty(self) -> None:
+        """Refuse a file of no bytes: it was cut off, unless somebody else is just making it."""
+        deadline = time.monotonic() + min(self._busy_timeout, _BIRTH)
+        while Path(self.path).stat().st_size == 0:
+            if time.monotonic() >= deadline:
+                raise StorageError(
+                    f"{self.path} is empty, which no memory ever is: it was cut off. Restore a "
+                    "backup, or delete it to begin a new memory"
+                )
+            time.sleep(0.01)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -167,25 +184,29 @@ class Database:
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
         """A connection inside one immediate transaction; committed unless the block raises.
 
         Compute before, write inside: other writers wait meanwhile. Within a write transaction of
         the same thread it is that one, which is committed or rolled back as a whole.
+
+        Args:
+            wait: Whether to wait for other writers, up to ``busy_timeout``.
         """
         if self.is_writing:
             yield self._here.transaction.connection
             return
         pool, outer = self._pool, self._open
-        if not pool.writer.acquire(timeout=self._busy_timeout):
+        patience = self._busy_timeout if wait else 0.0
+        if not pool.writer.acquire(timeout=patience):
             raise StorageError(
-                f"{self.path}: another thread writes for more than "
-                f"{self._busy_timeout} s; retry, or raise busy_timeout"
+                f"{self.path}: another thread writes for more than {patience} s; retry, "
+                "or raise busy_timeout"
             )
         done: Transaction | None = None
         try:
             with translated(self.path), pool.connection() as connection:
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin_writing(connection, patience)
                 done = Transaction(connection, writes=True)
                 self._here.transaction = done
                 try:
@@ -202,6 +223,26 @@ class Database:
             if done is not None:
                 for end in done.ends:
                     end(done.committed)
+
+    def _begin_writing(self, connection: sqlite3.Connection, patience: float) -> None:
+        """Take the file's write lock.
+
+        SQLite itself would wait longer after every refusal, and so prefer whoever came last.
+        """
+        deadline = time.monotonic() + patience
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() >= deadline:
+                        raise
+                time.sleep(random.uniform(*_RETRY))
+        finally:
+            connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
 
     @property
     def _open(self) -> Transaction | None:
@@ -263,9 +304,9 @@ class Database:
             if data
         )
 
-    def integrity(self) -> Sequence[str]:
+    def integrity(self, connection: sqlite3.Connection) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
-        with translated(self.path), self._pool.connection() as connection:
+        with translated(self.path):
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
             broken = [
                 f"foreign key of {row[0]} row {row[1]} points nowhere in {row[2]}"

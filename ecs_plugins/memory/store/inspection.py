@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
+
+T = TypeVar("T")
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
@@ -198,33 +200,69 @@ def verify(
     dimension: int,
     *,
     epoch: int,
-    integrity: Sequence[str],
+    integrity: Callable[[], Sequence[str]],
 ) -> Verification:
-    """Check contents, counts, provenance, decisions, items and indexes of a file."""
-    problems = list(integrity)
-    checked = 0
-    for table in CHECKED:
+    """Check contents, counts, provenance, decisions, items and indexes of a file.
+
+    A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
+    problem, and the rest is checked.
+    """
+    problems: list[str] = []
+    checked = [0]
+
+    def contents(table: str) -> None:
         for row in rows(connection, table):
-            checked += 1
+            checked[0] += 1
             # A vector of an earlier epoch waits to be replaced by the next search.
             current = row.get("epoch", epoch) == epoch
-            problems += damage(table, row, dimension if current else 0)
-    problems += [
-        text.format(name)
-        for text, sql in _REFERENCES.items()
-        for (name,) in connection.execute(sql)
-    ]
-    for space in tiers.list_spaces(connection):
-        record = decisions(connection, space.id)
-        checked += len(record)
-        problems += [
+            problems.extend(damage(table, row, dimension if current else 0))
+
+    def references(text: str) -> None:
+        problems.extend(text.format(name) for (name,) in connection.execute(_REFERENCES[text]))
+
+    def record(space: Space) -> None:
+        recorded = decisions(connection, space.id)
+        checked[0] += len(recorded)
+        problems.extend(
             f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
             "follow from its record"
-            for each in replayed(record)
+            for each in replayed(recorded)
             if not each.agrees and not each.recorded.erased
-        ]
-        problems += _tier_problems(connection, space, indexes)
-    return Verification(tuple(problems), tuple(indexes.snapshot.problems(connection)), checked)
+        )
+
+    def evidence(space: Space) -> None:
+        for tier in TIERS:
+            tiers.tier_rows(connection, space.id, tier)
+
+    def namespaces(_: None) -> None:
+        for space in tiers.list_spaces(connection):
+            attempt(f"the items of {space.namespace}", evidence, space)
+            attempt(f"the decisions of {space.namespace}", record, space)
+            attempt(
+                f"{space.namespace}",
+                lambda each: problems.extend(_tier_problems(connection, each, indexes)),
+                space,
+            )
+
+    def attempt(what: str, check: Callable[[T], object], of: T) -> None:
+        try:
+            check(of)
+        except Exception as error:
+            problems.append(f"{what}: cannot be checked: {type(error).__name__}: {error}")
+
+    attempt("the database", lambda find: problems.extend(find()), integrity)
+    for table in CHECKED:
+        attempt(f"the table {table}", contents, table)
+    for text in _REFERENCES:
+        attempt("the provenance", references, text)
+    attempt("the namespaces", namespaces, None)
+    rebuildable: list[str] = []
+    attempt(
+        "the index snapshot",
+        lambda snapshot: rebuildable.extend(snapshot.problems(connection)),
+        indexes.snapshot,
+    )
+    return Verification(tuple(problems), tuple(rebuildable), checked[0])
 
 
 CHECKED = {
@@ -256,7 +294,8 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
     return [
         f"the {part} of {name.format(**row)} does not match its checksum"
         for part in parts
-        if crc(row[part]) != row[f"{part}_crc"]
+        if not isinstance(row[part], str | bytes)
+        or crc(row[part]) != row[f"{part}_crc"]
         or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
     ]
 

@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -49,7 +50,10 @@ from ecs_plugins.ranking.embedder import Embedder
 logger = logging.getLogger(__name__)
 
 _SCRUB = "scrub"
-_FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
+FLUSH_AT = 256
+"""Pending recalls of a namespace from which on they are written."""
+
+_MOST_PENDING = 4096  # of a namespace, while they cannot be written
 _RETENTION_EVERY = 3600.0
 
 
@@ -57,26 +61,25 @@ class PendingAccesses:
     """The recalls of each namespace that are not written yet. Thread-safe."""
 
     def __init__(self) -> None:
-        self._pending: dict[Namespace, list[Access]] = {}
+        self._pending: dict[Namespace, deque[Access]] = {}
         self._lock = threading.Lock()
 
-    def note(self, namespace: Namespace, *accesses: Access) -> int:
-        """Count recalls, also those that could not be written; returns how many are pending."""
+    def note(self, namespace: Namespace, *accesses: Access) -> None:
+        """Count recalls, also those that could not be written; the oldest of too many are lost."""
         with self._lock:
-            pending = [*self._pending.get(namespace, ()), *accesses]
-            if pending:
-                self._pending[namespace] = pending
-            return len(pending)
+            if accesses:
+                pending = self._pending.setdefault(namespace, deque(maxlen=_MOST_PENDING))
+                pending.extend(accesses)
 
     def take(self, namespace: Namespace) -> list[Access]:
         """Remove and return what is pending."""
         with self._lock:
-            return self._pending.pop(namespace, [])
+            return list(self._pending.pop(namespace, ()))
 
-    def namespaces(self) -> list[Namespace]:
-        """Where something is pending."""
+    def namespaces(self, least: int = 1) -> list[Namespace]:
+        """Where so many are pending."""
         with self._lock:
-            return list(self._pending)
+            return [name for name, pending in self._pending.items() if len(pending) >= least]
 
     def __len__(self) -> int:
         with self._lock:
@@ -214,10 +217,15 @@ class SqliteStore:
 
     @contextmanager
     def writing_to(
-        self, namespace: Namespace, *, create: bool = False, flush: bool = True
+        self,
+        namespace: Namespace,
+        *,
+        create: bool = False,
+        flush: bool = True,
+        wait: bool = True,
     ) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
-        with self.database.write() as connection:
+        with self.database.write(wait=wait) as connection:
             space = tiers.find_space(connection, namespace)
             self._check_epoch(epoch_of(connection) if space is None else space.epoch)
             if space is None and create:
@@ -256,14 +264,18 @@ class SqliteStore:
             finally:
                 self._embedded.vectors = {}
 
-    def flush(self, namespace: Namespace) -> None:
+    def flush(self, namespace: Namespace, *, wait: bool = True) -> None:
         """Write the pending recalls of a namespace; a failure is logged, they stay pending."""
         if namespace in self.pending.namespaces():
             try:
-                with self.writing_to(namespace):
+                with self.writing_to(namespace, wait=wait):
                     pass
             except EcsPluginsError as error:
-                logger.warning("retrieval hits could not be written yet: %s", error)
+                logger.log(
+                    logging.WARNING if wait else logging.DEBUG,
+                    "retrieval hits could not be written yet: %s",
+                    error,
+                )
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -325,8 +337,7 @@ class SqliteStore:
         for each, step in asked if record else ():
             names = tuple(item.id for item in found if item.namespace == each)
             access = Access(step, time.time(), request.vector, names, erasures)
-            if self.pending.note(each, access) >= _FLUSH_AT:
-                self.flush(each)
+            self.pending.note(each, access)
         return found
 
     def observe(

@@ -22,6 +22,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ KEPT_FROM = 5000
 tens of milliseconds per thousand."""
 
 _BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
+_SAVE_EVERY = 60.0  # seconds at least between two snapshots that nobody asked for
+_GROWN = 5  # a graph is saved again once it grew by one part in so many
 _TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
@@ -326,6 +329,7 @@ class OpenIndex:
     epoch: int
     erasures: int
     revision: int = -1
+    saved: int = 0  # vectors that the graph had in the present snapshot
     last_row: int = 0
     cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -350,6 +354,7 @@ class Indexes:
         self.snapshot = Snapshot(database)
         self._open: OrderedDict[int, OpenIndex] = OrderedDict()
         self._lock = threading.Lock()
+        self._save_due = 0.0
         self._worn: list[VectorIndex] = []
 
     def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
@@ -387,7 +392,7 @@ class Indexes:
                 )
         if opened.erasures != space.erasures:
             index.blank()
-            opened.erasures = space.erasures
+            opened.erasures, opened.saved = space.erasures, 0
         opened.revision = space.revision
         self._tidy(opened)
 
@@ -430,6 +435,7 @@ class Indexes:
                 opened.cold.pop(row, None)
             if opened.erasures != space.erasures:
                 opened.index.blank()
+                opened.saved = 0
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
                 opened.revision, opened.erasures = space.revision, space.erasures
             self._tidy(opened)
@@ -483,6 +489,17 @@ class Indexes:
 
     # The snapshot
 
+    def are_to_be_saved(self) -> bool:
+        """Whether a graph has changed so much that building it anew would take long."""
+        if self._database.in_memory or time.monotonic() < self._save_due:
+            return False
+        with self._lock:
+            return any(
+                abs(each.index.linked - each.saved) * _GROWN >= each.index.linked
+                for each in self._open.values()
+                if len(each.index) >= KEPT_FROM and each.index.linked
+            )
+
     def save(self) -> None:
         """Write the snapshot under the write lock; a failure is logged, not raised."""
         with self._lock:
@@ -493,6 +510,7 @@ class Indexes:
             }
         if not large or self._database.in_memory:
             return
+        self._save_due = time.monotonic() + _SAVE_EVERY
         try:
             with self._database.write() as connection:
                 now = {space.id: (space.epoch, space.erasures) for space in list_spaces(connection)}
@@ -502,6 +520,8 @@ class Indexes:
                     if now.get(number) == (each.epoch, each.erasures)
                 }
                 self.snapshot.write(connection, graphs)
+            for number in graphs:
+                large[number].saved = large[number].index.linked
         except (OSError, EcsPluginsError) as error:
             self.snapshot.failures += 1
             logger.warning("the index snapshot could not be written: %s", error)
@@ -513,6 +533,6 @@ class Indexes:
             epoch, rows, graph = self.snapshot.read(connection).get(space.id, (None, None, None))
             if rows is not None and graph is not None and epoch == space.epoch:
                 opened.index.restore(rows, graph)
-                opened.last_row = int(rows.max(initial=0))
+                opened.last_row, opened.saved = int(rows.max(initial=0)), len(rows)
         except (OSError, ValueError, RuntimeError) as error:
             logger.warning("the index snapshot cannot be used (%s); it is built anew", error)
