@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.records import (
@@ -28,7 +29,7 @@ from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
 
-T = TypeVar("T")
+Check = Callable[[], Iterable[str]]
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
@@ -200,69 +201,72 @@ def verify(
     dimension: int,
     *,
     epoch: int,
-    integrity: Callable[[], Sequence[str]],
+    integrity: Check,
 ) -> Verification:
     """Check contents, counts, provenance, decisions, items and indexes of a file.
 
     A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
     problem, and the rest is checked.
     """
-    problems: list[str] = []
-    checked = [0]
+    checks: list[tuple[str, Check]] = [("the database", integrity)]
+    checks += [
+        (f"the table {table}", partial(_content_problems, connection, table, dimension, epoch))
+        for table in CHECKED
+    ]
+    checks.append(("the provenance", partial(_reference_problems, connection)))
+    checks.append(("the namespaces", partial(_namespace_problems, connection, indexes)))
+    problems = [line for what, check in checks for line in _tried(what, check)]
+    snapshot = partial(indexes.snapshot.problems, connection)
+    counted = "SELECT " + " + ".join(
+        f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")
+    )
+    try:
+        checked = connection.execute(counted).fetchone()[0]
+    except sqlite3.Error:
+        checked = 0
+    return Verification(tuple(problems), tuple(_tried("the index snapshot", snapshot)), checked)
 
-    def contents(table: str) -> None:
-        for row in rows(connection, table):
-            checked[0] += 1
-            # A vector of an earlier epoch waits to be replaced by the next search.
-            current = row.get("epoch", epoch) == epoch
-            problems.extend(damage(table, row, dimension if current else 0))
 
-    def references(text: str) -> None:
-        problems.extend(text.format(name) for (name,) in connection.execute(_REFERENCES[text]))
+def _tried(what: str, check: Check) -> Iterator[str]:
+    """The problems that a check finds, its own failure included."""
+    try:
+        yield from check()
+    except Exception as error:
+        yield f"{what} cannot be checked: {type(error).__name__}: {error}"
 
-    def record(space: Space) -> None:
-        recorded = decisions(connection, space.id)
-        checked[0] += len(recorded)
-        problems.extend(
-            f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
-            "follow from its record"
-            for each in replayed(recorded)
-            if not each.agrees and not each.recorded.erased
+
+def _content_problems(
+    connection: sqlite3.Connection, table: str, dimension: int, epoch: int
+) -> Iterator[str]:
+    for row in rows(connection, table):
+        # A vector of an earlier epoch waits to be replaced by the next search.
+        current = row.get("epoch", epoch) == epoch
+        yield from damage(table, row, dimension if current else 0)
+
+
+def _reference_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    for text, sql in _REFERENCES.items():
+        for (name,) in connection.execute(sql):
+            yield text.format(name)
+
+
+def _namespace_problems(connection: sqlite3.Connection, indexes: Indexes) -> Iterator[str]:
+    for space in tiers.list_spaces(connection):
+        name = space.namespace
+        yield from _tried(f"the decisions of {name}", partial(_record_problems, connection, space))
+        yield from _tried(f"the items of {name}", partial(_tier_problems, connection, space))
+        yield from _tried(
+            f"the index of {name}", partial(_index_problems, connection, space, indexes)
         )
 
-    def evidence(space: Space) -> None:
-        for tier in TIERS:
-            tiers.tier_rows(connection, space.id, tier)
 
-    def namespaces(_: None) -> None:
-        for space in tiers.list_spaces(connection):
-            attempt(f"the items of {space.namespace}", evidence, space)
-            attempt(f"the decisions of {space.namespace}", record, space)
-            attempt(
-                f"{space.namespace}",
-                lambda each: problems.extend(_tier_problems(connection, each, indexes)),
-                space,
+def _record_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
+    for each in replayed(decisions(connection, space.id)):
+        if not each.agrees and not each.recorded.erased:
+            yield (
+                f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
+                "follow from its record"
             )
-
-    def attempt(what: str, check: Callable[[T], object], of: T) -> None:
-        try:
-            check(of)
-        except Exception as error:
-            problems.append(f"{what}: cannot be checked: {type(error).__name__}: {error}")
-
-    attempt("the database", lambda find: problems.extend(find()), integrity)
-    for table in CHECKED:
-        attempt(f"the table {table}", contents, table)
-    for text in _REFERENCES:
-        attempt("the provenance", references, text)
-    attempt("the namespaces", namespaces, None)
-    rebuildable: list[str] = []
-    attempt(
-        "the index snapshot",
-        lambda snapshot: rebuildable.extend(snapshot.problems(connection)),
-        indexes.snapshot,
-    )
-    return Verification(tuple(problems), tuple(rebuildable), checked[0])
 
 
 CHECKED = {
@@ -314,22 +318,22 @@ _REFERENCES = {
 }
 
 
-def _tier_problems(connection: sqlite3.Connection, space: Space, indexes: Indexes) -> list[str]:
-    problems = []
-    rows = connection.execute(
-        "SELECT tier, row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-    ).fetchall()
+def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
     for tier in TIERS:
-        found = sum(each[0] == tier for each in rows)
+        found = len(tiers.tier_rows(connection, space.id, tier))
         if found != space.count[tier]:
-            problems.append(
+            yield (
                 f"{space.namespace}: the {tier} tier holds {found} items and counts "
                 f"{space.count[tier]}"
             )
-    try:
-        known = indexes.current(connection, space).index.rows()
-    except StorageError as error:
-        return [*problems, f"{space.namespace}: {error}"]
-    if not np.array_equal(np.sort(known), np.sort([row for _, row in rows])):
-        problems.append(f"{space.namespace}: the index is out of step")
-    return problems
+
+
+def _index_problems(
+    connection: sqlite3.Connection, space: Space, indexes: Indexes
+) -> Iterator[str]:
+    rows = connection.execute(
+        "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
+    ).fetchall()
+    known = indexes.current(connection, space).index.rows()
+    if not np.array_equal(np.sort(known), np.sort([row for (row,) in rows])):
+        yield f"{space.namespace}: the index is out of step"
