@@ -37,7 +37,7 @@ test: check ## Run every check and every test, with the bundled model.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 fast: $(VENV)/.installed-dev ## The quick tests of the package, without a model.
-	$(BIN)/python -m pytest tests -m "not model and not slow and not gpu" -n auto --maxprocesses 4
+	$(BIN)/python -m pytest tests -m "not model and not slow and not gpu" -n auto --maxprocesses 4 --dist loadfile
 
 house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house

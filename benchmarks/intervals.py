@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import bootstrap, t
 
 LEVEL = 0.95
 REPLICATES = 2000
@@ -20,6 +19,8 @@ def interval(statistic: Statistic, *samples: npt.ArrayLike, seed: int = 42) -> t
 
     Of a single observation, both ends are its statistic.
     """
+    from scipy.stats import bootstrap  # takes long to import
+
     data = [np.asarray(sample, dtype=np.float64) for sample in samples]
     if len(data[0]) < 2:
         only = float(statistic(*data, axis=-1))
@@ -40,6 +41,8 @@ def interval(statistic: Statistic, *samples: npt.ArrayLike, seed: int = 42) -> t
 
 def student_half_width(values: npt.ArrayLike) -> float:
     """Half the interval of a mean by Student's t; of at least two values."""
+    from scipy.stats import t  # takes long to import
+
     data = np.asarray(values, dtype=np.float64)
     return float(t.ppf((1 + LEVEL) / 2, data.size - 1) * data.std(ddof=1) / data.size**0.5)
 

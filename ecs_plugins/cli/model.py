@@ -54,7 +54,7 @@ def list_models(
     from rich.table import Table
 
     from ecs_plugins.lm import bundled
-    from ecs_plugins.lm._model_store import megabytes
+    from ecs_plugins.lm.bundled import megabytes
 
     found = bundled.status(verify=verify)
     table = Table("model", "state", "size", "from")
@@ -80,7 +80,7 @@ def path() -> None:
 def remove() -> None:
     """Delete the installed model and what interrupted installs left."""
     from ecs_plugins.lm import bundled
-    from ecs_plugins.lm._model_store import megabytes
+    from ecs_plugins.lm.bundled import megabytes
 
     freed = bundled.remove()
     message = f"Removed {megabytes(freed)}" if freed else "Nothing was installed"

@@ -1,9 +1,8 @@
 """The model that answers and compresses, and how its answers are judged.
 
 A local `LanguageModel`, a LangChain chat model and a LlamaIndex LLM are recognised by what they
-can do, so no framework is imported here. Answers are judged by exact match and token F1 as the
-HotpotQA evaluation defines them: in lower case, without punctuation and articles, with white
-space collapsed; yes, no and "noanswer" count only when both sides say the same.
+can do, so no framework is imported here. Answers are judged by exact match and token F1 as in the
+HotpotQA evaluation: yes, no and "noanswer" count only when both sides say the same.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInput
 from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
 from ecs_plugins.lm.prompts import split_cue
 
-_Reply = tuple[str, int | None, int | None]
-"""Text, prompt tokens, written tokens."""
-
+_Reply = tuple[str, int | None, int | None]  # text, prompt tokens, written tokens
 TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
 ANSWER_PROMPT = (
@@ -54,32 +51,23 @@ class AnswerModel(Protocol):
     @property
     def name(self) -> str:
         """A stable identifier, recorded in the artefact."""
-        ...
 
     def complete(self, prompts: Sequence[str], *, max_new_tokens: int) -> list[Completion]:
         """Reply to each prompt, in order."""
-        ...
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
-        ...
 
 
 def answer_prompt(context: str, question: str, template: str = ANSWER_PROMPT) -> str:
     """Fill the template; braces in context or question are plain text."""
-    head, _, rest = template.partition("{context}")
-    middle, _, tail = rest.partition("{question}")
-    return f"{head}{context}{middle}{question}{tail}"
+    values = {"{context}": context, "{question}": question}
+    return re.sub(r"\{context\}|\{question\}", lambda found: values[found[0]], template)
 
 
 def check_template(template: str) -> str:
-    """Return ``template`` if it has {context} and, behind it, {question}, once each.
-
-    Raises:
-        ConfigurationError: It has not.
-    """
-    counts = (template.count("{context}"), template.count("{question}"))
-    if counts != (1, 1) or template.index("{context}") > template.index("{question}"):
+    """Return the template, or refuse it without {context} and, behind it, {question}, once each."""
+    if re.findall(r"\{context\}|\{question\}", template) != ["{context}", "{question}"]:
         raise ConfigurationError(
             "an answer prompt needs {context} and behind it {question}, once each"
         )
@@ -91,9 +79,6 @@ class LocalAnswerModel:
 
     A last line that ends with a colon ("Answer:") opens the model's reply instead of closing
     the user's turn: small models then answer at once and do not introduce their answer.
-
-    Args:
-        model: A local model.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -107,18 +92,15 @@ class LocalAnswerModel:
             InvalidInputError: A prompt and its reply do not fit the model's window.
         """
         layout = self._model.layout
-        texts = list(prompts)
-        for length in self._model.count_tokens(texts):
-            if length + max_new_tokens > self._model.max_tokens:
-                raise InvalidInputError(
-                    f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
-                    f"window of {self._model.max_tokens} tokens of {self.name}"
-                )
+        length = max(self._model.count_tokens(prompts), default=0)
+        if length + max_new_tokens > self._model.max_tokens:
+            raise InvalidInputError(
+                f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
+                f"window of {self._model.max_tokens} tokens of {self.name}"
+            )
+        laid_out = [_laid_out(prompt, layout) for prompt in prompts]
         generations = self._model.generate(
-            [_laid_out(text, layout) for text in texts],
-            max_new_tokens=max_new_tokens,
-            temperature=0.0,
-            seed=42,
+            laid_out, max_new_tokens=max_new_tokens, temperature=0.0, seed=42
         )
         return [Completion(g.text, g.prompt_tokens, g.completion_tokens) for g in generations]
 
@@ -217,12 +199,10 @@ def as_answer_model(
         return LocalAnswerModel(model)
     if isinstance(model, AnswerModel):
         return model
-    handle: Any = model
-    if callable(getattr(model, "invoke", None)):
-        ask = handle.invoke
-    elif callable(getattr(model, "complete", None)) and hasattr(model, "metadata"):
-        ask = handle.complete
-    else:
+    ask = getattr(model, "invoke", None)
+    if not callable(ask) and hasattr(model, "metadata"):
+        ask = getattr(model, "complete", None)
+    if not callable(ask):
         raise ConfigurationError(
             f"{type(model).__name__} cannot answer: pass a LanguageModel, a LangChain chat model, "
             "a LlamaIndex LLM, or CallableAnswerModel(function, name=..., count_tokens=...)"
@@ -249,7 +229,7 @@ def _reply(said: Any) -> _Reply:
     if isinstance(said, str):
         return said, None, None
     text = said.text
-    plain = text() if callable(text) and not isinstance(text, str) else text
+    plain = text if isinstance(text, str) or not callable(text) else text()
     return str(plain), *reported_tokens(said)
 
 
@@ -285,16 +265,13 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 def token_f1(prediction: str, answers: Sequence[str]) -> float:
     """The best F1 over the answers, in [0, 1]; 0.0 without answers."""
-    return max((_f1(prediction, answer) for answer in answers), default=0.0)
+    said = normalize_answer(prediction)
+    return max((_f1(said, normalize_answer(answer)) for answer in answers), default=0.0)
 
 
-def _f1(prediction: str, answer: str) -> float:
-    said, known = normalize_answer(prediction), normalize_answer(answer)
+def _f1(said: str, known: str) -> float:
     if said != known and (said in _CLOSED or known in _CLOSED):
         return 0.0
-    said_tokens, known_tokens = said.split(), known.split()
-    common = sum((Counter(said_tokens) & Counter(known_tokens)).values())
-    if not common:
-        return 0.0
-    precision, recall = common / len(said_tokens), common / len(known_tokens)
-    return 2 * precision * recall / (precision + recall)
+    ours, theirs = Counter(said.split()), Counter(known.split())
+    # The harmonic mean of precision and recall.
+    return 2 * (ours & theirs).total() / max(1, ours.total() + theirs.total())

@@ -1,9 +1,8 @@
 """Measure every strategy once on a user's own questions: the rows behind a frontier.
 
 All strategies answer the same questions with the same model, prompt and greedy decoding
-(section III-D of the paper). Work is cut into fixed batches of questions, each measured for
-every configuration before the next begins, so that a run can be killed and continued: what is
-in the journal is not measured again, and the batches are the same ones.
+(section III-D of the paper). Each fixed batch of questions is measured for every configuration
+before the next begins, so that a killed run goes on with what its journal lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import (
     ANSWER_PROMPT,
     AnswerModel,
-    Completion,
     answer_prompt,
     as_answer_model,
     check_template,
@@ -38,9 +36,9 @@ from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_ha
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
 from ecs_plugins.frontier.measured import check_choice
-from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
-from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy, prepare_all
+from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 SEED = 42
@@ -102,6 +100,7 @@ def calibrate(
         raise InvalidInputError("there is no question to calibrate with")
     check_unique(questions)
     model = as_answer_model(answer_model)
+    named = {"answer": model.name, **(models or {})}
     recorded: dict[str, ConfigValue] = {
         "max_new_tokens": chosen.max_new_tokens,
         "batch_size": chosen.batch_size,
@@ -109,25 +108,15 @@ def calibrate(
         **(settings or {}),
     }
     asked = data_hash(questions)
-    identity = {
-        "answering model": model.name,
-        "data hash": asked,
-        **{f"{role} model": name for role, name in (models or {}).items()},
-        **recorded,
-    }
+    identity = {"answering model": model.name, "data hash": asked, **recorded}
+    identity |= {f"{role} model": name for role, name in (models or {}).items()}
     with closing(CalibrationJournal(journal, identity)) as kept:
         run = _Calibration(questions, arms, model, chosen, kept)
         run.measure()
         measured = run.measurements()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     provenance = Provenance(
-        models={"answer": model.name, **(models or {})},
-        data=data,
-        data_hash=asked,
-        questions=len(questions),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        package_version=__version__,
-        seed=SEED,
-        settings=recorded,
+        named, data, asked, len(questions), now, __version__, SEED, settings=recorded
     )
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())
@@ -168,12 +157,9 @@ class _Calibration:
     def measure(self) -> None:
         """Everything that the journal does not hold yet."""
         size = self.settings.batch_size
-        with tqdm(
-            total=len(self.questions) * len(self.arms),
-            disable=not self.settings.progress,
-            unit="answer",
-            smoothing=0.05,
-        ) as bar:
+        answers = len(self.questions) * len(self.arms)
+        hidden = not self.settings.progress
+        with tqdm(total=answers, disable=hidden, unit="answer", smoothing=0.05) as bar:
             for start in range(0, len(self.questions), size):
                 batch = self.questions[start : start + size]
                 for key in self.arms:
@@ -193,52 +179,41 @@ class _Calibration:
             self.dropped[key] = Dropped(key[0], dict(self.arms[key].config), measured, reason)
 
     def _rows(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[CalibrationRow]:
-        prepared = self._prepare(key, batch)
-        built = [
-            self.arms[key].build(ready, question.question)
-            for ready, question in zip(prepared, batch, strict=True)
-        ]
+        arm, template = self.arms[key], self.settings.prompt
+        ready = self._prepare(key, batch)
+        built = [arm.build(p, q.question) for p, q in zip(ready, batch, strict=True)]
         prompts = [
-            answer_prompt(made.text, question.question, self.settings.prompt)
+            answer_prompt(made.text, question.question, template)
             for made, question in zip(built, batch, strict=True)
         ]
         started = time.perf_counter()
         replies = self.model.complete(prompts, max_new_tokens=self.settings.max_new_tokens)
         share = (time.perf_counter() - started) / len(batch)
-        return [
-            self._row(*one, share)
-            for one in zip(batch, prepared, built, prompts, replies, strict=True)
-        ]
-
-    def _row(
-        self,
-        question: CalibrationQuestion,
-        ready: Prepared,
-        made: BuiltContext,
-        prompt: str,
-        reply: Completion,
-        seconds: float,
-    ) -> CalibrationRow:
-        ledger = TokenLedger()
-        ledger.add(ready.ledger)
-        ledger.add(made.ledger)
-        ledger.book(Stage.QUERY, Role.ANSWER_INPUT, reply.input_tokens)
-        ledger.book(Stage.QUERY, Role.ANSWER_OUTPUT, reply.output_tokens)
-        # By characters: counting tokens apart would cost a call and differ at the seam.
-        shared = len(self.settings.prompt.partition("{context}")[0]) + len(made.text)
-        prediction = reply.text.strip()
-        # Small models go on talking behind their answer: the first line is judged.
-        answer = prediction.partition("\n")[0]
-        return CalibrationRow(
-            question.id,
-            prediction,
-            token_f1(answer, question.answers),
-            exact_match(answer, question.answers),
-            ledger.to_dict(),
-            reply.input_tokens * shared / len(prompt) if made.shared else 0.0,
-            ready.seconds,
-            made.seconds + seconds,
-        )
+        rows = []
+        for question, before, made, prompt, reply in zip(
+            batch, ready, built, prompts, replies, strict=True
+        ):
+            ledger = TokenLedger(dict(before.ledger))
+            ledger.add(made.ledger)
+            ledger.book(Stage.QUERY, Role.ANSWER_INPUT, reply.input_tokens)
+            ledger.book(Stage.QUERY, Role.ANSWER_OUTPUT, reply.output_tokens)
+            # By characters: counting tokens apart would cost a call and differ at the seam.
+            shared = len(template.partition("{context}")[0]) + len(made.text)
+            prediction = reply.text.strip()
+            # Small models go on talking behind their answer: the first line is judged.
+            answer = prediction.partition("\n")[0]
+            row = CalibrationRow(
+                question.id,
+                prediction,
+                token_f1(answer, question.answers),
+                exact_match(answer, question.answers),
+                ledger.to_dict(),
+                reply.input_tokens * shared / len(prompt) if made.shared else 0.0,
+                before.seconds,
+                made.seconds + share,
+            )
+            rows.append(row)
+        return rows
 
     def _prepare(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[Prepared]:
         wanted = {question.context.id: question.context for question in batch}
@@ -251,25 +226,22 @@ class _Calibration:
 
     def measurements(self) -> Measurements:
         """All rows of the configurations that were measured on every question."""
-        keys = [key for key in self.arms if key not in self.dropped]
+        kept = {key: arm for key, arm in self.arms.items() if key not in self.dropped}
         reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
-        check_choice((key[0] for key in keys if self.arms[key].routable), reasons)
-        rows = [[self.journal.rows[(key, q.id)] for q in self.questions] for key in keys]
+        check_choice((arm.name for arm in kept.values() if arm.routable), reasons)
+        rows = [[self.journal.rows[key, q.id] for q in self.questions] for key in kept]
         spent = [[flat(row.tokens) for row in line] for line in rows]
         used = sorted({account for line in spent for tokens in line for account in tokens})
-        figures = {
-            name: np.array([[getattr(row, name) for row in line] for line in rows])
-            for name in ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
-        }
         return Measurements(
-            tuple(
-                Arm(key[0], dict(self.arms[key].config), self.arms[key].routable) for key in keys
-            ),
+            tuple(Arm(arm.name, dict(arm.config), arm.routable) for arm in kept.values()),
             tuple(question.id for question in self.questions),
             tuple(question.context.id for question in self.questions),
             tokens={
                 account: np.array([[tokens.get(account, 0) for tokens in line] for line in spent])
                 for account in used
             },
-            **figures,
+            **{
+                name: np.array([[getattr(row, name) for row in line] for line in rows])
+                for name in TABLES
+            },
         )

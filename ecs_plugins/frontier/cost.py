@@ -2,14 +2,11 @@
 
 ``EffectiveTokens = T_stage2 + T_stage1 / N`` (Eq. 1) and
 ``EfficiencyScore(w) = w * F1 - (1 - w) * ln(EffectiveTokens)`` (Eq. 2), natural logarithm.
-Two strategies score alike where ``w / (1 - w) = ln(T_a / T_b) / (F1_a - F1_b)``; solved for N
-instead, ``N* = (T1_a - r T1_b) / (r T2_b - T2_a)`` with ``r = exp(w / (1 - w) (F1_a - F1_b))``.
-So both crossovers are closed forms, and nothing here needs a grid.
+Two strategies score alike where ``w / (1 - w) = ln(T_a / T_b) / (F1_a - F1_b)``, a closed form.
 
 Any positive cost can take the place of tokens. `PriceVector` turns counted tokens and seconds
 into money, seconds or joules and keeps the form of Eq. 1: a provider's prompt cache, which the
-paper leaves out, charges a context that every question shares in full once and at the cached
-price N - 1 times, and so only moves cost from stage 2 to stage 1.
+paper leaves out, only moves cost from stage 2 to stage 1.
 """
 
 from __future__ import annotations
@@ -53,11 +50,7 @@ def flat(stored: Any) -> Any:
 
 
 def check_reuse(reuse: float) -> float:
-    """Return ``reuse`` if it is a valid N; ``math.inf`` stands for stage 1 being free.
-
-    Raises:
-        InvalidInputError: N is NaN or below 1.
-    """
+    """Return N, or refuse it below 1 or NaN; ``math.inf`` stands for stage 1 being free."""
     if not reuse >= 1:
         raise InvalidInputError(
             f"reuse N must be at least 1 (this query counts), got {reuse!r}; "
@@ -67,11 +60,7 @@ def check_reuse(reuse: float) -> float:
 
 
 def check_weight(weight: float) -> float:
-    """Return ``weight`` if it lies in [0, 1].
-
-    Raises:
-        InvalidInputError: It does not.
-    """
+    """Return w, or refuse it outside [0, 1]."""
     if not 0 <= weight <= 1:
         raise InvalidInputError(
             f"the performance weight w must lie in [0, 1], got {weight!r}; "
@@ -125,10 +114,9 @@ def efficiency_score(f1: float, effective: float, weight: float) -> float:
 
 
 def exchange_rate(weight: float, gain: float = 0.01) -> float:
-    """What w means: the relative rise in cost that ``gain`` more F1 is worth at most.
+    """The rise in cost that ``gain`` more F1 is worth: ``exp(w / (1 - w) * gain) - 1``.
 
-    ``exp(w / (1 - w) * gain) - 1``; at w = 0.7 one point of F1 is worth 2.4 % more tokens and
-    ten points 26 %. Infinite at w = 1.
+    At w = 0.7 one point of F1 is worth 2.4 % more tokens. Infinite at w = 1.
     """
     check_weight(weight)
     if weight == 1:
@@ -138,48 +126,12 @@ def exchange_rate(weight: float, gain: float = 0.01) -> float:
 
 
 def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> float | None:
-    """The w at which a and b score alike; above it the one with the higher F1 wins.
+    """The w in [0, 1) at which a and b score alike; above it the one with the higher F1 wins.
 
-    Returns:
-        w in [0, 1), or None when no w makes them equal: equal F1, or one is both better and
-        cheaper.
+    None where F1 is equal, or one is both better and cheaper.
     """
-    if f1_a == f1_b:
-        return None
-    odds = math.log(cost_a / cost_b) / (f1_a - f1_b)
-    if odds < 0:
-        return None
-    return odds / (1 + odds)
-
-
-def reuse_crossover(
-    a: tuple[float, float, float], b: tuple[float, float, float], weight: float | None = None
-) -> float | None:
-    """The N at which a and b are equally good.
-
-    Args:
-        a: ``(f1, stage1, stage2)``.
-        b: The same of the other.
-        weight: w at which their scores are compared; None compares their costs alone, as for
-            two strategies that both reach a target.
-
-    Returns:
-        N* >= 1, or None when the same one wins for every N >= 1.
-    """
-    (f1_a, one_a, two_a), (f1_b, one_b, two_b) = a, b
-    gap = 0.0
-    if weight is not None:
-        if check_weight(weight) == 1:
-            return None
-        gap = weight / (1 - weight) * (f1_a - f1_b)
-    # r = exp(gap), written so that nothing overflows: only the smaller side is scaled.
-    scale_a, scale_b = math.exp(-max(gap, 0.0)), math.exp(min(gap, 0.0))
-    numerator = scale_a * one_a - scale_b * one_b
-    denominator = scale_b * two_b - scale_a * two_a
-    if denominator == 0:
-        return None
-    crossing = numerator / denominator
-    return crossing if crossing >= 1 else None
+    odds = math.log(cost_a / cost_b) / (f1_a - f1_b) if f1_a != f1_b else -1.0
+    return odds / (1 + odds) if odds >= 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,13 +207,11 @@ class PriceVector(Config):
             quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"{path} is no price list: {error}") from error
-        models = {"answer": quoted.answer, "compressor": quoted.compressor}
-        each = {
-            name: ModelPrice(**{kind: v and v / _MILLION for kind, v in price})
-            for name, price in models.items()
-            if price is not None
+        models = {
+            name: price and ModelPrice(**{kind: v and v / _MILLION for kind, v in price})
+            for name, price in (("answer", quoted.answer), ("compressor", quoted.compressor))
         }
-        return quoted.replace(scorer=quoted.scorer / _MILLION, **each)
+        return quoted.replace(scorer=quoted.scorer / _MILLION, **models)
 
     @classmethod
     def seconds(cls) -> PriceVector:
@@ -276,15 +226,11 @@ class PriceVector(Config):
 
     def of(self, role: Role) -> float:
         """Price of one uncached token of ``role``."""
-        compressor = self.compressor or self.answer
-        prices = {
-            Role.SCORER: self.scorer,
-            Role.ANSWER_INPUT: self.answer.input,
-            Role.ANSWER_OUTPUT: self.answer.output,
-            Role.COMPRESS_INPUT: compressor.input,
-            Role.COMPRESS_OUTPUT: compressor.output,
-        }
-        return prices[role]
+        if role == Role.SCORER:
+            return self.scorer
+        answers = role in (Role.ANSWER_INPUT, Role.ANSWER_OUTPUT)
+        model = self.answer if answers else self.compressor or self.answer
+        return model.input if role.endswith("_input") else model.output
 
     @property
     def cache_saving(self) -> float:

@@ -19,13 +19,7 @@ from ecs_plugins.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a context.
-
-    Attributes:
-        text: Its text.
-        title: Its title; may be empty.
-        sentences: Its text cut into sentences, where the data set says so.
-    """
+    """One document of a context, cut into ``sentences`` where the data set says so."""
 
     text: str
     title: Annotated[str, BeforeValidator(lambda title: title or "")] = ""
@@ -56,8 +50,7 @@ class Context:
         object.__setattr__(self, "documents", tuple(self.documents))
         if not any(document.text.strip() for document in self.documents):
             raise InvalidInputError("a context needs at least one document with text")
-        parts = [[document.title, document.text] for document in self.documents]
-        object.__setattr__(self, "id", _digest(parts))
+        object.__setattr__(self, "id", _digest([[d.title, d.text] for d in self.documents]))
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Context:
@@ -76,7 +69,6 @@ class CalibrationQuestion:
 
     Attributes:
         id: Unique in its data set.
-        question: As asked.
         answers: Every answer that counts; at least one.
         context: What it is asked about.
         supporting: Indices of the documents that hold the answer, for the oracle.
@@ -117,15 +109,11 @@ class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
     id: str | None = None
 
     def made(self, place: str) -> CalibrationQuestion:
-        documents = [Document(item) if isinstance(item, str) else item for item in self.documents]
-        answers = self.answers if self.answers is not None else [self.answer or ""]
-        return CalibrationQuestion(
-            place if self.id is None else self.id,
-            self.question,
-            tuple(answers),
-            Context(tuple(documents)),
-            tuple(self.supporting),
-        )
+        documents = (Document(item) if isinstance(item, str) else item for item in self.documents)
+        answers = [self.answer or ""] if self.answers is None else self.answers
+        name = place if self.id is None else self.id
+        context, supporting = Context(tuple(documents)), tuple(self.supporting)
+        return CalibrationQuestion(name, self.question, tuple(answers), context, supporting)
 
 
 def read_questions(
@@ -171,9 +159,9 @@ def _question(record: str, number: int, path: str | os.PathLike[str]) -> Calibra
 
 def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> None:
     """Refuse questions of one id; ``where`` begins the message."""
-    for name, count in Counter(question.id for question in questions).items():
-        if count > 1:
-            raise InvalidInputError(f"{where}the id {name!r} occurs twice; make it unique")
+    (name, count), *_ = Counter(question.id for question in questions).most_common(1)
+    if count > 1:
+        raise InvalidInputError(f"{where}the id {name!r} occurs twice; make it unique")
 
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:

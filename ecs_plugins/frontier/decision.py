@@ -14,6 +14,8 @@ from ecs_plugins.frontier.measurements import Interval
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint
 from ecs_plugins.tokens import Stage
 
+_SUMMARY = "label strategy config objective value reuse f1 effective stage1 stage2 unit sunk note"
+
 
 class Objective(StrEnum):
     """What a router is asked for."""
@@ -34,11 +36,11 @@ class UnreachableTargetError(InvalidInputError):
     """
 
     def __init__(self, message: str, nearest: float) -> None:
-        super().__init__(message)
+        super().__init__(message, nearest)
         self.nearest = nearest
 
-    def __reduce__(self) -> tuple[type[UnreachableTargetError], tuple[str, float]]:
-        return (UnreachableTargetError, (str(self), self.nearest))
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class RoutingDecision:
         unit: What costs are counted in.
         sunk: Whether the context is already prepared for this strategy.
         prepared: All strategies for which it is.
-        note: What else led to it, such as where N comes from; empty for a plain look-up.
+        note: What else led to it, such as where N comes from.
     """
 
     point: StrategyPoint
@@ -131,10 +133,9 @@ class RoutingDecision:
     @property
     def split(self) -> str:
         """The cost per query as its two stages, in words."""
-        if self.sunk:
-            return f"{amount(self.stage2, self.unit)}; the context is already prepared"
         one, two = amount(self.stage1, self.unit), amount(self.stage2, self.unit)
-        return f"{two} + {one} / {self.reuse:g}"
+        sunk = f"{two}; the context is already prepared"
+        return sunk if self.sunk else f"{two} + {one} / {self.reuse:g}"
 
     def ties(self) -> tuple[StrategyPoint, ...]:
         """Points that the measurements cannot tell from the choice.
@@ -143,41 +144,30 @@ class RoutingDecision:
         the choice has an interval that holds 0. For a weight: points whose paired difference in
         score does. Empty when there are no measurements to resample.
         """
-        measured = self._measured
-        if measured.measurements is None:
+        if self._measured.measurements is None:
             return ()
-        chosen = measured.row(self.point)
-        sunk = [row for row, point in enumerate(measured.points) if point.key in self.prepared]
-        out = []
-        for row, point in enumerate(measured.points):
-            if row == chosen or not point.routable:
-                continue
-            if self.objective == Objective.WEIGHT:
-                interval = measured.bootstrap.score_difference(
-                    chosen, row, self.reuse, self.value, prepared=sunk
-                )
-            elif self._cost(point) <= self.effective:
-                interval = measured.bootstrap.f1_difference(chosen, row)
-            else:
-                continue
-            if 0.0 in interval:
-                out.append(point)
-        return tuple(out)
+        others = (point for point in self._measured.routable if point.key != self.point.key)
+        return tuple(point for point in others if self._alike(point))
+
+    def _alike(self, point: StrategyPoint) -> bool:
+        measured, bootstrap = self._measured, self._measured.bootstrap
+        rows = measured.row(self.point), measured.row(point)
+        if self.objective == Objective.WEIGHT:
+            sunk = [measured.row(p) for p in measured.points if p.key in self.prepared]
+            return 0.0 in bootstrap.score_difference(*rows, self.reuse, self.value, sunk)
+        return self._cost(point) <= self.effective and 0.0 in bootstrap.f1_difference(*rows)
 
     def why_not(self) -> dict[str, str]:
         """Label of every other point -> why it was not chosen."""
-        return {
-            point.label: self._reason(point)
-            for point in self._measured.points
-            if point.key != self.point.key
-        }
+        others = (point for point in self._measured.points if point.key != self.point.key)
+        return {point.label: self._reason(point) for point in others}
 
     def explain(self) -> str:
         """The decision in a few lines for a person."""
         interval = self.f1_interval
         spread = f" {interval}" if interval.high > interval.low else " (no interval: means only)"
         lines = [
-            f"{self.label}",
+            self.label,
             f"  asked for   {self.asked}, N = {self.reuse:g}",
             f"  expected F1 {self.f1:.3f}{spread}",
             f"  cost        {amount(self.effective, self.unit)} per query ({self.split})",
@@ -191,10 +181,7 @@ class RoutingDecision:
 
         Without intervals, ties and reasons, which take resampling; `to_dict` has them.
         """
-        names = (
-            "label strategy config objective value reuse f1 effective stage1 stage2 unit sunk note"
-        )
-        values = {name: getattr(self, name) for name in names.split()}
+        values = {name: getattr(self, name) for name in _SUMMARY.split()}
         return values | {"config": dict(self.config), "objective": str(self.objective)}
 
     def to_dict(self) -> dict[str, object]:
@@ -222,17 +209,12 @@ class RoutingDecision:
             if point.f1 < self.value:
                 return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
             rise = cost / self.effective - 1
-            more = (
-                "the same" if rise == 0 else f"{rise:.0%} more" if rise >= 0.005 else "a bit more"
-            )
+            more = f"{rise:.0%} more" if rise >= 0.005 else "a bit more" if rise else "the same"
             return f"reaches the target, but costs {amount(cost, self.unit)}, {more}"
         if self.objective == Objective.BUDGET:
             if cost > self.value:
                 return f"{amount(cost, self.unit)} is above the budget"
             return f"fits, but its F1 {point.f1:.3f} is not higher than {self.f1:.3f}"
-        return self._lower_score(point, cost)
-
-    def _lower_score(self, point: StrategyPoint, cost: float) -> str:
         as_good = [other for other in self._measured.routable if other.f1 >= point.f1]
         rival = min(as_good, key=lambda other: (self._cost(other), -other.f1))
         if (self._cost(rival), -rival.f1) < (cost, -point.f1):
@@ -240,10 +222,8 @@ class RoutingDecision:
         own = efficiency_score(self.f1, self.effective, self.value)
         text = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"
         crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
-        if crossing is not None:
-            side = "above" if point.f1 > self.f1 else "below"
-            text += f"; would beat the choice {side} w = {crossing:.3f}"
-        return text
+        side = "above" if point.f1 > self.f1 else "below"
+        return text if crossing is None else f"{text}; would beat it {side} w = {crossing:.3f}"
 
 
 def amount(value: float, unit: str) -> str:

@@ -25,14 +25,9 @@ from ecs_plugins.frontier.points import PointKey, StrategyPoint
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """Where the best choice changes as w rises.
+    """The w at which the best choice changes, and what 0.01 more F1 is worth there.
 
-    Attributes:
-        weight: The w at which both score alike.
-        exchange_rate: Rise in cost that 0.01 more F1 is worth at that w.
-        before: The better below.
-        after: The better above.
-        interval: Paired bootstrap interval of ``weight``, where there are measurements.
+    ``interval`` is the paired bootstrap interval of the weight, where there are measurements.
     """
 
     weight: float
@@ -52,11 +47,11 @@ class EfficiencyFrontier(MeasuredPoints):
 
     def survivors(self, reuse: float) -> dict[str, tuple[StrategyPoint, ...]]:
         """Stage 1: per strategy, the configurations that are optimal under some w at N."""
-        kept: dict[str, tuple[StrategyPoint, ...]] = {}
-        for strategy in dict.fromkeys(point.strategy for point in self.routable):
-            own = [point for point in self.routable if point.strategy == strategy]
-            kept[strategy] = tuple(span.point for span in weight_spans(own, reuse))
-        return kept
+        own: dict[str, list[StrategyPoint]] = {}
+        for point in self.routable:
+            own.setdefault(point.strategy, []).append(point)
+        spans = {strategy: weight_spans(points, reuse) for strategy, points in own.items()}
+        return {strategy: tuple(span.point for span in kept) for strategy, kept in spans.items()}
 
     def envelope(self, reuse: float) -> tuple[Span, ...]:
         """Stage 3: the best point for every w in [0, 1] at N = ``reuse``, exactly."""
@@ -66,16 +61,14 @@ class EfficiencyFrontier(MeasuredPoints):
     def transitions(self, reuse: float, *, intervals: bool = False) -> tuple[Transition, ...]:
         """Every w at which the best choice changes at N = ``reuse``.
 
-        Args:
-            reuse: N >= 1.
-            intervals: Whether to bootstrap each weight; needs measurements.
+        ``intervals`` bootstraps each weight, which needs measurements.
         """
         out = []
         for before, after in pairwise(self.envelope(reuse)):
-            rows = (self.row(before.point), self.row(after.point))
-            interval = self.bootstrap.weight_crossover(*rows, reuse) if intervals else None
-            rate = exchange_rate(after.low)
-            out.append(Transition(after.low, rate, before.point, after.point, interval))
+            a, b = before.point, after.point
+            crossing = self.bootstrap.weight_crossover if intervals else None
+            interval = crossing and crossing(self.row(a), self.row(b), reuse)
+            out.append(Transition(after.low, exchange_rate(after.low), a, b, interval))
         return tuple(out)
 
     def reuse_path(

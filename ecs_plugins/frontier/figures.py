@@ -7,7 +7,7 @@ regions of the map are the exact intervals of N per target.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,10 @@ from ecs_plugins.frontier.hull import non_dominated, weight_spans
 from ecs_plugins.frontier.points import StrategyPoint
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
 # Okabe and Ito: told apart with every kind of colour vision.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
@@ -52,21 +52,18 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
     figure, axes = new_figure(rows, columns, (3.5 * columns, 2.7 * rows + 0.4))
     for axis, (name, colour) in zip(axes, palette.items(), strict=False):
         own = [point for point in frontier.points if point.strategy == name]
-        moving = any(point.stage1 > 0 for point in own)
-        shown = list(reuses) if moving else [reuses[0]]
+        shown = reuses if any(point.stage1 > 0 for point in own) else reuses[:1]
         for index, reuse in enumerate(shown):
             strength = 0.35 + 0.65 * (index + 1) / len(shown)
-            kept = non_dominated(own, reuse)
             path = [span.point for span in weight_spans(own, reuse)]
             style = {"color": colour, "alpha": strength}
-            _plot(axis, own, reuse, **style | {"alpha": 0.4 * strength}, marker=".", ls="")
-            _plot(axis, kept, reuse, **style, linestyle=(0, (3, 2)), lw=1.0)
+            _plot(axis, own, reuse, color=colour, alpha=0.4 * strength, marker=".", ls="")
+            _plot(axis, non_dominated(own, reuse), reuse, **style, ls=(0, (3, 2)), lw=1.0)
             _plot(axis, path, reuse, **style, marker="o", ms=5, lw=2.0)
         title = name if own[0].routable else f"{name} (upper bound)"
         if len(shown) > 1:
             title += " (light to dark: N = " + ", ".join(f"{reuse:g}" for reuse in reuses) + ")"
         axis.set_title(title, loc="left", color=colour, fontsize=9, fontweight="bold")
-    for axis in axes:
         _axes_of_points(axis, frontier, reuses)
     for axis in axes[len(palette) :]:
         axis.set_visible(False)
@@ -79,24 +76,23 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     for point in frontier.points:
         _plot(axis, [point], reuses[0], marker="o", ms=4, color=palette[point.strategy], alpha=0.3)
-    used: dict[str, None] = {}
+    lines: dict[str, Artist] = {}
+    dots: dict[str, Artist] = {}
     for index, reuse in enumerate(reuses):
         rank = index / max(1, len(reuses) - 1)
         path = [span.point for span in frontier.envelope(reuse)]
         line = {"color": str(0.75 - 0.6 * rank), "lw": 1.2 + 1.2 * rank}
-        _plot(axis, path, reuse, **line, zorder=2, label=f"N = {reuse:g}")
+        lines[f"N = {reuse:g}"] = _plot(axis, path, reuse, **line, zorder=2)
         for point in path:
-            used[point.strategy] = None
-            _plot(axis, [point], reuse, marker="o", ms=7, color=palette[point.strategy], mec="w")
-    for name in used:
-        axis.scatter([], [], s=54, color=palette[name], label=name)
+            dot = {"marker": "o", "ms": 7, "mec": "w", "ls": "", "color": palette[point.strategy]}
+            dots[point.strategy] = _plot(axis, [point], reuse, **dot)
     _axes_of_points(axis, frontier, reuses)
-    _legend(axis)
+    _legend(axis, lines | dots)
     return figure
 
 
-def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: Any) -> None:
-    axis.plot([p.effective(reuse) for p in points], [p.f1 for p in points], **style)
+def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: Any) -> Artist:
+    return axis.plot([p.effective(reuse) for p in points], [p.f1 for p in points], **style)[0]
 
 
 def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[float]) -> None:
@@ -114,8 +110,9 @@ def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[f
     axis.set_ylabel("F1")
 
 
-def _legend(axis: Axes, handles: Sequence[Patch] | None = None) -> None:
-    axis.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+def _legend(axis: Axes, shown: Mapping[str, Artist]) -> None:
+    handles, labels = list(shown.values()), list(shown)
+    axis.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
 def _reuse_axis(axis: Axes, max_reuse: float) -> None:
@@ -127,27 +124,26 @@ def _reuse_axis(axis: Axes, max_reuse: float) -> None:
 
 def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figure:
     """The decision map: the cheapest strategy for every reuse N and target F1."""
-    from matplotlib.patches import Patch, Rectangle
+    from matplotlib.patches import Rectangle
 
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
     bottom = max(0.0, levels[0] - 0.15 * max(levels[-1] - levels[0], 0.02))
-    shown: dict[str, None] = {}
+    shown: dict[str, Artist] = {}
     for low, high in pairwise([bottom, *levels]):
         for span in frontier.reuse_path(target_f1=high):
             if span.low < max_reuse:
                 width = min(span.high, max_reuse) - span.low
                 # Edges of its own colour: neighbours of one colour are one area.
                 colour = palette[span.point.strategy]
-                place = ((span.low, low), width, high - low)
-                axis.add_patch(Rectangle(*place, fc=colour, ec=colour, lw=0.3))
-                shown[span.point.strategy] = None
+                area = Rectangle((span.low, low), width, high - low, fc=colour, ec=colour, lw=0.3)
+                shown[span.point.strategy] = axis.add_patch(area)
     _reuse_axis(axis, max_reuse)
     axis.set_ylim(bottom, levels[-1])
     axis.set_ylabel("target F1")
     axis.grid(visible=False)
-    _legend(axis, [Patch(color=palette[name], label=name) for name in shown])
+    _legend(axis, shown)
     return figure
 
 
@@ -159,14 +155,19 @@ def reuse_figure(
     figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
     grid = [max_reuse ** (k / 200) for k in range(201)]
     able = [point for point in frontier.routable if point.f1 >= target_f1]
-    shown: list[float] = []
-    for name in dict.fromkeys(point.strategy for point in able):
-        own = [point for point in able if point.strategy == name]
-        costs = [min(point.effective(reuse) for point in own) for reuse in grid]
-        shown += costs
-        axis.plot(grid, costs, lw=1.4, color=palette[name], label=f"always {name}")
-    routed = [min(point.effective(reuse) for point in able) for reuse in grid]
-    axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, label="router", zorder=1)
+    lines: dict[str, Artist] = {}
+    costs = {
+        f"always {name}": [
+            min(point.effective(reuse) for point in able if point.strategy == name)
+            for reuse in grid
+        ]
+        for name in dict.fromkeys(point.strategy for point in able)
+    }
+    for label, line in costs.items():
+        colour = palette[label.removeprefix("always ")]
+        (lines[label],) = axis.plot(grid, line, lw=1.4, color=colour)
+    routed = [min(each) for each in zip(*costs.values(), strict=True)]
+    (lines["router"],) = axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, zorder=1)
     for span in frontier.reuse_path(target_f1=target_f1)[1:]:
         if span.low < max_reuse:
             axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
@@ -174,10 +175,10 @@ def reuse_figure(
             axis.annotate(f"N* = {span.low:.3g}", place, xytext=(5, 12), textcoords="offset points")
     _reuse_axis(axis, max_reuse)
     axis.set_yscale("log")
-    plain_log(axis.yaxis, min(shown), max(shown))
+    plain_log(axis.yaxis, min(routed), max(map(max, costs.values())))
     axis.set_ylabel(f"effective {frontier.unit} per query")
     axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
-    _legend(axis)
+    _legend(axis, lines)
     return figure
 
 
@@ -201,13 +202,8 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figu
 
 def plain_log(axis: Axis, low: float, high: float) -> None:
     """Few round labels on a logarithmic axis, as plain numbers."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    ticks = [
-        mantissa * 10.0**power
-        for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        for mantissa in ((1, 2, 5) if high / low < 300 else (1,))
-    ]
-    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))

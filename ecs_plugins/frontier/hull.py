@@ -2,8 +2,7 @@
 
 With ``t = w / (1 - w)`` the score of Eq. 2 orders points as ``t * F1 - ln T`` does: a line in
 t per point, so the best point for every w is the upper envelope of n lines. For a fixed
-quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``, so the best point for every N is
-an envelope, too. No grid is swept and no transition is missed.
+quality the cost ``T2 + x * T1`` is a line in ``x = 1 / N``: an envelope, too.
 """
 
 from __future__ import annotations
@@ -26,10 +25,6 @@ def upper_envelope(
 
     Of equal lines the first is kept; a line that only touches the envelope in one point is
     left out, and where several are highest at t = 0, so are all but the steepest.
-
-    Args:
-        slopes: One per line.
-        intercepts: One per line.
 
     Returns:
         Indices of the lines from t = 0 on, and where each begins: ``starts[0]`` is 0.0 and
@@ -60,8 +55,7 @@ def upper_envelope(
 def non_dominated(points: Sequence[StrategyPoint], reuse: float) -> tuple[StrategyPoint, ...]:
     """The points that no other beats at N = ``reuse``, by rising cost and rising F1.
 
-    A point is dominated when another is at least as good and at most as expensive and differs
-    in one of the two; of identical points the first is kept.
+    Of identical points the first is kept.
     """
     kept: list[StrategyPoint] = []
     for point in sorted(points, key=lambda p: (p.effective(reuse), -p.f1)):
@@ -96,26 +90,23 @@ def weight_spans(points: Sequence[StrategyPoint], reuse: float) -> tuple[Span, .
 
 
 def reuse_spans(points: Sequence[StrategyPoint], weight: float | None = None) -> tuple[Span, ...]:
-    """The best point for every N >= 1, by rising N.
-
-    Args:
-        points: To choose from.
-        weight: Best by efficiency score at this w; None for the lowest cost alone.
-    """
-    pool, odds = list(points), 0.0
-    top = max(point.f1 for point in pool)
-    if weight is not None and check_weight(weight) == 1:
-        pool = [point for point in pool if point.f1 == top]
-    elif weight is not None:
-        odds = weight / (1 - weight)
-        pool = [point for point in pool if odds * (top - point.f1) < _LARGEST_EXPONENT]
+    """The best point for every N >= 1 by score at a weight; without one, by cost alone."""
+    odds = 0.0
+    if weight is not None:
+        odds = weight / (1 - weight) if check_weight(weight) < 1 else math.inf
+    top = max(point.f1 for point in points)
+    gaps = [odds * (top - point.f1) if point.f1 < top else 0.0 for point in points]
     # The best score at a fixed w is the lowest cost times exp(t * (top - F1)).
-    scale = [math.exp(odds * (top - point.f1)) for point in pool]
+    scaled = [
+        (math.exp(gap), point)
+        for gap, point in zip(gaps, points, strict=True)
+        if gap < _LARGEST_EXPONENT
+    ]
     chain, starts = upper_envelope(
-        [-factor * point.stage1 for factor, point in zip(scale, pool, strict=True)],
-        [-factor * point.stage2 for factor, point in zip(scale, pool, strict=True)],
+        [-factor * point.stage1 for factor, point in scaled],
+        [-factor * point.stage2 for factor, point in scaled],
     )
     inside = [start for start in starts if start < 1]
     edges = pairwise([*(1 / start if start else math.inf for start in inside), 1.0])
-    spans = [Span(pool[index], low, high) for index, (high, low) in zip(chain, edges, strict=False)]
-    return tuple(reversed(spans))
+    spans = zip(chain, edges, strict=False)
+    return tuple(Span(scaled[k][1], low, high) for k, (high, low) in reversed(list(spans)))

@@ -1,8 +1,7 @@
 """The journal of a calibration: what is measured is on disk before the next batch begins.
 
-Every line is JSON and is flushed to disk as a whole, so a killed run loses at most the batch at
-hand. A line cut short by a kill or a full disk is removed on reopening. The first line says what
-is measured; a journal of something else is refused, not mixed in.
+Every line is JSON and is flushed as a whole. A line cut short by a kill or a full disk is removed
+on reopening. The first line says what is measured; a journal of something else is refused.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,9 +18,6 @@ from pydantic import TypeAdapter
 
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.frontier.points import PointKey
-
-FORMAT = "ecs_plugins.calibration"
-VERSION = 1
 
 
 class LineJournal:
@@ -51,19 +47,20 @@ class LineJournal:
         what: str,
         take: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        self._path = None if path is None else Path(path)
-        self._format, self._version, self._identity = format, version, dict(identity)
+        self._path = path
+        self._head: dict[str, Any] = {
+            "format": format,
+            "version": version,
+            "identity": dict(identity),
+        }
         self._what = what
         self._take = take
         self._file: IO[bytes] | None = None
-        try:
-            if self._path is not None:
-                self._open(self._path)
-        except BaseException as error:
-            self.close()
-            if isinstance(error, OSError) and not isinstance(error, StorageError):
-                raise self._failed(error) from error
-            raise
+        with contextlib.ExitStack() as failed, self._translated():
+            failed.callback(self.close)
+            if path is not None:
+                self._open(Path(path))
+            failed.pop_all()
 
     def append(self, record: Mapping[str, object]) -> None:
         """Write one line; it is on disk before this returns. Without a file, nothing.
@@ -73,14 +70,18 @@ class LineJournal:
         """
         if self._file is None:
             return
-        line = json.dumps(record)
+        line = json.dumps(record).encode() + b"\n"
         good = self._file.tell()
-        try:
-            self._write(self._file, line)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                self._file.truncate(good)
-            raise self._failed(error) from error
+        with self._translated():
+            try:
+                rest = memoryview(line)
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(good)
+                raise
 
     def close(self) -> None:
         """Close the file."""
@@ -96,19 +97,15 @@ class LineJournal:
         # What follows the last line break was cut short.
         complete = file.read().split(b"\n")[:-1]
         kept = 0
-        for number, line in enumerate(complete):
+        for number, line in enumerate(complete, start=1):
             try:
-                data = json.loads(line)
-                if number:
-                    self._take(data)
-                else:
-                    self._check(data)
+                (self._take if kept else self._check)(json.loads(line))
+            except ConfigurationError:
+                raise
             except (ValueError, KeyError, TypeError) as error:
-                if isinstance(error, ConfigurationError):
-                    raise
-                if number + 1 < len(complete):
+                if number < len(complete):
                     raise StorageError(
-                        f"{path}:{number + 1} is damaged; move the file away to start again, "
+                        f"{path}:{number} is damaged; move the file away to start again, "
                         "or remove that line"
                     ) from error
                 break
@@ -116,32 +113,31 @@ class LineJournal:
         file.truncate(kept)
         file.seek(kept)
         if not kept:
-            head = {"format": self._format, "version": self._version}
-            self._write(file, json.dumps(head | {"identity": self._identity}))
+            self.append(self._head)
 
-    def _write(self, file: IO[bytes], line: str) -> None:
-        rest = memoryview(line.encode() + b"\n")
-        while rest:
-            rest = rest[file.write(rest) :]
-        os.fsync(file.fileno())
-
-    def _failed(self, error: OSError) -> StorageError:
-        return StorageError(
-            f"cannot write the journal {self._path}: {error.strerror or error}; free some space "
-            "and run the same command again. Everything measured so far is kept"
-        )
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"cannot write the journal {self._path}: {error.strerror or error}; free some "
+                "space and run the same command again. Everything measured so far is kept"
+            ) from error
 
     def _check(self, head: Mapping[str, Any]) -> None:
-        if [head.get(name) for name in ("format", "version")] != [self._format, self._version]:
+        if any(head.get(name) != self._head[name] for name in ("format", "version")):
             raise ConfigurationError(
                 f"{self._path} is not a {self._what} journal of this version; name another file"
             )
-        known = head["identity"]
-        for name in sorted(known.keys() | self._identity.keys()):
-            if known.get(name) != self._identity.get(name):
+        known, asked = head["identity"], self._head["identity"]
+        for name in sorted(known.keys() | asked.keys()):
+            if known.get(name) != asked.get(name):
                 raise ConfigurationError(
                     f"{self._path} holds a {self._what} with another {name}: "
-                    f"{known.get(name)!r}, not {self._identity.get(name)!r}; go on with the same "
+                    f"{known.get(name)!r}, not {asked.get(name)!r}; go on with the same "
                     "settings or name another file"
                 )
 
@@ -161,18 +157,7 @@ class LineJournal:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationRow:
-    """One configuration on one question.
-
-    Attributes:
-        question: Id of the question.
-        prediction: What was answered.
-        f1: Against the best of its answers.
-        em: Likewise.
-        tokens: ``{stage: {role: tokens}}``.
-        shared_input: Prompt tokens that every question about the context shares.
-        prepare_seconds: Of stage 1.
-        query_seconds: Of stage 2.
-    """
+    """One configuration on one question; ``tokens`` by stage and role, the rest as in a `Usage`."""
 
     question: str
     prediction: str
@@ -184,8 +169,15 @@ class CalibrationRow:
     query_seconds: float
 
 
-_ROWS = TypeAdapter(list[CalibrationRow])
-_KEY = TypeAdapter(PointKey)
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One line: the rows of one configuration."""
+
+    key: PointKey
+    rows: list[CalibrationRow]
+
+
+_BATCH = TypeAdapter(_Batch)
 
 
 class CalibrationJournal(LineJournal):
@@ -204,12 +196,10 @@ class CalibrationJournal(LineJournal):
         super().__init__(
             path,
             identity,
-            format=FORMAT,
-            version=VERSION,
+            format="ecs_plugins.calibration",
+            version=1,
             what="calibration",
-            take=lambda line: self._known(
-                _KEY.validate_python(line["key"]), _ROWS.validate_python(line["rows"])
-            ),
+            take=lambda line: self._know(_BATCH.validate_python(line)),
         )
 
     def keep(self, key: PointKey, rows: list[CalibrationRow]) -> None:
@@ -218,8 +208,9 @@ class CalibrationJournal(LineJournal):
         Raises:
             StorageError: They cannot be written; everything written before stays.
         """
-        self.append({"key": key, "rows": [asdict(row) for row in rows]})
-        self._known(key, rows)
+        batch = _Batch(key, rows)
+        self.append(asdict(batch))
+        self._know(batch)
 
-    def _known(self, key: PointKey, rows: list[CalibrationRow]) -> None:
-        self.rows |= {(key, row.question): row for row in rows}
+    def _know(self, batch: _Batch) -> None:
+        self.rows |= {(batch.key, row.question): row for row in batch.rows}

@@ -1,8 +1,7 @@
 """Discrete guidance: the cheapest strategy per target F1, and the regimes of Table I.
 
-The paper calls the balanced regime the range of targets in which the choice varies with reuse;
-below it lightweight retrieval always wins, above it full context. Its thresholds, 0.78 and
-0.82, belong to one data set and model, so here they are found by that property.
+The balanced regime is the range of targets in which the choice varies with reuse. The paper's
+thresholds, 0.78 and 0.82, belong to one data set, so here they are found by that property.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ class Regime:
 
     Attributes:
         name: As in the paper; "any" where there is only one.
-        f1_low: Lower end.
-        f1_high: Upper end.
         choices: Per N, of the strategy that is cheapest for the largest part of the regime's
             targets, the best point in it.
     """

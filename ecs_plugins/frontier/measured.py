@@ -1,8 +1,7 @@
 """Measured points, what is behind them, and their file.
 
-The file is versioned JSON that is validated before it is believed. It holds the points, the rows
-behind them (so that intervals and prices can be recomputed), the prices and the provenance. Means
-that do not follow from the rows are refused: such a file was edited or damaged.
+The file is versioned JSON with the points, the rows behind them, the prices and the provenance.
+Means that do not follow from the rows are refused: such a file was edited or damaged.
 """
 
 from __future__ import annotations
@@ -42,11 +41,7 @@ class _File(BaseModel):
 
 
 def check_choice(routable: Iterable[str], why: str = "") -> None:
-    """Refuse a choice between fewer than two strategies.
-
-    Raises:
-        InvalidInputError: There are fewer; ends with ``why``.
-    """
+    """Refuse a choice between fewer than two strategies; ``why`` ends the message."""
     names = sorted(set(routable))
     if len(names) < 2:
         raise InvalidInputError(
@@ -126,10 +121,8 @@ class MeasuredPoints:
         unknown = wanted - {name for p in self.points for name in (p.label, p.strategy)}
         if unknown:
             raise self._not_measured(", ".join(sorted(unknown)))
-        rows = [
-            row for row, p in enumerate(self.points) if p.label in wanted or p.strategy in wanted
-        ]
-        kept = None if self.measurements is None else self.measurements.select(rows)
+        rows = [k for k, p in enumerate(self.points) if wanted & {p.label, p.strategy}]
+        kept = self.measurements and self.measurements.select(rows)
         points = [self.points[row] for row in rows]
         return type(self)(**self._parts(points=points, measurements=kept))
 
@@ -220,9 +213,8 @@ class MeasuredPoints:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
-            raise InvalidInputError(
-                f"{source}: {place}: {first['msg']}; calibrate again"
-            ) from error
+            message = f"{source}: {place}: {first['msg']}; calibrate again"
+            raise InvalidInputError(message) from error
         parts = {name: value for name, value in file if name not in ("format", "version")}
         if file.measurements is not None:
             means = parts["points"] = file.measurements.points(file.prices)
@@ -254,7 +246,5 @@ class MeasuredPoints:
 
 def _agree(points: Sequence[StrategyPoint], means: Sequence[StrategyPoint]) -> bool:
     named, measured = ([(p.key, p.routable) for p in each] for each in (points, means))
-    if named != measured:
-        return False
     stated, found = ([(p.f1, p.stage1, p.stage2) for p in each] for each in (points, means))
-    return np.allclose(stated, found, rtol=1e-6, atol=1e-9)
+    return named == measured and np.allclose(stated, found, rtol=1e-6, atol=1e-9)

@@ -1,19 +1,15 @@
 """What was measured, question by question, and how sure it is.
 
-All strategies answer the same questions, so the rows are paired: column q of every array is the
-same question. Prices can be changed afterwards.
-
 Intervals are percentile intervals of a paired bootstrap: the same questions are drawn for every
-strategy, so what makes a question hard for all of them cancels in differences, and a crossover
-gets the interval of the difference that makes it. Where several questions share a context they
-are not independent; ``by="context"`` draws whole contexts.
+strategy, so what makes a question hard for all of them cancels in differences. Where several
+questions share a context they are not independent; ``by="context"`` draws whole contexts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -29,7 +25,6 @@ from ecs_plugins.frontier.cost import (
     check_weight,
     flat,
     nested,
-    reuse_crossover,
     weight_crossover,
 )
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
@@ -51,6 +46,7 @@ Tables = Annotated[
     PlainSerializer(lambda tables: nested({name: v.tolist() for name, v in tables.items()})),
 ]
 _ABSENT: Array = np.zeros(0)
+TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +100,12 @@ class Measurements:
                 f"{len(self.questions)} questions but {len(self.contexts)} context ids; give one "
                 "each"
             )
-        accounts = {
+        tokens = {
             (stage, role): self._checked(f"tokens[{stage}][{role}]", values)
             for (stage, role), values in self.tokens.items()
         }
-        object.__setattr__(self, "tokens", accounts)
-        for name in ("f1", "em", "shared_input", "prepare_seconds", "query_seconds"):
+        object.__setattr__(self, "tokens", tokens)
+        for name in TABLES:
             given = getattr(self, name)
             values = np.zeros(self.shape) if given is _ABSENT else given
             top = 1.0 if name in ("f1", "em") else math.inf
@@ -135,44 +131,34 @@ class Measurements:
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
         """The mean of each configuration, with standard errors."""
         one, two = (prices or PriceVector()).stages(self)
-        out = []
-        for row, arm in enumerate(self.arms):
-            usage = Usage(
-                {account: float(v[row].mean()) for account, v in self.tokens.items()},
-                *(
-                    float(v[row].mean())
-                    for v in (self.shared_input, self.prepare_seconds, self.query_seconds)
-                ),
-            )
-            out.append(
-                StrategyPoint(
-                    arm.strategy,
-                    arm.config,
-                    f1=min(1.0, float(self.f1[row].mean())),
-                    stage1=float(one[row].mean()),
-                    stage2=float(two[row].mean()),
-                    n=len(self.questions),
-                    f1_se=_standard_error(self.f1[row]),
-                    stage1_se=_standard_error(one[row]),
-                    stage2_se=_standard_error(two[row]),
-                    em=float(self.em[row].mean()),
-                    seconds=usage.query_seconds,
-                    usage=usage,
-                    routable=arm.routable,
-                )
-            )
-        return tuple(out)
+        return tuple(self._point(row, one[row], two[row]) for row in range(len(self.arms)))
+
+    def _point(self, row: int, one: Array, two: Array) -> StrategyPoint:
+        arm = self.arms[row]
+        seconds = [float(v[row].mean()) for v in (self.prepare_seconds, self.query_seconds)]
+        tokens = {account: float(v[row].mean()) for account, v in self.tokens.items()}
+        return StrategyPoint(
+            arm.strategy,
+            arm.config,
+            f1=min(1.0, float(self.f1[row].mean())),
+            stage1=float(one.mean()),
+            stage2=float(two.mean()),
+            n=len(self.questions),
+            f1_se=_standard_error(self.f1[row]),
+            stage1_se=_standard_error(one),
+            stage2_se=_standard_error(two),
+            em=float(self.em[row].mean()),
+            seconds=seconds[1],
+            usage=Usage(tokens, float(self.shared_input[row].mean()), *seconds),
+            routable=arm.routable,
+        )
 
     def select(self, rows: Sequence[int]) -> Measurements:
         """Only some configurations."""
         index = list(rows)
-        arrays = {
-            one.name: getattr(self, one.name)[index]
-            for one in fields(self)
-            if isinstance(getattr(self, one.name), np.ndarray)
-        }
+        tables: dict[str, Any] = {name: getattr(self, name)[index] for name in TABLES}
         tokens = {account: values[index] for account, values in self.tokens.items()}
-        return replace(self, arms=tuple(self.arms[i] for i in index), tokens=tokens, **arrays)
+        return replace(self, arms=tuple(self.arms[i] for i in index), tokens=tokens, **tables)
 
 
 def _standard_error(values: Array) -> float:
@@ -184,8 +170,6 @@ class Interval:
     """A percentile interval.
 
     Attributes:
-        low: Lower end.
-        high: Upper end.
         level: Coverage aimed at, for example 0.95.
         share: Share of resamples in which the quantity exists at all; a crossover may not.
     """
@@ -217,9 +201,7 @@ class Bootstrap:
         by: What is drawn: questions, or contexts with all their questions.
 
     Attributes:
-        f1: Mean F1 per configuration and resample, ``[P, B]``.
-        stage1: Mean cost of stage 1, ``[P, B]``.
-        stage2: Mean cost of stage 2, ``[P, B]``.
+        f1: Means per configuration and resample, ``[P, B]``; so are ``stage1`` and ``stage2``.
     """
 
     def __init__(
@@ -260,9 +242,8 @@ class Bootstrap:
 
     def cost(self, row: int, reuse: float, *, sunk: bool = False) -> Array:
         """Resampled cost per query at N = ``reuse``, ``[B]``."""
-        total: Array = self.stage2[row] + self.stage1[row] / (
-            math.inf if sunk else check_reuse(reuse)
-        )
+        shared_by = math.inf if sunk else check_reuse(reuse)
+        total: Array = self.stage2[row] + self.stage1[row] / shared_by
         return total
 
     def f1_difference(self, a: int, b: int) -> Interval:
@@ -281,17 +262,5 @@ class Bootstrap:
     def weight_crossover(self, a: int, b: int, reuse: float) -> Interval:
         """Of the w at which two configurations score alike at N = ``reuse``."""
         columns = (self.f1[a], self.cost(a, reuse), self.f1[b], self.cost(b, reuse))
-        return self._each(weight_crossover, zip(*columns, strict=True))
-
-    def reuse_crossover(self, a: int, b: int, weight: float | None = None) -> Interval:
-        """Of the N at which two configurations are equally good; see `cost.reuse_crossover`."""
-        triples = (
-            zip(self.f1[row], self.stage1[row], self.stage2[row], strict=True) for row in (a, b)
-        )
-        return self._each(lambda x, y: reuse_crossover(x, y, weight), zip(*triples, strict=True))
-
-    def _each(
-        self, crossover: Callable[..., float | None], resamples: Iterable[tuple[object, ...]]
-    ) -> Interval:
-        found = (crossover(*resample) for resample in resamples)
-        return self.interval(np.array([math.nan if x is None else x for x in found]))
+        found = map(weight_crossover, *columns)
+        return self.interval(np.array([math.nan if w is None else w for w in found]))

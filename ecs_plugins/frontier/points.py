@@ -33,9 +33,7 @@ class StrategyPoint:
         stage1: Mean cost of preparing a context, >= 0.
         stage2: Mean cost of a query, > 0.
         n: Questions measured.
-        f1_se: Standard error of ``f1``; 0.0 when not known.
-        stage1_se: Standard error of ``stage1``.
-        stage2_se: Standard error of ``stage2``.
+        f1_se: Standard error of ``f1``, 0.0 when not known; likewise of the stages.
         em: Mean exact match, where measured.
         seconds: Mean wall time of a query.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
@@ -72,19 +70,17 @@ class StrategyPoint:
             ) from error
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "config", dict(self.config))
-        if not 0 <= self.f1 <= 1:
-            raise InvalidInputError(
-                f"{self.label}: F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100"
-            )
-        if not (math.isfinite(self.stage1) and self.stage1 >= 0):
-            raise InvalidInputError(f"{self.label}: stage 1 must be >= 0, got {self.stage1!r}")
-        if not (math.isfinite(self.stage2) and self.stage2 > 0):
-            raise InvalidInputError(
-                f"{self.label}: stage 2 must be positive, got {self.stage2!r}; "
-                "every query reads a prompt, so count its tokens"
-            )
-        if self.n < 1:
-            raise InvalidInputError(f"{self.label}: no question was measured (n = {self.n})")
+        wrong = {
+            f"F1 must lie in [0, 1], got {self.f1!r}; divide percentages by 100": (
+                not 0 <= self.f1 <= 1
+            ),
+            f"stage 1 must be >= 0, got {self.stage1!r}": not 0 <= self.stage1 < math.inf,
+            f"stage 2 must be positive, got {self.stage2!r}; every query reads a prompt, so "
+            "count its tokens": not 0 < self.stage2 < math.inf,
+            f"no question was measured (n = {self.n})": self.n < 1,
+        }
+        for reason in (text for text, holds in wrong.items() if holds):
+            raise InvalidInputError(f"{self.label}: {reason}")
 
     @property
     def label(self) -> str:
@@ -97,9 +93,7 @@ class StrategyPoint:
         return effective_tokens(0.0 if sunk else self.stage1, self.stage2, reuse)
 
     def priced(self, prices: PriceVector) -> StrategyPoint:
-        """This point in another unit.
-
-        Standard errors of cost are dropped: they cannot be converted without the samples.
+        """This point in another unit, without standard errors of cost, which need the samples.
 
         Raises:
             InvalidInputError: The point has no `usage` to price.
@@ -115,14 +109,7 @@ class StrategyPoint:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A configuration that calibration gave up early.
-
-    Attributes:
-        strategy: Its strategy.
-        config: Its configuration.
-        questions: How many questions it was measured on.
-        reason: What dominated it.
-    """
+    """A configuration that calibration gave up after ``questions`` questions, and why."""
 
     strategy: str
     config: Mapping[str, ConfigValue]
@@ -136,12 +123,8 @@ class Provenance:
 
     Attributes:
         models: Role -> model name: ``answer``, ``compressor``, ``scorer``, ``embedder``.
-        data: Name of the data set.
         data_hash: SHA-256 of the questions, answers and contexts.
-        questions: How many.
         created: ISO 8601 date and time with time zone.
-        package_version: Of this package.
-        seed: Of everything random.
         settings: What else shapes the result, such as the prompt.
     """
 

@@ -16,12 +16,7 @@ from ecs_plugins.common.files import write_atomically
 from ecs_plugins.frontier.cost import check_reuse
 from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.figures import (
-    global_figure,
-    map_figure,
-    reuse_figure,
-    strategy_figure,
-)
+from ecs_plugins.frontier.figures import global_figure, map_figure, reuse_figure, strategy_figure
 from ecs_plugins.frontier.lookup import regimes
 
 if TYPE_CHECKING:
@@ -29,9 +24,14 @@ if TYPE_CHECKING:
 
 _Rows = Iterable[Sequence[object]]
 
-DEFAULT_REUSES = (1.0, 10.0, 100.0)
 POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
 
+_CAPTIONS = {
+    "strategies": "Each strategy: all configurations, non-dominated (dashed), optimal (solid)",
+    "frontier": "The global frontier: optimal choices as w rises",
+    "map": "The cheapest strategy by reuse and target F1",
+    "reuse": "Cost over reuse: the router against always the same",
+}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
   padding: 0 1rem; }
@@ -46,7 +46,7 @@ def write_report(
     frontier: EfficiencyFrontier,
     directory: str | os.PathLike[str],
     *,
-    reuses: Sequence[float] = DEFAULT_REUSES,
+    reuses: Sequence[float] = (1, 10, 100),
     target_f1: float | None = None,
 ) -> list[Path]:
     """Write ``frontier.html`` and four figures, each as PNG and SVG.
@@ -74,28 +74,19 @@ def write_report(
         target_f1 = max(levels, key=lambda level: _saving(frontier, reuses, level))
     frontier.decide(reuse=1, target_f1=target_f1)
     drawn = {
-        "strategies": (
-            "Each strategy: all configurations, non-dominated (dashed), optimal over w (solid)",
-            strategy_figure(frontier, reuses),
-        ),
-        "frontier": (
-            "The global frontier: optimal choices as w rises",
-            global_figure(frontier, reuses),
-        ),
-        "map": ("The cheapest strategy by reuse and target F1", map_figure(frontier)),
-        "reuse": (
-            "Cost over reuse: the router against always the same",
-            reuse_figure(frontier, target_f1),
-        ),
+        "strategies": strategy_figure(frontier, reuses),
+        "frontier": global_figure(frontier, reuses),
+        "map": map_figure(frontier),
+        "reuse": reuse_figure(frontier, target_f1),
     }
     folder = Path(directory)
     written = []
     figures = []
-    for name, (caption, figure) in drawn.items():
+    for name, figure in drawn.items():
         svg, *_ = files = write_figure(figure, folder, name)
         written += files
         inline = _inline(svg.read_text("utf-8"), name)
-        figures.append(f"<h2>{html.escape(caption)}</h2><figure>{inline}</figure>")
+        figures.append(f"<h2>{_CAPTIONS[name]}</h2><figure>{inline}</figure>")
     page = _page(frontier, figures, reuses)
     return [write_atomically(folder / "frontier.html", page), *written]
 
@@ -144,26 +135,27 @@ def _page(frontier: EfficiencyFrontier, figures: Sequence[str], reuses: Sequence
         f"ecs_plugins {record.package_version}" if record.package_version else "",
     ]
     at = [f"N = {reuse:g}" for reuse in reuses]
+    change = ("N", "w", "95 % interval", "0.01 F1 is worth", "below", "above")
+    dropped = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
     tables = {
         "Regimes: the dominant strategy by target F1 and reuse": _table(
-            ["regime", "target F1", *at], _regimes(frontier, reuses)
+            ("regime", "target F1", *at), _regimes(frontier, reuses)
         ),
-        "Where the choice changes as w rises": _table(
-            ["N", "w", "95 % interval", "0.01 F1 is worth", "below", "above"],
-            _transitions(frontier, reuses),
-        ),
-        "Everything that was measured": _table([*POINT_COLUMNS, *at], point_rows(frontier, reuses)),
+        "Where the choice changes as w rises": _table(change, _transitions(frontier, reuses)),
+        "Everything that was measured": _table((*POINT_COLUMNS, *at), point_rows(frontier, reuses)),
+        "Given up": _table(("configuration", "questions", "why"), dropped),
     }
-    if frontier.dropped:
-        rows = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
-        tables["Given up"] = _table(["configuration", "questions", "why"], rows)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(f'Efficiency Frontier {record.data}'.strip())}</title>"
         f"<style>{_STYLE}</style></head><body><h1>Efficiency Frontier</h1>"
         f"<p>{html.escape(' · '.join(part for part in about if part))}</p>{''.join(figures)}"
-        + "".join(f"<h2>{html.escape(title)}</h2>{table}" for title, table in tables.items())
+        + "".join(
+            f"<h2>{html.escape(title)}</h2>{table}"
+            for title, table in tables.items()
+            if "<td>" in table
+        )
         + "</body></html>\n"
     )
 
@@ -188,14 +180,9 @@ def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
 def _transitions(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
     for reuse in reuses:
         for change in frontier.transitions(reuse, intervals=frontier.measurements is not None):
-            yield (
-                f"{reuse:g}",
-                f"{change.weight:.4f}",
-                change.interval or "",
-                f"{change.exchange_rate:.1%}",
-                change.before.label,
-                change.after.label,
-            )
+            weight, worth = f"{change.weight:.4f}", f"{change.exchange_rate:.1%}"
+            labels = (change.before.label, change.after.label)
+            yield f"{reuse:g}", weight, change.interval or "", worth, *labels
 
 
 def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterator[list[str]]:

@@ -6,11 +6,9 @@ over a ``fork``. Only ids, counts and times are kept: no text.
 
 The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
 with a probability of its own, and these probabilities follow a beta distribution: the
-beta-geometric model. Its two parameters are fitted to the counts of all contexts by maximum
-likelihood; a context that was asked recently may go on, so its count is a lower bound
-(right-censored) and enters as a survival probability. What is known of one context, that it went
-on n - 1 times, then updates the beta to Beta(a, b + n - 1), so that a context asked often is
-expected to be asked more, and a new one like the average.
+beta-geometric model, fitted by maximum likelihood. A context that was asked recently may go on,
+so its count is right-censored. A context that went on n - 1 times updates the beta to
+Beta(a, b + n - 1): one asked often is expected to be asked more.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ import math
 import os
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +29,8 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.frontier.points import PointKey
 
 _SCHEMA_VERSION = 1
-_SCHEMA = """
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS contexts (
     namespace TEXT NOT NULL,
     context TEXT NOT NULL,
@@ -49,6 +48,8 @@ CREATE TABLE IF NOT EXISTS prepared (
     at REAL NOT NULL,
     PRIMARY KEY (namespace, context, strategy, config)
 ) WITHOUT ROWID;
+PRAGMA user_version = {_SCHEMA_VERSION};
+COMMIT;
 """
 _COUNT = """
 INSERT INTO contexts VALUES (?, ?, ?, ?, ?)
@@ -64,19 +65,11 @@ _BUSY_SECONDS = 10.0
 HORIZON = 1000
 _PRIOR = (2.0, 2.0)
 _PRIOR_SPREAD = 2.0
-_ROUNDS = 7
-_GRID = 7
 
 
 @dataclass(frozen=True, slots=True)
 class ReuseModel:
-    """The beta-geometric distribution of queries per context.
-
-    Attributes:
-        a: First parameter of the beta distribution of the probability to stop.
-        b: Second parameter.
-        contexts: How many contexts it was fitted to.
-    """
+    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each."""
 
     a: float = _PRIOR[0]
     b: float = _PRIOR[1]
@@ -108,27 +101,20 @@ def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
     Returns:
         The model; with few contexts it stays close to a weak prior.
     """
-    counts = sum(ended.values()) + sum(alive.values())
-    log_a, log_b = (math.log(value) for value in _PRIOR)
-    step = 2.0
-    for _ in range(_ROUNDS):
-        offsets = [step * (k / (_GRID // 2) - 1) for k in range(_GRID)]
-        _, log_a, log_b = max(
-            (_fit(ended, alive, log_a + u, log_b + v), log_a + u, log_b + v)
-            for u in offsets
-            for v in offsets
-        )
-        step /= 2.2
-    return ReuseModel(math.exp(log_a), math.exp(log_b), counts)
+    # Only here: who decides without a forecast loads no SciPy.
+    from scipy.optimize import minimize
 
+    def loss(at: Sequence[float]) -> float:
+        a, b = map(math.exp, at)
+        gone = sum(m * _log_beta(a + 1, b + n - 1) for n, m in ended.items())
+        going_on = sum(m * _log_beta(a, b + n - 1) for n, m in alive.items())
+        away = sum((here - prior) ** 2 for here, prior in zip(at, start, strict=True))
+        return contexts * _log_beta(a, b) - gone - going_on + away / (2 * _PRIOR_SPREAD**2)
 
-def _fit(ended: Mapping[int, int], alive: Mapping[int, int], log_a: float, log_b: float) -> float:
-    a, b = math.exp(log_a), math.exp(log_b)
-    base = _log_beta(a, b)
-    likelihood = sum(m * (_log_beta(a + 1, b + n - 1) - base) for n, m in ended.items())
-    likelihood += sum(m * (_log_beta(a, b + n - 1) - base) for n, m in alive.items())
-    away = (log_a - math.log(_PRIOR[0])) ** 2 + (log_b - math.log(_PRIOR[1])) ** 2
-    return likelihood - away / (2 * _PRIOR_SPREAD**2)
+    contexts = sum(ended.values()) + sum(alive.values())
+    start = [math.log(value) for value in _PRIOR]
+    a, b = minimize(loss, start, method="Nelder-Mead").x
+    return ReuseModel(math.exp(a), math.exp(b), contexts)
 
 
 def _log_beta(a: float, b: float) -> float:
@@ -185,13 +171,7 @@ class ReuseLedger:
         return int(row[0][0])
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
-        """Note that stage 1 of a point was paid for this context, so it is sunk from now on.
-
-        Args:
-            context: Id of the context.
-            key: ``StrategyPoint.key``.
-            cost: What it cost.
-        """
+        """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
         if not context:
             raise InvalidInputError("a context needs an id")
         self._run(
@@ -201,28 +181,20 @@ class ReuseLedger:
 
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
-        values = (self._namespace, context)
-        where = "WHERE namespace = ? AND context = ? RETURNING 1"
-        prepared = self._run(f"DELETE FROM prepared {where}", values)
-        return bool(prepared + self._run(f"DELETE FROM contexts {where}", values))
+        tables = ("prepared", "contexts")
+        gone = [self._of_context(f"DELETE FROM {t}", context, "RETURNING 1") for t in tables]
+        return any(gone)
 
     # Reading.
 
     def count(self, context: str) -> int:
         """How often a context was asked; 0 if never."""
-        rows = self._run(
-            "SELECT queries FROM contexts WHERE namespace = ? AND context = ?",
-            (self._namespace, context),
-        )
-        return int(rows[0][0]) if rows else 0
+        found = self._of_context("SELECT queries FROM contexts", context)
+        return int(found[0][0]) if found else 0
 
     def prepared(self, context: str) -> frozenset[PointKey]:
         """Keys of the points for which a context is prepared."""
-        rows = self._run(
-            "SELECT strategy, config FROM prepared WHERE namespace = ? AND context = ?",
-            (self._namespace, context),
-        )
-        return frozenset((str(strategy), str(config)) for strategy, config in rows)
+        return frozenset(self._of_context("SELECT strategy, config FROM prepared", context))
 
     def __len__(self) -> int:
         """Number of contexts."""
@@ -236,22 +208,16 @@ class ReuseLedger:
 
         Fitted again when the number of contexts has grown by a tenth.
         """
-        model = self._model
-        if model is None or len(self) > model.contexts * _REFIT:
-            model = self._model = self._fitted()
-        return model
-
-    def _fitted(self) -> ReuseModel:
-        rows = self._run(
-            "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? "
-            "GROUP BY 1, 2",
-            (self._clock() - self._idle, self._namespace),
-        )
-        ended: Counter[int] = Counter()
-        alive: Counter[int] = Counter()
-        for queries, idle, contexts in rows:
-            (ended if idle else alive)[int(queries)] += int(contexts)
-        return fit_reuse(ended, alive)
+        if self._model is None or len(self) > self._model.contexts * _REFIT:
+            rows = self._run(
+                "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? "
+                "GROUP BY 1, 2",
+                (self._clock() - self._idle, self._namespace),
+            )
+            ended = {queries: contexts for queries, idle, contexts in rows if idle}
+            alive = {queries: contexts for queries, idle, contexts in rows if not idle}
+            self._model = fit_reuse(ended, alive)
+        return self._model
 
     def forecast(self, context: str) -> float:
         """Expected further queries of a context; one never seen counts as asked once now."""
@@ -280,13 +246,13 @@ class ReuseLedger:
         self._pool = self._open()
 
     def _open(self) -> ConnectionPool:
-        try:
-            if self._path != MEMORY:
+        if self._path != MEMORY:
+            try:
                 Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot open {self._path}: {error}; make its directory writable"
-            ) from error
+            except OSError as error:
+                raise StorageError(
+                    f"cannot open {self._path}: {error}; make its directory writable"
+                ) from error
         # One connection: the threads of a process wait for each other, not for SQLite's lock.
         pool = ConnectionPool(self._path, self._connect, size=1)
         with translated(self._path), pool.connection():
@@ -296,7 +262,8 @@ class ReuseLedger:
         connection = sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
-        try:
+        with ExitStack() as failed:
+            failed.callback(connection.close)
             connection.execute("PRAGMA journal_mode = WAL")
             # Survives a crash of the process; a power cut may lose the last counts.
             connection.execute("PRAGMA synchronous = NORMAL")
@@ -307,14 +274,14 @@ class ReuseLedger:
                     "upgrade ecs-plugins or name another file"
                 )
             if version < _SCHEMA_VERSION:
-                connection.executescript(
-                    f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_SCHEMA_VERSION};COMMIT;"
-                )
-        except BaseException:
-            connection.close()
-            raise
+                connection.executescript(_SCHEMA)
+            failed.pop_all()
         return connection
 
-    def _run(self, statement: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    def _of_context(self, verb: str, context: str, end: str = "") -> list[Any]:
+        where = f"{verb} WHERE namespace = ? AND context = ? {end}"
+        return self._run(where, (self._namespace, context))
+
+    def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         with translated(self._path), self._pool.connection() as connection:
             return connection.execute(statement, values).fetchall()

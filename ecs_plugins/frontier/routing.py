@@ -1,15 +1,10 @@
 """The router: one decision per query from the frontier, the reuse ledger and what is prepared.
 
-Everything that the integrations need and no framework: they ask for a decision, run the chain
-that belongs to it, and book what it really cost. N comes, in this order, from the caller; from
-the ledger, as this query and the forecast of those to come; or is 1.
-
-With a policy, N is taken as unknown and rent or buy decides between two strategies of equal
-quality: renting costs more per query, buying costs a stage 1 once. With ``d`` the difference per
-query and ``B`` that of stage 1, this is ski rental with ``B / d`` queries to break even. Buying
-when rent has reached the price never costs more than twice what an all-knowing router would have
-paid, without knowing anything (Karlin et al. 1988). What both strategies pay alike is left out
-of this bound; counting it only lowers the ratio.
+N comes, in this order, from the caller; from the ledger, as this query and the forecast of those
+to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between two
+strategies of equal quality: renting costs ``d`` more per query, buying a stage 1 of ``B`` once.
+This is ski rental with ``B / d`` queries to break even. Buying when rent has reached the price
+never costs more than twice what an all-knowing router would have paid (Karlin et al. 1988).
 """
 
 from __future__ import annotations
@@ -24,7 +19,7 @@ from pydantic import model_validator
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import RoutingDecision
+from ecs_plugins.frontier.decision import Objective, RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey
 from ecs_plugins.frontier.reuse import ReuseLedger
@@ -36,12 +31,7 @@ OnlinePolicy = Literal["deterministic"]
 
 @dataclass(frozen=True, slots=True)
 class RentOrBuy:
-    """The choice between a strategy that rents and one that buys, for one context.
-
-    Attributes:
-        rent_extra: What renting costs more per query; > 0.
-        price: What buying costs once; >= 0.
-    """
+    """Rent at ``rent_extra`` > 0 more per query, or buy once at ``price``, for one context."""
 
     rent_extra: float
     price: float
@@ -65,7 +55,7 @@ def decide_online(
     *,
     prepared: Iterable[PointKey] = (),
 ) -> RoutingDecision:
-    """Rent or buy at equal quality, both reaching ``target_f1``.
+    """Rent or buy at equal quality, both reaching ``target_f1``; the reason is the note.
 
     Rent is the cheapest for a single query, buy the cheapest without end of reuse.
 
@@ -74,9 +64,6 @@ def decide_online(
         target_f1: What both must reach.
         seen: Queries to this context so far, this one included; >= 1.
         prepared: Keys of points whose stage 1 is already paid for this context.
-
-    Returns:
-        The one for this query, with the reason as its note.
 
     Raises:
         UnreachableTargetError: Nothing reaches the target.
@@ -127,24 +114,17 @@ class RouterConfig(Config):
     @property
     def objective(self) -> dict[str, float]:
         """The objective by name."""
-        return _given(target_f1=self.target_f1, budget=self.budget, weight=self.weight)
+        return _given(self.target_f1, self.budget, self.weight)
 
 
-def _given(**objectives: float | None) -> dict[str, float]:
-    return {name: value for name, value in objectives.items() if value is not None}
+def _given(*values: float | None) -> dict[str, float]:
+    named = zip(Objective, values, strict=True)
+    return {str(name): value for name, value in named if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a routed query cost, beside what was expected.
-
-    Attributes:
-        expected_stage1: Forecast of stage 1; 0 when the context was prepared already.
-        expected_stage2: Forecast of stage 2.
-        actual_stage1: As booked.
-        actual_stage2: As booked.
-        unit: What they are counted in.
-    """
+    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0."""
 
     expected_stage1: float
     expected_stage2: float
@@ -206,7 +186,7 @@ class Router:
             UnreachableTargetError: Nothing measured can do it.
             StorageError: The ledger failed.
         """
-        given = _given(target_f1=target_f1, budget=budget, weight=weight)
+        given = _given(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective

@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
-from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import StrictFields, unknown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
@@ -220,10 +219,6 @@ class ShapingFields(StrictFields):
         if kept is None or kept.name != ranker or kept.embedder is not embedder:
             kept = self.__dict__["_ranker"] = LazyRanker(ranker, embedder)
         return kept
-
-    async def ashape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
-        """`shape_passages` off the event loop: loading, ``answer`` and scoring included."""
-        return await run_sync(self.shape_passages, query, passages)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         memo = {} if memo is None else memo

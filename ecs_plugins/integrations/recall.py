@@ -83,6 +83,10 @@ class RecallFields(StrictFields):
     k: int = _K
     threshold: float = _THRESHOLD
 
+    def options(self, max_tokens: int) -> RecallOptions:
+        """The fields as what is recalled for a prompt."""
+        return RecallOptions(k=self.k, threshold=self.threshold, max_tokens=max_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class Recalled:

@@ -19,8 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from cachetools import LRUCache
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
@@ -195,6 +193,13 @@ class RoutedQuery:
         self.usage.add(tokens)
         self.prepare_seconds += prepare_seconds
 
+    def fallback_after(self, error: Exception, fallback: T | None) -> T:
+        """What answers after an error, which is raised where there is nothing."""
+        self.error = error
+        if fallback is None:
+            raise error
+        return fallback
+
     def settle(self) -> dict[str, object]:
         """The decision and, under ``settlement``, its cost beside the forecast; plain values.
 
@@ -318,8 +323,10 @@ class ContextBuilder:
 
     def __post_init__(self) -> None:
         self._own = {(each.name, config_json(each.config)): each for each in self.own}
-        found = _OfflineEmbedder() if self.embedder is None else as_embedder(self.embedder)
-        self._embedder = CachedEmbedder(found)
+        offline: Any = _OfflineEmbedder()
+        self._embedder = CachedEmbedder(
+            offline if self.embedder is None else as_embedder(self.embedder)
+        )
         self._sets: dict[bool, StrategySet] = {}
         self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
         self._lock = threading.Lock()
@@ -410,15 +417,8 @@ class _OfflineEmbedder:
 
     name = "default"
 
-    @property
-    def dimension(self) -> int:
-        return default_embedder().dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        return default_embedder().embed_documents(texts)
-
-    def embed_query(self, text: str) -> npt.NDArray[np.float32]:
-        return default_embedder().embed_query(text)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(default_embedder(), name)
 
 
 def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:

@@ -8,28 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForChainRun,
-    CallbackManagerForChainRun,
-    Callbacks,
-    adispatch_custom_event,
-    dispatch_custom_event,
-)
+from langchain_core.callbacks import CallbackManagerForChainRun, Callbacks, dispatch_custom_event
 from langchain_core.documents import BaseDocumentCompressor, Document
-from langchain_core.runnables import (
-    RunnableConfig,
-    RunnableSerializable,
-)
+from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
+from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.fields import (
-    METADATA_KEY,
-    ShapingFields,
-    as_score,
-    verdict_metadata,
-)
+from ecs_plugins.integrations.fields import METADATA_KEY, ShapingFields, as_score, verdict_metadata
 from ecs_plugins.shaping.result import ShapedContext
 
 EVENT = "ecs_shaping"
@@ -46,8 +34,20 @@ class CompressionInput(TypedDict):
     query: str
 
 
+class WritableFields(StrictFields):
+    """Fields as which `langchain_core.load.dumps` writes a component."""
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Whether it is written: yes, as its configuration."""
+        return True
+
+
 class ECSDocumentCompressor(
-    ShapingFields, RunnableSerializable[CompressionInput, list[Document]], BaseDocumentCompressor
+    WritableFields,
+    ShapingFields,
+    RunnableSerializable[CompressionInput, list[Document]],
+    BaseDocumentCompressor,
 ):
     """Keeps the documents that help to answer the query, in the order they came in.
 
@@ -97,7 +97,7 @@ class ECSDocumentCompressor(
         self, input: CompressionInput, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
         """`invoke` with the model off the event loop."""
-        return await self._acall_with_config(self._acompress, input, config, **kwargs)
+        return await run_sync(self.invoke, input, config, **kwargs)
 
     def _compress(
         self, input: CompressionInput, run_manager: CallbackManagerForChainRun
@@ -109,24 +109,6 @@ class ECSDocumentCompressor(
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
         return _kept(documents, shaped)
-
-    async def _acompress(
-        self, input: CompressionInput, run_manager: AsyncCallbackManagerForChainRun
-    ) -> list[Document]:
-        documents, query = _unpack(input)
-        if not documents:
-            return []
-        texts = [document.page_content for document in documents]
-        shaped = await self.ashape_passages(query, texts)
-        config: RunnableConfig = {"callbacks": run_manager.get_child()}
-        await adispatch_custom_event(EVENT, shaped.to_dict(), config=config)
-        return _kept(documents, shaped)
-
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
 
     @property
     @override
@@ -175,8 +157,5 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
 
 def _retriever_score(metadata: Mapping[str, object]) -> float | None:
     # A Document has no score of its own; retrievers that report one use either key.
-    for key in (SCORE_KEY, "score"):
-        score = as_score(metadata.get(key))
-        if score is not None:
-            return score
-    return None
+    scores = (as_score(metadata.get(key)) for key in (SCORE_KEY, "score"))
+    return next((score for score in scores if score is not None), None)

@@ -18,13 +18,12 @@ from langchain_core.runnables import RunnableConfig, RunnableSerializable
 from pydantic import Field
 from typing_extensions import TypedDict, override
 
-from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.answering import TokenCounter
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.data import Document as ContextDocument
 from ecs_plugins.integrations.routing import ContextBuilder
-from ecs_plugins.langchain.compressor import checked_documents
+from ecs_plugins.langchain.compressor import WritableFields, checked_documents
 
 CONTEXT_EVENT = "frontier_context"
 """Name of the custom event with the tokens of preparing and building a context."""
@@ -37,7 +36,7 @@ class ContextInput(TypedDict):
     documents: Sequence[Document]
 
 
-class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str, Any]]):
+class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[str, Any]]):
     """Builds the context of one strategy: ``{question, documents} -> {question, context}``.
 
     Other keys of the input are passed on, so a prompt behind it may use them.
@@ -77,12 +76,6 @@ class FrontierContext(StrictFields, RunnableSerializable[ContextInput, dict[str,
                 count_tokens=self.count_tokens,
             )
 
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
-
     @override
     def invoke(
         self, input: ContextInput, config: RunnableConfig | None = None, **kwargs: Any
@@ -118,12 +111,10 @@ def as_context(documents: Sequence[Document]) -> Context:
     Raises:
         InvalidInputError: There is no document with text.
     """
-    return Context(
-        tuple(
-            ContextDocument(document.page_content, str(document.metadata.get("title") or ""))
-            for document in checked_documents(documents)
-        )
-    )
+    found = checked_documents(documents)
+    titles = [str(document.metadata.get("title") or "") for document in found]
+    texts = [document.page_content for document in found]
+    return Context(tuple(map(ContextDocument, texts, titles)))
 
 
 def question_of(input: Any) -> str:

@@ -81,10 +81,9 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         recent_turns: int = 2,
     ) -> None:
         super().__init__()
-        if history_tokens is not None and history_tokens < 1:
-            raise ConfigurationError(f"history_tokens is {history_tokens}; it must be positive")
-        if recent_turns < 1:
-            raise ConfigurationError(f"recent_turns is {recent_turns}; it must be at least 1")
+        for name, number in (("history_tokens", history_tokens), ("recent_turns", recent_turns)):
+            if number is not None and number < 1:
+                raise ConfigurationError(f"{name} is {number}; it must be positive")
         if isinstance(tools, str):
             raise ConfigurationError(f"tools is a list of names; write [{tools!r}]")
         self._compressor = compressor or ECSDocumentCompressor()
@@ -183,14 +182,12 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if sum(lengths) <= self._history_tokens:
             return request
         room = self._history_tokens - sum(lengths) + sum(lengths[index] for index in judged)
-        kept: set[int] = set()
-        if room > 0:
-            found = self._kept_indices([texts[index] for index in judged], query, room)
-            kept = {judged[index] for index in found}
+        old = [texts[index] for index in judged]
+        found = self._kept_indices(old, query, room) if room > 0 else []
+        gone = {*judged} - {judged[index] for index in found}
         view: list[AnyMessage] = []
         for index, part in enumerate(parts):
-            if index in kept or index not in judged:
-                view += part
+            view += [] if index in gone else part
         return request.override(messages=view)
 
     def _kept_indices(

@@ -251,9 +251,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self, messages: Sequence[AnyMessage], recalled: Sequence[str], namespace: Namespace
     ) -> None:
         index = last_index(messages, is_user)
-        if index is None or not recalled:
-            return
-        question = said(str(messages[index].text))
+        question = None if index is None or not recalled else said(str(messages[index].text))
         answer = said(str(messages[-1].text)) if role_of(messages[-1]) == "assistant" else None
         if question and answer:
             self.memory.observe(question, answer, recalled, namespace=namespace)
@@ -275,11 +273,8 @@ def token_counter(model: BaseChatModel) -> TextLength:
 
 def _with_note(message: HumanMessage, note: str) -> HumanMessage:
     """A copy of a user's message with a note before what the user says."""
-    content: str | list[Any]
-    if isinstance(message.content, str):
-        content = f"{note}\n\n{message.content}"
-    else:
-        content = [{"type": "text", "text": f"{note}\n\n"}, *message.content]
+    given, note = message.content, f"{note}\n\n"
+    content = note + given if isinstance(given, str) else [{"type": "text", "text": note}, *given]
     return message.model_copy(update={"content": content})
 
 

@@ -7,7 +7,7 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self, TypeVar, cast
 from uuid import UUID
 
@@ -30,7 +30,6 @@ from pydantic import Field, PlainValidator
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, reported_tokens
 from ecs_plugins.frontier.decision import RoutingDecision
@@ -51,12 +50,8 @@ from ecs_plugins.integrations.routing import (
     open_frontier,
     route,
 )
-from ecs_plugins.langchain.context import (
-    CONTEXT_EVENT,
-    FrontierContext,
-    as_context,
-    question_of,
-)
+from ecs_plugins.langchain.compressor import WritableFields
+from ecs_plugins.langchain.context import CONTEXT_EVENT, FrontierContext, as_context, question_of
 from ecs_plugins.tokens import TokenLedger
 
 DECISION_EVENT = "frontier_decision"
@@ -65,6 +60,8 @@ DECISION_EVENT = "frontier_decision"
 SETTLEMENT_EVENT = "frontier_settlement"
 """Name of the custom event with expected against actual cost, behind the run."""
 
+SyncManager = CallbackManagerForChainRun
+AsyncManager = AsyncCallbackManagerForChainRun
 T = TypeVar("T")
 
 
@@ -75,7 +72,7 @@ def _check_frontier(value: object) -> EfficiencyFrontier | str:
     return check_frontier(value)
 
 
-class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
+class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -263,107 +260,59 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
             yield chunk
 
     def _invoke(
-        self,
-        input: Any,
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
+        self, input: Any, run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Any:
-        run = self._start(input, run_manager, config)
-        try:
+        with _RoutedRun(self, input, run_manager, config) as run:
             try:
                 output = run.chain.invoke(run.input, run.config(), **kwargs)
             except Exception as error:
-                fallback = run.fallback_after(error)
-                output = fallback.invoke(run.input, run.config(), **kwargs)
-        finally:
-            report = run.settle()
-        return _with_report(output, report)
+                output = run.fallback_after(error).invoke(run.input, run.config(), **kwargs)
+        return _with_report(output, run.report)
 
     async def _ainvoke(
-        self,
-        input: Any,
-        run_manager: AsyncCallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
+        self, input: Any, run_manager: AsyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Any:
-        run = await self._astart(input, run_manager, config)
-        try:
+        async with _RoutedRun(self, input, run_manager, config) as run:
             try:
                 output = await run.chain.ainvoke(run.input, run.config(), **kwargs)
             except Exception as error:
                 fallback = run.fallback_after(error)
                 output = await fallback.ainvoke(run.input, run.config(), **kwargs)
-        finally:
-            report = await run.asettle()
-        return _with_report(output, report)
+        return _with_report(output, run.report)
 
     def _stream(
-        self,
-        inputs: Iterator[Any],
-        run_manager: CallbackManagerForChainRun,
-        config: RunnableConfig,
-        **kwargs: Any,
+        self, inputs: Iterator[Any], run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Iterator[Any]:
-        run = self._start(next(inputs), run_manager, config)
-        last: Any = None
-        try:
+        with _RoutedRun(self, next(inputs), run_manager, config) as run:
             try:
-                for last in run.chain.stream(run.input, run.config(), **kwargs):
-                    yield last
+                for chunk in run.chain.stream(run.input, run.config(), **kwargs):
+                    run.last = chunk
+                    yield chunk
             except Exception as error:
-                fallback = run.fallback_after(error, begun=last is not None)
-                for last in fallback.stream(run.input, run.config(), **kwargs):
-                    yield last
-        finally:
-            report = run.settle()
-        if isinstance(last, AIMessageChunk):
-            yield _last_chunk(last, report)
+                for chunk in run.fallback_after(error).stream(run.input, run.config(), **kwargs):
+                    run.last = chunk
+                    yield chunk
+        yield from run.last_chunk()
 
     async def _astream(
         self,
         inputs: AsyncIterator[Any],
-        run_manager: AsyncCallbackManagerForChainRun,
+        run_manager: AsyncManager,
         config: RunnableConfig,
         **kwargs: Any,
     ) -> AsyncIterator[Any]:
-        run = await self._astart(await anext(inputs), run_manager, config)
-        last: Any = None
-        try:
+        async with _RoutedRun(self, await anext(inputs), run_manager, config) as run:
             try:
-                async for last in run.chain.astream(run.input, run.config(), **kwargs):
-                    yield last
+                async for chunk in run.chain.astream(run.input, run.config(), **kwargs):
+                    run.last = chunk
+                    yield chunk
             except Exception as error:
-                fallback = run.fallback_after(error, begun=last is not None)
-                async for last in fallback.astream(run.input, run.config(), **kwargs):
-                    yield last
-        finally:
-            report = await run.asettle()
-        if isinstance(last, AIMessageChunk):
-            yield _last_chunk(last, report)
-
-    def _start(
-        self, input: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
-    ) -> _RoutedRun:
-        documents = self._given(input)
-        if documents is None and self.retriever is not None:
-            child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
-            documents = self.retriever.invoke(question_of(input), child)
-        run = self._run(input, run_manager, config, documents)
-        dispatch_custom_event(DECISION_EVENT, run.query.decision.summary(), config=run.events)
-        return run
-
-    async def _astart(
-        self, input: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
-    ) -> _RoutedRun:
-        documents = self._given(input)
-        if documents is None and self.retriever is not None:
-            child = patch_config(config, callbacks=run_manager.get_child(tag="retrieve"))
-            documents = await self.retriever.ainvoke(question_of(input), child)
-        run = await run_sync(self._run, input, run_manager, config, documents)
-        summary = run.query.decision.summary()
-        await adispatch_custom_event(DECISION_EVENT, summary, config=run.events)
-        return run
+                fallback = run.fallback_after(error)
+                async for chunk in fallback.astream(run.input, run.config(), **kwargs):
+                    run.last = chunk
+                    yield chunk
+        for chunk in run.last_chunk():
+            yield chunk
 
     def _given(self, input: Any) -> Sequence[Document] | None:
         given = input.get("documents") if isinstance(input, Mapping) else None
@@ -391,21 +340,6 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
             count=count,
         )
 
-    def _run(
-        self,
-        input: Any,
-        run_manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun,
-        config: RunnableConfig,
-        documents: Sequence[Document] | None,
-    ) -> _RoutedRun:
-        check_names(self.chains, open_frontier(self.frontier))
-        query = self._routed(input, config, documents)
-        chain = self.chains[chosen_name(query.decision, self.chains)]
-        if documents is not None:
-            rest = input if isinstance(input, Mapping) else {}
-            input = {**rest, "question": question_of(input), "documents": list(documents)}
-        return _RoutedRun(query, chain, self.fallback, input, run_manager, config)
-
     # What LangChain asks of a Runnable.
 
     @property
@@ -416,12 +350,6 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
         return get_unique_config_specs(
             spec for runnable in runnables if runnable is not None for spec in runnable.config_specs
         )
-
-    @classmethod
-    @override
-    def is_lc_serializable(cls) -> bool:
-        """Whether `langchain_core.load.dumps` writes it: yes, as its configuration."""
-        return True
 
     @property
     @override
@@ -434,18 +362,56 @@ class FrontierRouter(StrictFields, RunnableSerializable[Any, Any]):
 
 @dataclass
 class _RoutedRun:
-    """One query on its way through LangChain: what runs, and how it is traced."""
+    """One query on its way through LangChain: routed on entry, settled on exit."""
 
-    query: RoutedQuery
-    chain: Runnable[Any, Any]
-    fallback: Runnable[Any, Any] | None
+    router: FrontierRouter
     input: Any
-    manager: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun
+    manager: SyncManager | AsyncManager
     given: RunnableConfig
+    last: Any = None
+    report: dict[str, object] = field(default_factory=dict)
+    query: RoutedQuery = field(init=False)
+    chain: Runnable[Any, Any] = field(init=False)
+
+    def __enter__(self) -> Self:
+        documents, retriever = self.router._given(self.input), self.router.retriever
+        if documents is None and retriever is not None:
+            child = patch_config(self.given, callbacks=self.manager.get_child(tag="retrieve"))
+            documents = retriever.invoke(question_of(self.input), child)
+        self._route(documents)
+        dispatch_custom_event(DECISION_EVENT, self.query.decision.summary(), config=self._events)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.report = self.query.settle()
+        dispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self._events)
+
+    async def __aenter__(self) -> Self:
+        documents, retriever = self.router._given(self.input), self.router.retriever
+        if documents is None and retriever is not None:
+            child = patch_config(self.given, callbacks=self.manager.get_child(tag="retrieve"))
+            documents = await retriever.ainvoke(question_of(self.input), child)
+        await run_sync(self._route, documents)
+        summary = self.query.decision.summary()
+        await adispatch_custom_event(DECISION_EVENT, summary, config=self._events)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self.report = await run_sync(self.query.settle)
+        await adispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self._events)
+
+    def _route(self, documents: Sequence[Document] | None) -> None:
+        chains = self.router.chains
+        check_names(chains, open_frontier(self.router.frontier))
+        self.query = self.router._routed(self.input, self.given, documents)
+        self.chain = chains[chosen_name(self.query.decision, chains)]
+        if documents is not None:
+            rest = self.input if isinstance(self.input, Mapping) else {}
+            question = question_of(self.input)
+            self.input = {**rest, "question": question, "documents": list(documents)}
 
     @property
-    def events(self) -> RunnableConfig:
-        """Where custom events of the run go."""
+    def _events(self) -> RunnableConfig:
         return {"callbacks": self.manager.get_child()}
 
     def config(self) -> RunnableConfig:
@@ -457,24 +423,16 @@ class _RoutedRun:
         callbacks.add_handler(_CallbackCounter(self.query))
         return patch_config(self.given, callbacks=callbacks)
 
-    def fallback_after(self, error: Exception, *, begun: bool = False) -> Runnable[Any, Any]:
+    def fallback_after(self, error: Exception) -> Runnable[Any, Any]:
         """What answers after an error; without a fallback, or behind half an answer, it raises."""
-        self.query.error = error
-        if self.fallback is None or begun:
-            raise error
-        return self.fallback
+        fallback = self.router.fallback if self.last is None else None
+        return self.query.fallback_after(error, fallback)
 
-    def settle(self) -> dict[str, object]:
-        """Settle and say so."""
-        report = self.query.settle()
-        dispatch_custom_event(SETTLEMENT_EVENT, report, config=self.events)
-        return report
-
-    async def asettle(self) -> dict[str, object]:
-        """`settle` off the event loop."""
-        report = await run_sync(self.query.settle)
-        await adispatch_custom_event(SETTLEMENT_EVENT, report, config=self.events)
-        return report
+    def last_chunk(self) -> Iterator[AIMessageChunk]:
+        """Behind a stream of messages, a chunk with the numbers."""
+        if isinstance(self.last, AIMessageChunk):
+            metadata = {METADATA_KEY: dict(self.report)}
+            yield AIMessageChunk(content="", id=self.last.id, response_metadata=metadata)
 
 
 class _CallbackCounter(BaseCallbackHandler):
@@ -517,10 +475,6 @@ def _with_report(output: T, report: Mapping[str, object]) -> T:
         return output
     metadata = {**output.response_metadata, METADATA_KEY: dict(report)}
     return cast("T", output.model_copy(update={"response_metadata": metadata}))
-
-
-def _last_chunk(last: AIMessageChunk, report: Mapping[str, object]) -> AIMessageChunk:
-    return AIMessageChunk(content="", id=last.id, response_metadata={METADATA_KEY: dict(report)})
 
 
 def _answer_template(template: str) -> PromptTemplate:

@@ -326,15 +326,9 @@ class _StoredConversations:
         found = self._stored(namespace, key)
         if found is None:
             return None
-        value: dict[str, Any] = {**found.metadata, "content": found.text}
         changed = found.created if isinstance(found, Message) else found.changed
-        return Item(
-            value=value,
-            key=key,
-            namespace=namespace,
-            created_at=_time(found.created),
-            updated_at=_time(changed),
-        )
+        value = {**found.metadata, "content": found.text}
+        return Item(**_fields(namespace, key, value, found.created, changed))
 
     def _stored(self, namespace: Namespace, key: str) -> Message | Memory | None:
         found = self._memory.get(key)
@@ -369,25 +363,22 @@ class _StoredConversations:
         stored = self._memory.get(found.id)
         created = stored.created if stored is not None else 0.0
         changed = stored.changed if isinstance(stored, Memory) else created
-        return SearchItem(
-            namespace=found.namespace,
-            key=found.id,
-            value={**found.metadata, "content": "\n".join(texts_behind(self._memory, found))},
-            created_at=_time(created),
-            updated_at=_time(changed),
-            score=found.score,
-        )
+        value = {**found.metadata, "content": "\n".join(texts_behind(self._memory, found))}
+        fields = _fields(found.namespace, found.id, value, created, changed)
+        return SearchItem(**fields, score=found.score)
 
 
 def _item_fields(item: StoredItem) -> dict[str, Any]:
     """A stored item as the arguments of LangGraph's."""
-    return {
-        "value": item.value,
-        "key": item.key,
-        "namespace": item.namespace,
-        "created_at": _time(item.created),
-        "updated_at": _time(item.updated),
-    }
+    return _fields(item.namespace, item.key, item.value, item.created, item.updated)
+
+
+def _fields(
+    namespace: Namespace, key: str, value: dict[str, Any], created: float, changed: float
+) -> dict[str, Any]:
+    times = [datetime.fromtimestamp(seconds, UTC) for seconds in (created, changed)]
+    place = {"namespace": namespace, "key": key}
+    return {**place, "value": value, "created_at": times[0], "updated_at": times[1]}
 
 
 def _entry(op: PutOp) -> Entry:
@@ -409,7 +400,3 @@ def _entry(op: PutOp) -> Entry:
         key=op.key,
         ttl=None if op.ttl is None else op.ttl * _MINUTE,
     )
-
-
-def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)

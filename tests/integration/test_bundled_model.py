@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.lm._model_store import Manifest
 from ecs_plugins.lm.base import ScoreRequest
-from ecs_plugins.lm.bundled import BUNDLED, TOLERANCE, bundled_path, token_logprobs
+from ecs_plugins.lm.bundled import BUNDLED, Manifest, bundled_path
+from ecs_plugins.lm.gguf import TOLERANCE, token_logprobs
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.lm.runtime import encode_request
 from ecs_plugins.lm.scoring.profile import ScoringPath

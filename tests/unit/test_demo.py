@@ -47,6 +47,7 @@ def no_embedder(monkeypatch, run):
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
 
 
+@pytest.mark.slow
 def test_evidence_compares_all_methods_at_equal_k_and_saves_the_figure(run, tmp_path):
     out, found = run("--part", "evidence", "--limit", "5")
     found = found["evidence"]
@@ -71,6 +72,7 @@ def test_verdicts_cover_every_turn_of_every_case_and_find_the_repetitions(run):
     assert all(verdicts[turn] != "redundant" for turn in set(verdicts) - set(group.turns))
 
 
+@pytest.mark.slow
 def test_both_frameworks_keep_what_the_engine_keeps(run):
     pytest.importorskip("langchain_classic")
     pytest.importorskip("llama_index.core")
@@ -86,6 +88,7 @@ def test_a_framework_that_is_missing_is_left_out_by_name(run, monkeypatch):
     assert not any("LangChain" in way for way in found["frameworks"]["kept"])
 
 
+@pytest.mark.slow
 def test_memory_fits_into_its_room_survives_a_restart_and_follows_from_its_record(run):
     out, found = run("--part", "memory", "--limit", "6")
     found = found["memory"]

@@ -41,10 +41,9 @@ StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 
 
 class StrategySet:
-    """Strategies by name and configuration: each is made once, and all share their models.
+    """Strategies by name and configuration, each made once. Thread-safe.
 
-    Documents are embedded once, and passages scored once per question, however many strategies
-    and queries need that. Thread-safe.
+    All share their models: documents are embedded once, passages scored once per question.
 
     Args:
         model: Writes compressions.
@@ -63,12 +62,12 @@ class StrategySet:
         cache_dir: str | Path | None = None,
         questions: Sequence[CalibrationQuestion] = (),
     ) -> None:
-        self.cache_dir: str | Path | None = cache_dir
-        self.questions: Sequence[CalibrationQuestion] = questions
+        self.cache_dir = cache_dir
+        self.questions = questions
         self._model = model
-        self._embedder = embedder
         if embedder is not None and not isinstance(embedder, CachedEmbedder):
-            self._embedder = CachedEmbedder(embedder)
+            embedder = CachedEmbedder(embedder)
+        self._embedder = embedder
         self._scoring_model = scorer
         self._scorers: dict[str, SharedScorer] = {}
         self._made: dict[PointKey, Strategy] = {}
@@ -203,6 +202,10 @@ def _needed(value: T | None, what: str) -> T:
     return value
 
 
+def _ranked(ranker: str, config: Mapping[str, Any], *needs: Embedder, **how: Any) -> Strategy:
+    return Retrieval(make_ranker(ranker, *needs), config["depth"], **how)
+
+
 def _shaped(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
     after = None
     if "ratio" in config:
@@ -212,14 +215,10 @@ def _shaped(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
 
 STRATEGIES: dict[str, StrategyMaker] = {
     "full_context": lambda *_: FullContext(),
-    "tfidf": lambda _, config: Retrieval(
-        make_ranker("tfidf"), config["depth"], uses_question=False
-    ),
-    "tfidf_query": lambda _, config: Retrieval(make_ranker("tfidf_query"), config["depth"]),
-    "bm25": lambda _, config: Retrieval(make_ranker("bm25"), config["depth"]),
-    "dense": lambda own, config: Retrieval(
-        make_ranker("dense", own.embedder), config["depth"], by_document=True
-    ),
+    "tfidf": lambda _, config: _ranked("tfidf", config, uses_question=False),
+    "tfidf_query": lambda _, config: _ranked("tfidf_query", config),
+    "bm25": lambda _, config: _ranked("bm25", config),
+    "dense": lambda own, config: _ranked("dense", config, own.embedder, by_document=True),
     "memory_compression": lambda own, config: MemoryCompression(
         own.model, config["ratio"], cache_dir=own.cache_dir
     ),

@@ -21,7 +21,6 @@ class Prepared:
     """What stage 1 made of a context.
 
     Attributes:
-        context: The context.
         text: What a compression wrote; empty for strategies that need no stage 1.
         ledger: Tokens that stage 1 cost when it was made.
         seconds: Wall time that it took then.
@@ -42,7 +41,6 @@ class BuiltContext:
     Attributes:
         text: The context to answer from; may be empty.
         ledger: Tokens that building it cost, such as those of a scoring model.
-        seconds: Wall time of building it.
         shared: Whether every question about the context gets this same text, which a prompt
             cache can then serve.
     """
@@ -63,25 +61,20 @@ class Strategy(Protocol):
     @property
     def name(self) -> str:
         """Name of the strategy, the same for all its configurations."""
-        ...
 
     @property
     def config(self) -> Mapping[str, ConfigValue]:
         """Configuration; with the name, unique in a calibration."""
-        ...
 
     @property
     def routable(self) -> bool:
         """Whether a router may choose it; False for upper bounds."""
-        ...
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1."""
-        ...
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Stage 2."""
-        ...
 
 
 class NoPreparation:
@@ -102,11 +95,7 @@ def prepare_all(strategy: Strategy, contexts: Sequence[Context]) -> list[Prepare
 
 
 def check_depth(depth: object) -> int:
-    """Return ``depth`` if it is a whole number from 1 on.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
+    """Return ``depth``, or refuse what is no whole number from 1 on."""
     if not isinstance(depth, int) or depth < 1:
         raise ConfigurationError(f"depth must be a whole number, at least 1, got {depth!r}")
     return depth

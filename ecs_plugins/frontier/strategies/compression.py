@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ecs_plugins.common.files import write_atomically
@@ -31,14 +30,14 @@ COMPRESS_PROMPT = (
 )
 # Contexts longer than this are compressed piece by piece.
 _CHUNK_TOKENS = 3000
-# Pieces per call of the model; what is written is kept after each.
+# Contexts that are written together, and pieces per call of the model.
 _BATCH = 32
 _LIMIT_STEP = 32
 _WORDS_PER_TOKEN = 0.75
 
 
 class MemoryCompression:
-    """LLM-written notes of about ``ratio`` times the tokens of the context.
+    """Notes of about ``ratio`` times the tokens of the context, written by a model.
 
     Args:
         model: Writes the notes.
@@ -53,11 +52,7 @@ class MemoryCompression:
     routable = True
 
     def __init__(
-        self,
-        model: AnswerModel,
-        ratio: float,
-        *,
-        cache_dir: str | Path | None = None,
+        self, model: AnswerModel, ratio: float, *, cache_dir: str | Path | None = None
     ) -> None:
         if not isinstance(ratio, float) or not 0 < ratio < 1:
             raise ConfigurationError(f"ratio must be a number between 0 and 1, got {ratio!r}")
@@ -78,45 +73,42 @@ class MemoryCompression:
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
         """Stage 1 of several contexts; each distinct one is written once."""
         distinct = {context.id: context for context in contexts}
-        found = ((name, self._read(context)) for name, context in distinct.items())
-        ready = {name: known for name, known in found if known is not None}
-        missing = [context for name, context in distinct.items() if name not in ready]
-        for prepared in self._write(missing):
-            ready[prepared.context.id] = prepared
-            self._keep(prepared)
-        return [ready[context.id] for context in contexts]
+        ready = {name: self._read(context) for name, context in distinct.items()}
+        missing = [distinct[name] for name, known in ready.items() if known is None]
+        for start in range(0, len(missing), _BATCH):
+            for prepared in self._write(missing[start : start + _BATCH]):
+                ready[prepared.context.id] = prepared
+                self._keep(prepared)
+        return [known for context in contexts if (known := ready[context.id])]
 
-    def _write(self, contexts: Sequence[Context]) -> Iterable[Prepared]:
-        pieces = [
-            (owner, text, tokens)
-            for owner, context in enumerate(contexts)
-            for text, tokens in self._cut(context.text)
-        ]
-        limits = [self._limit(tokens) for _, _, tokens in pieces]
-        notes: list[dict[int, str]] = [{} for _ in contexts]
-        left = Counter(owner for owner, _, _ in pieces)
+    def _write(self, contexts: Sequence[Context]) -> list[Prepared]:
+        cut = [self._cut(context.text) for context in contexts]
+        # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
+        alike: dict[int, list[tuple[int, int]]] = {}
+        for owner, pieces in enumerate(cut):
+            for place, (_, tokens) in enumerate(pieces):
+                alike.setdefault(self._limit(tokens), []).append((owner, place))
+        notes = [[""] * len(pieces) for pieces in cut]
         ledgers = [TokenLedger() for _ in contexts]
         seconds = [0.0] * len(contexts)
-        # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
-        for limit in sorted(set(limits)):
-            same = [k for k, own in enumerate(limits) if own == limit]
-            for start in range(0, len(same), _BATCH):
-                batch = same[start : start + _BATCH]
-                prompts = [self._fill(*pieces[k][1:]) for k in batch]
-                began = time.perf_counter()
-                replies = self._model.complete(prompts, max_new_tokens=limit)
-                share = (time.perf_counter() - began) / len(batch)
-                for k, reply in zip(batch, replies, strict=True):
-                    owner = pieces[k][0]
-                    notes[owner][k] = reply.text.strip()
-                    book = ledgers[owner].book
-                    book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
-                    book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
-                    seconds[owner] += share
-                    left[owner] -= 1
-                    if not left[owner]:
-                        text = "\n".join(note for _, note in sorted(notes[owner].items()))
-                        yield Prepared(contexts[owner], text, ledgers[owner], seconds[owner])
+        batches = (
+            (limit, places[start : start + _BATCH])
+            for limit, places in sorted(alike.items())
+            for start in range(0, len(places), _BATCH)
+        )
+        for limit, batch in batches:
+            prompts = [self._fill(*cut[owner][place]) for owner, place in batch]
+            began = time.perf_counter()
+            replies = self._model.complete(prompts, max_new_tokens=limit)
+            share = (time.perf_counter() - began) / len(batch)
+            for (owner, place), reply in zip(batch, replies, strict=True):
+                notes[owner][place] = reply.text.strip()
+                seconds[owner] += share
+                book = ledgers[owner].book
+                book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
+                book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
+        made = zip(contexts, map("\n".join, notes), ledgers, seconds, strict=True)
+        return [Prepared(*parts) for parts in made]
 
     def _limit(self, tokens: int) -> int:
         """Most new tokens for a piece: its share, rounded up to a step."""
@@ -165,10 +157,6 @@ class MemoryCompression:
     def _keep(self, prepared: Prepared) -> None:
         path = self._path(prepared.context)
         if path is not None:
-            data = {
-                "text": prepared.text,
-                "ledger": prepared.ledger.to_dict(),
-                "seconds": prepared.seconds,
-                "model": self._model.name,
-            }
+            ledger = prepared.ledger.to_dict()
+            data = {"text": prepared.text, "ledger": ledger, "seconds": prepared.seconds}
             write_atomically(path, json.dumps(data, ensure_ascii=False))

@@ -1,7 +1,6 @@
 """Strategies without a language model of their own: everything, the gold documents, retrieval.
 
-The paper's zero-cost methods: no stage 1, and stage 2 costs what the answering model reads.
-Sentences are found by TF-IDF or BM25, documents by embedding. The embedder's tokens are not
+No stage 1, and stage 2 costs what the answering model reads. The embedder's tokens are not
 counted, as in the paper; its time is.
 """
 
@@ -67,18 +66,23 @@ class Oracle(NoPreparation):
         return BuiltContext("\n\n".join(documents[index].titled for index in indices))
 
 
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text that are not blank, without the space around them."""
+    parts = (text[start:end].strip() for start, end in sentence_spans(text))
+    return [part for part in parts if part]
+
+
 def sentences_of(documents: Sequence[Document]) -> list[tuple[int, str]]:
     """Every sentence that is not blank behind the index of its document, in order.
 
     They are cut as the data set cuts them, where it does.
     """
-    out = []
-    for index, document in enumerate(documents):
-        parts: Sequence[str] = document.sentences or [
-            document.text[start:end] for start, end in sentence_spans(document.text)
-        ]
-        out += [(index, part.strip()) for part in parts if part.strip()]
-    return out
+    return [
+        (index, part.strip())
+        for index, document in enumerate(documents)
+        for part in document.sentences or split_sentences(document.text)
+        if part.strip()
+    ]
 
 
 class Retrieval(NoPreparation):
@@ -89,8 +93,7 @@ class Retrieval(NoPreparation):
         depth: How many are kept.
         name: The strategy's name; the ranker's by default.
         by_document: Whether the parts are whole documents, and not sentences.
-        uses_question: False where the ranker ignores the question, so that every question
-            gets the same context.
+        uses_question: False where every question gets the same context.
 
     Raises:
         ConfigurationError: ``depth`` is no whole number from 1 on.
@@ -116,23 +119,20 @@ class Retrieval(NoPreparation):
         """Rank, keep, and put those of one document together behind its title."""
         started = time.perf_counter()
         documents = prepared.context.documents
-        parts = (
-            [(index, document.text) for index, document in enumerate(documents)]
-            if self._by_document
-            else sentences_of(documents)
-        )
+        parts = [(index, document.text) for index, document in enumerate(documents)]
+        if not self._by_document:
+            parts = sentences_of(documents)
         titled = [Document(text, documents[index].title).titled for index, text in parts]
         kept: dict[int, list[str]] = {}
         for place in sorted(self._ranker.rank(question, titled).top(self._depth)):
             index, text = parts[place]
             kept.setdefault(index, []).append(text)
-        text = "\n\n".join(
+        together = (
             Document(" ".join(found), documents[index].title).titled
             for index, found in kept.items()
         )
-        return BuiltContext(
-            text, seconds=time.perf_counter() - started, shared=not self._uses_question
-        )
+        text, seconds = "\n\n".join(together), time.perf_counter() - started
+        return BuiltContext(text, seconds=seconds, shared=not self._uses_question)
 
 
 class CachedEmbedder:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
-from cachetools import LRUCache
+from cachetools import LRUCache, cachedmethod
 
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
@@ -21,10 +22,10 @@ from ecs_plugins.frontier.strategies.base import (
     check_depth,
     prepare_all,
 )
+from ecs_plugins.frontier.strategies.retrieval import split_sentences
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
 from ecs_plugins.tokens import TokenLedger
 
@@ -57,19 +58,13 @@ class SharedScorer:
         config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
         self.signal = signal
         self._shaper = ContextShaper(model, config, embedder=embedder)
-        self._known: LRUCache[tuple[str, tuple[str, ...]], ShapedContext] = LRUCache(512)
+        self._known: LRUCache[object, ShapedContext] = LRUCache(512)
         self._lock = threading.Lock()
 
-    def score(self, question: str, passages: Sequence[str]) -> ShapedContext:
+    @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
+    def score(self, question: str, passages: tuple[str, ...]) -> ShapedContext:
         """Every passage with its utility."""
-        key = (question, tuple(passages))
-        with self._lock:
-            known = self._known.get(key)
-        if known is None:
-            known = self._shaper.shape(question, list(passages))
-            with self._lock:
-                self._known[key] = known
-        return known
+        return self._shaper.shape(question, list(passages))
 
 
 class ShapedPassages:
@@ -92,9 +87,8 @@ class ShapedPassages:
         self._depth = check_depth(depth)
         self._after = after
         self.name = "ecs" if after is None else f"{after.name}+ecs"
-        before = {} if after is None else after.config
-        self.config: Mapping[str, ConfigValue]
-        self.config = {**before, "depth": depth, "signal": scorer.signal}
+        own: dict[str, ConfigValue] = {"depth": depth, "signal": scorer.signal}
+        self.config: Mapping[str, ConfigValue] = own if after is None else {**after.config, **own}
 
     def prepare(self, context: Context) -> Prepared:
         """Stage 1 of what comes before, if anything does."""
@@ -109,19 +103,15 @@ class ShapedPassages:
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Score, keep the best, in order."""
         started = time.perf_counter()
-        ledger = TokenLedger()
-        if self._after is None:
-            passages = [d.titled for d in prepared.context.documents if d.text.strip()]
-            gap = "\n\n"
-        else:
+        ledger, gap = TokenLedger(), "\n\n"
+        passages = [d.titled for d in prepared.context.documents if d.text.strip()]
+        if self._after is not None:
             before = self._after.build(prepared, question)
             ledger.add(before.ledger)
-            sentences = (before.text[start:end] for start, end in sentence_spans(before.text))
-            passages = [sentence.strip() for sentence in sentences if sentence.strip()]
-            gap = "\n"
+            passages, gap = split_sentences(before.text), "\n"
         seconds = time.perf_counter() - started
         if len(passages) > self._depth:
-            shaped = self._scorer.score(question, passages)
+            shaped = self._scorer.score(question, tuple(passages))
             ledger.add(shaped.ledger)
             seconds += shaped.seconds
             best = sorted(verdict.index for verdict in shaped.ranked[: self._depth])

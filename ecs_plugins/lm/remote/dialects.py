@@ -1,37 +1,67 @@
-"""What differs between servers: paths, payloads, and how an answer is read.
-
-A dialect raises `ScoringError` for an answer whose numbers cannot be used, and
-`KeyError`, `TypeError`, `ValueError` or `IndexError` for one that is not of the known form; the
-client turns those into an error that says so.
-"""
+"""What differs between servers: paths, payloads, and how an answer is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic import AliasPath, BaseModel, Field
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import Generation
 from ecs_plugins.lm.generation import GenerationOptions
 
-Json = Mapping[str, Any]
 T = TypeVar("T")
+Scores = tuple[list[float], int]
+"""Log-probabilities of the tokens from the first scored one on, and tokens computed."""
 
 
-class Ask(NamedTuple, Generic[T]):
-    """One HTTP request, GET without a body and POST with one, and how its answer is read."""
+class ServerRequest(NamedTuple, Generic[T]):
+    """One HTTP request, the form of its answer, and what is taken from it; GET without a body."""
 
     path: str
-    read: Callable[[Json], T]
-    body: Json | None = None
+    form: type[BaseModel]
+    read: Callable[[Any], T]
+    body: Mapping[str, Any] | None = None
 
 
-class ServerScores(NamedTuple):
-    """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
+def _at(*path: str | int, **default: Any) -> Any:
+    return Field(validation_alias=AliasPath(*path), **default)  # type: ignore[arg-type]
 
-    logprobs: tuple[float, ...]
-    computed_tokens: int
+
+class _ServedModel(BaseModel):
+    id: str
+    max_model_len: int | None = None
+
+
+class ServerInfo(BaseModel):
+    """What a server tells of itself, each time a part: its models, or how much it takes."""
+
+    data: list[_ServedModel] = []
+    max_req_input_len: int | None = None
+
+    def window(self, model: str, reserved: int) -> int:
+        """The longest prompt: a model's context length less what is reserved; 0 if not told."""
+        lengths = [each.max_model_len or 0 for each in self.data if each.id == model]
+        return max(0, (self.max_req_input_len or 0) - 1, *(n - reserved for n in lengths))
+
+
+def server_info(path: str) -> ServerRequest[ServerInfo]:
+    """Ask what a server tells of itself at a path."""
+    return ServerRequest(path, ServerInfo, lambda info: info)
+
+
+class _SGLangAnswer(BaseModel):
+    text: str = ""
+    prompt_tokens: int = _at("meta_info", "prompt_tokens")
+    completion_tokens: int = _at("meta_info", "completion_tokens")
+    cached: int | None = _at("meta_info", "cached_tokens", default=None)
+    reason: str | None = _at("meta_info", "finish_reason", "type", default=None)
+    entries: list[tuple[float | None, int, object]] = _at(
+        "meta_info", "input_token_logprobs", default=[]
+    )
 
 
 class SGLang:
@@ -45,74 +75,66 @@ class SGLang:
     Attributes:
         model: The name under which the model is served, once it is known.
         shares_prefixes: Whether prompt log-probabilities profit from the server's prefix cache.
-        window_paths: Where to ask for the longest prompt, in order of preference.
-        reserved: Tokens of the context that the server keeps, where it does not tell the limit.
+        info_paths: Where versions tell the longest prompt better than by the list of models.
+        reserved: Tokens of the context length that no prompt may fill.
     """
 
     model = ""
     shares_prefixes = True
-    window_paths: tuple[str, ...] = ("/server_info", "/get_server_info", "/v1/models")
+    info_paths: tuple[str, ...] = ("/server_info", "/get_server_info")
     reserved = 8
 
-    def score(self, ids: Sequence[int], start: int) -> Ask[ServerScores]:
+    def score(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
         """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
 
-        def read(answer: Json) -> ServerScores:
-            meta = answer["meta_info"]
-            (_, boundary), *entries = [(e[0], int(e[1])) for e in meta["input_token_logprobs"]]
-            values = [(boundary, 0.0), *((token, value) for value, token in entries)]
-            logprobs = checked(values, ids[start - 1 :])[1:]
-            return ServerScores(logprobs, len(ids) - int(meta.get("cached_tokens") or 0))
+        def read(answer: _SGLangAnswer) -> Scores:
+            rows = [{i: value if n else 0.0} for n, (value, i, _) in enumerate(answer.entries)]
+            return _checked(rows, ids[start - 1 :])[1:], len(ids) - (answer.cached or 0)
 
-        return _prefill({"input_ids": list(ids)}, start - 1, read)
+        return self._logprobs({"input_ids": list(ids)}, start - 1, read)
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask[Generation]:
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
-
-        def read(answer: Json) -> Generation:
-            meta = answer["meta_info"]
-            return _generation(answer["text"], meta, meta["finish_reason"]["type"])
-
-        sampling: dict[str, object] = {
-            "max_new_tokens": options.max_new_tokens,
-            "temperature": options.temperature,
-            "top_p": options.top_p,
-            "stop": list(options.stop),
-        }
+        sampling = asdict(options)
+        seed = sampling.pop("seed")
         if options.temperature:
-            sampling["sampling_seed"] = options.seed
+            sampling["sampling_seed"] = seed  # unknown to older versions
         body = {"input_ids": list(ids), "sampling_params": sampling}
-        return Ask("/generate", read, body)
+        return ServerRequest("/generate", _SGLangAnswer, _generation, body)
 
-    def tokenize(self, text: str) -> Ask[list[int]]:
+    def tokenize(self, text: str) -> ServerRequest[list[int]]:
         """Ask for the ids of a text; they come along with log-probabilities in every version."""
-        return _prefill(
-            {"text": text},
-            0,
-            lambda answer: [int(e[1]) for e in answer["meta_info"]["input_token_logprobs"]],
-        )
+        return self._logprobs({"text": text}, 0, lambda answer: [i for _, i, _ in answer.entries])
 
-    def window(self, answer: Json) -> int | None:
-        """The longest prompt in tokens, if the answer holds it."""
-        if limit := answer.get("max_req_input_len"):
-            return int(limit) - 1
-        for entry in answer.get("data", ()):
-            if entry["id"] == self.model and entry.get("max_model_len"):
-                return int(entry["max_model_len"]) - self.reserved
-        return None
+    def _logprobs(
+        self, prompt: dict[str, Any], start: int, read: Callable[[_SGLangAnswer], T]
+    ) -> ServerRequest[T]:
+        sampling = {"max_new_tokens": 0, "temperature": 0}
+        asked = {"sampling_params": sampling, "return_logprob": True, "logprob_start_len": start}
+        return ServerRequest("/generate", _SGLangAnswer, read, prompt | asked)
 
 
-def _prefill(prompt: dict[str, object], start: int, read: Callable[[Json], T]) -> Ask[T]:
-    asked = {
-        "sampling_params": {"max_new_tokens": 0, "temperature": 0},
-        "return_logprob": True,
-        "logprob_start_len": start,
-    }
-    return Ask("/generate", read, prompt | asked)
+class _VLLMToken(BaseModel):
+    logprob: float | None
 
 
-class VLLM(SGLang):
-    """vLLM's ``/v1/completions`` with ``prompt_logprobs``.
+class _VLLMAnswer(BaseModel):
+    text: str = _at("choices", 0, "text")
+    prompt_tokens: int = _at("usage", "prompt_tokens")
+    completion_tokens: int = _at("usage", "completion_tokens")
+    cached: int | None = _at("usage", "prompt_tokens_details", "cached_tokens", default=None)
+    reason: str | None = _at("choices", 0, "finish_reason", default=None)
+    entries: list[dict[int, _VLLMToken] | None] | None = _at(
+        "choices", 0, "prompt_logprobs", default=None
+    )
+
+
+class _VLLMTokens(BaseModel):
+    tokens: list[int]
+
+
+class VLLM:
+    """vLLM's ``/v1/completions`` with ``prompt_logprobs``; attributes as of `SGLang`.
 
     The answer holds one entry per prompt token, empty for the first: token id (as text) ->
     ``{"logprob": ...}``, for the token itself and for as many likelier ones as were asked for. vLLM
@@ -120,90 +142,67 @@ class VLLM(SGLang):
     generated because the endpoint wants at least one.
     """
 
+    model = ""
     shares_prefixes = False
-    window_paths = ("/v1/models",)
+    info_paths: tuple[str, ...] = ()
     reserved = 1
     no_chance = -9999.0
     """What vLLM writes for minus infinity, which JSON does not know."""
 
-    def score(self, ids: Sequence[int], start: int) -> Ask[ServerScores]:
+    def score(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
         """Ask for the log-probabilities of the whole prompt, and read those from ``start`` on."""
 
-        def read(answer: Json) -> ServerScores:
-            values = []
-            for n, entry in enumerate(answer["choices"][0]["prompt_logprobs"][start:], start):
-                wanted = str(ids[n]) if n < len(ids) else ""
-                token = wanted if wanted in entry else next(iter(entry))
-                values.append((int(token), entry[token]["logprob"]))
-            logprobs = checked(values, ids[start:])
-            usage = answer.get("usage") or {}
-            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-            return ServerScores(
-                tuple(-math.inf if n <= self.no_chance else n for n in logprobs),
-                len(ids) - int(cached),
-            )
+        def read(answer: _VLLMAnswer) -> Scores:
+            entries = (answer.entries or [])[start:]
+            rows = [{i: token.logprob for i, token in (e or {}).items()} for e in entries]
+            values = _checked(rows, ids[start:])
+            logprobs = [value if value > self.no_chance else -math.inf for value in values]
+            return logprobs, len(ids) - (answer.cached or 0)
 
-        return self._complete(ids, read, max_tokens=1, temperature=0, prompt_logprobs=0)
+        asked = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+        body = {"model": self.model, "prompt": list(ids), **asked}
+        return ServerRequest("/v1/completions", _VLLMAnswer, read, body)
 
-    def generate(self, ids: Sequence[int], options: GenerationOptions) -> Ask[Generation]:
+    def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
+        sampling = asdict(options)
+        sampling["max_tokens"] = sampling.pop("max_new_tokens")
+        body = {"model": self.model, "prompt": list(ids), **sampling}
+        return ServerRequest("/v1/completions", _VLLMAnswer, _generation, body)
 
-        def read(answer: Json) -> Generation:
-            choice = answer["choices"][0]
-            return _generation(choice["text"], answer["usage"], choice["finish_reason"])
-
-        return self._complete(
-            ids,
-            read,
-            max_tokens=options.max_new_tokens,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            seed=options.seed,
-            stop=list(options.stop),
-        )
-
-    def tokenize(self, text: str) -> Ask[list[int]]:
+    def tokenize(self, text: str) -> ServerRequest[list[int]]:
         """Ask for the ids of a text, with the tokens that the tokenizer adds."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": True}
-        return Ask("/tokenize", lambda answer: [int(token) for token in answer["tokens"]], body)
-
-    def _complete(self, ids: Sequence[int], read: Callable[[Json], T], **asked: object) -> Ask[T]:
-        return Ask("/v1/completions", read, {"model": self.model, "prompt": list(ids), **asked})
+        return ServerRequest("/tokenize", _VLLMTokens, lambda answer: answer.tokens, body)
 
 
-DIALECTS = {"sglang": SGLang, "vllm": VLLM}
+DIALECTS: dict[str, type[SGLang | VLLM]] = {"sglang": SGLang, "vllm": VLLM}
 
 
-def checked(values: Sequence[tuple[int, float | None]], ids: Sequence[int]) -> tuple[float, ...]:
-    """Log-probabilities of exactly these ids.
-
-    Raises:
-        ScoringError: Other tokens, too few, or no numbers.
-    """
-    if len(values) != len(ids):
+def _checked(rows: Sequence[Mapping[int, float | None]], ids: Sequence[int]) -> list[float]:
+    """Log-probabilities of exactly these ids, from what the server told at each by token id."""
+    if len(rows) != len(ids):
         raise ScoringError(
-            f"the server returned {len(values)} log-probabilities for {len(ids)} tokens; check "
+            f"the server returned {len(rows)} log-probabilities for {len(ids)} tokens; check "
             "that nothing between here and the server changes or truncates requests"
         )
-    for (got, _), wanted in zip(values, ids, strict=True):
-        if got != wanted:
+    values = []
+    for row, wanted in zip(rows, ids, strict=True):
+        if wanted not in row:
             raise ScoringError(
-                f"the server scored token {got} where {wanted} was sent; it changes prompts and "
-                "its scores cannot be used"
+                f"the server scored token {list(row)} where {wanted} was sent; it changes prompts "
+                "and its scores cannot be used"
             )
-    numbers = tuple(math.nan if value is None else float(value) for _, value in values)
-    if any(math.isnan(n) or n == math.inf for n in numbers):
-        raise ScoringError(
-            "the server returned NaN log-probabilities; its model is broken or overflows: serve "
-            "it in bfloat16 or float32"
-        )
-    return numbers
+        value = row[wanted]
+        if value is None or math.isnan(value) or value == math.inf:
+            raise ScoringError(
+                "the server returned NaN log-probabilities; its model is broken or overflows: "
+                "serve it in bfloat16 or float32"
+            )
+        values.append(value)
+    return values
 
 
-def _generation(text: object, usage: Json, reason: str) -> Generation:
-    return Generation(
-        text=str(text),
-        prompt_tokens=int(usage["prompt_tokens"]),
-        completion_tokens=int(usage["completion_tokens"]),
-        finish_reason="length" if reason == "length" else "stop",
-    )
+def _generation(answer: _SGLangAnswer | _VLLMAnswer) -> Generation:
+    reason = "length" if answer.reason == "length" else "stop"
+    return Generation(answer.text, answer.prompt_tokens, answer.completion_tokens, reason)

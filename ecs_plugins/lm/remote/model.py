@@ -8,50 +8,41 @@ begin with (SGLang). So the longest prefix goes ahead alone, and the others foll
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import product
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ecs_plugins.errors import (
-    ConfigurationError,
-    ModelError,
-    ModelNotFoundError,
-    ModelTimeoutError,
-)
+from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
 from ecs_plugins.lm.generation import GenerationOptions
 from ecs_plugins.lm.prompts import chat_layout
-from ecs_plugins.lm.remote.client import (
-    LONG_PREFIX,
-    Client,
-    Patience,
-    RemoteOptions,
-    Replica,
-    prompt_key,
-)
-from ecs_plugins.lm.remote.dialects import DIALECTS, Ask, SGLang
+from ecs_plugins.lm.remote.client import Client, Deadline, RemoteOptions, Replica, prompt_key
+from ecs_plugins.lm.remote.dialects import DIALECTS, server_info
 from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
-from ecs_plugins.lm.tokenization import count
+from ecs_plugins.lm.tokenization import SegmentEncoder, count
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-T = TypeVar("T")
-_Prompt = tuple[Ids, int, bytes]
-"""Ids, the first scored position, and what decides which server gets it."""
 
 _PROBES = (
     "The 3 quick foxes paid $14.07 -- didn't they?\n\n\tdef f(x): return x**2",
     "Grüße aus Kraków, naïve café: 東京 и Москва ☕ 0x1F",
 )
 """Two tokenizers that agree on these ids are taken for the same."""
+_ADDRESS = re.compile(r"https?://(\[[\da-fA-F:.]+\]|[^\s/@:?#\[\]]+)(:\d+)?(/[^\s@?#]*)?")
+_LONG_PREFIX = 64
+"""Tokens from which on a prefix decides alone; shorter ones are shared by too many prompts."""
 
 
 class RemoteLM:
@@ -68,12 +59,7 @@ class RemoteLM:
         **options: Fields of `RemoteOptions`: deadlines, retries, parallelism.
 
     Raises:
-        ConfigurationError: No usable address, an unknown kind of server or option.
-
-    Example:
-        >>> model = RemoteLM(  # doctest: +SKIP
-        ...     ["http://gpu-1:30000", "http://gpu-2:30000"], tokenizer="path/to/model"
-        ... )
+        ConfigurationError: No usable address or key, an unknown kind of server or option.
     """
 
     def __init__(
@@ -88,29 +74,35 @@ class RemoteLM:
     ) -> None:
         if server not in DIALECTS:
             raise ConfigurationError(f"server must be one of {sorted(DIALECTS)}, got {server!r}")
+        if api_key and not (api_key.isascii() and api_key.isprintable()):
+            raise ConfigurationError("api_key must be one line of printable ASCII characters")
+        given: dict[str, Any]
+        given = {"tokenizer": tokenizer, "server": server, "model": model, "api_key": api_key}
+        self._again = partial(type(self), urls, **given, **options)
         self._urls = _addresses(urls)
-        self._server = server
-        self._tokenizer = tokenizer
+        self._given = tokenizer
         self._model = model
         self._api_key = api_key
         self._options = RemoteOptions(**options)
+        self._dialect = DIALECTS[server]()
+        self._window = 0
+        self._client: Client | None = None
         self._lock = threading.Lock()
-        self._session: _Session | None = None
 
     @property
     def name(self) -> str:
         """The served model's name."""
-        return self._model or self._connect().model
+        return self._model or self.warmup()._dialect.model
 
-    @property
+    @cached_property
     def layout(self) -> ChatLayout:
-        """The layout of one user turn and its reply."""
-        return self._connect().layout
+        """The layout of one user turn and its reply, by the tokenizer's chat template."""
+        return chat_layout(self._tokenizer)
 
     @property
     def max_tokens(self) -> int:
         """The window in tokens."""
-        return self._connect().window
+        return self.warmup()._window
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Token log-probabilities of every scored segment, in nats.
@@ -121,19 +113,29 @@ class RemoteLM:
             ModelTimeoutError: The deadline passed.
             ConfigurationError: Wrong address, API key or tokenizer, or a request wants a
                 divergence, which servers do not give.
-            ModelError: No server answered.
+            ModelError: No server answered, or one refused a request.
         """
         if any(request.divergence for request in requests):
             raise ConfigurationError(
-                f"{self._server} servers return log-probabilities of single tokens and no whole "
+                "SGLang and vLLM servers return log-probabilities of single tokens and no whole "
                 "distributions, so a divergence cannot be computed: use a LocalLM for this "
                 "signal, or another signal"
             )
-        session = self._connect()
-        encoded = [encode_request(session.encoder, request) for request in requests]
+        client, deadline = self._connect()
+        encoded = [encode_request(self._encoder, request) for request in requests]
         for request in encoded:
-            request.require_room(session.window)
-        return to_results(encoded, session.score(encoded, Patience(self._options.deadline_s)))
+            request.require_room(self._window)
+        results = [EngineResult({}, request.beyond(self._window), 0) for request in encoded]
+        prompts = _prompts_of(encoded, results)
+        for ahead in (True, False):
+            wave = [p for p in prompts if (p.leads and self._dialect.shares_prefixes) is ahead]
+            asked = [(self._dialect.score(p.ids, p.start), p.key) for p in wave]
+            for prompt, (logprobs, tokens) in zip(wave, client.send(asked, deadline), strict=True):
+                prompt.places[0][0].computed_tokens += tokens
+                for result, k, m, scored in prompt.places:
+                    flat = [logprobs[at - scored[0]] for at in scored]
+                    result.scores[k, m] = np.array(flat, dtype=np.float32)
+        return to_results(encoded, results)
 
     def generate(
         self,
@@ -154,13 +156,14 @@ class RemoteLM:
             ModelError: As by `score`.
         """
         options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
-        session = self._connect()
-        encoded = encode_prompts(session.encoder, prompts, max_new_tokens, session.window)
-        return session.generate(encoded, options, Patience(self._options.deadline_s))
+        client, deadline = self._connect()
+        encoded = encode_prompts(self._encoder, prompts, max_new_tokens, self._window)
+        asked = [(self._dialect.generate(ids, options), prompt_key(ids)) for ids in encoded]
+        return client.send(asked, deadline)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off; counted here."""
-        return count(self._connect().encoder, texts)
+        return count(self._encoder, texts)
 
     def warmup(self) -> RemoteLM:
         """Connect and check the tokenizer now instead of on first use."""
@@ -170,198 +173,120 @@ class RemoteLM:
     def close(self) -> None:
         """Close all connections; the next use opens new ones. Calls under way get an error."""
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
-    def _connect(self) -> _Session:
-        with self._lock:
-            # Sockets and threads of a parent process are not ours to use.
-            if self._session is None or self._session.pid != os.getpid():
-                dialect = DIALECTS[self._server]()
-                dialect.model = self._model or ""
-                client = Client(self._urls, self._api_key, self._options)
-                self._session = _Session(dialect, _loaded(self._tokenizer), client, self._options)
-            return self._session
-
-    def __getstate__(self) -> dict[str, object]:
-        return {k: v for k, v in vars(self).items() if k not in ("_lock", "_session")}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _session=None)
+    def __reduce__(self) -> tuple[partial[RemoteLM], tuple[()]]:
+        return self._again, ()
 
     def __repr__(self) -> str:
-        key = ", api_key=..." if self._api_key else ""
-        return f"RemoteLM({list(self._urls)}, server={self._server!r}, model={self._model!r}{key})"
+        kind = type(self._dialect).__name__
+        return f"RemoteLM({list(self._urls)}, {kind}, model={self._dialect.model!r})"
 
+    @cached_property
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        if not isinstance(self._given, (str, PathLike)):
+            return self._given
+        from transformers import AutoTokenizer
 
-class _Session:
-    """Everything that exists only once a server has answered.
-
-    Raises:
-        ConfigurationError: A server does not fit.
-        ModelError: No server answered.
-    """
-
-    def __init__(
-        self,
-        dialect: SGLang,
-        tokenizer: PreTrainedTokenizerBase,
-        client: Client,
-        options: RemoteOptions,
-    ) -> None:
-        self.pid = os.getpid()
-        self.layout = options.layout or chat_layout(tokenizer)
-        self.encoder = encoder_of(tokenizer, self.layout)
-        self.window = 0
-        self._dialect = dialect
-        self._options = options
-        self._probes = [(text, list(tokenizer.encode(text))) for text in _PROBES]
-        self._client = client
-        client.check = self._check
-        self._pool = ThreadPoolExecutor(options.max_parallel, thread_name_prefix="ecs-remote")
         try:
-            # Any replica that is up will do; each is checked before its own first use.
-            patience = Patience(options.deadline_s)
-            client.send(Ask("/v1/models", lambda _: None), b"", patience)
-        except BaseException:
-            self.close()
-            raise
+            return AutoTokenizer.from_pretrained(fspath(self._given))
+        except Exception as error:  # transformers, tokenizers and json each raise their own
+            raise ModelNotFoundError(
+                f"no tokenizer could be loaded from {self._given!r} ({error}); give the directory "
+                "or the hub name of the served model"
+            ) from error
 
-    @property
-    def model(self) -> str:
-        """The name under which the model is served."""
-        return self._dialect.model
+    @cached_property
+    def _encoder(self) -> SegmentEncoder:
+        return encoder_of(self._tokenizer, self.layout)
 
-    def close(self) -> None:
-        """Calls under way find out by an error."""
-        self._pool.shutdown(wait=False)
-        self._client.close()
+    def _connect(self) -> tuple[Client, Deadline]:
+        """An open client, and the deadline of a call that begins now."""
+        deadline = Deadline(self._options.deadline_s)
+        with self._lock:
+            # Sockets and threads of a parent process are not ours to use.
+            if self._client is None or self._client.pid != os.getpid():
+                self._dialect.model, self._window = self._model or "", 0
+                client = Client(self._urls, self._api_key, self._options, self._check)
+                try:  # any replica that is up will do
+                    client.send([(server_info("/v1/models"), b"")], deadline)
+                except BaseException:
+                    client.close()
+                    raise
+                self._client = client
+            return self._client, deadline
 
-    def score(self, requests: Sequence[TokenRequest], patience: Patience) -> list[EngineResult]:
-        """Scores of requests, each distinct prompt sent once."""
-        results = [EngineResult({}, {}, 0) for _ in requests]
-        prompts: dict[_Prompt, list[tuple[int, int, int]]] = {}
-        leaders: dict[Ids, _Prompt] = {}
-        for n, request in enumerate(requests):
-            results[n].unscored.update(request.beyond(self.window))
-            for k in results[n].fitting(request):
-                for m, continuation in enumerate(request.continuations):
-                    path = path_of(request.candidates[k], continuation)
-                    key = prompt_key(request.prefix, request.candidates[k])
-                    first = len(request.prefix) + path.scored[0]
-                    prompt = (request.prefix + path.ids, first, key)
-                    prompts.setdefault(prompt, []).append((n, k, m))
-                    if len(request.prefix) >= LONG_PREFIX:
-                        leaders.setdefault(request.prefix, prompt)
-        ahead = set(leaders.values()) if self._dialect.shares_prefixes else set()
-        for wave in (list(ahead), [prompt for prompt in prompts if prompt not in ahead]):
-            asks = [(self._dialect.score(ids, start), key) for ids, start, key in wave]
-            for prompt, scores in zip(wave, self._all(asks, patience), strict=True):
-                flat, tokens = np.asarray(scores.logprobs, dtype=np.float32), scores.computed_tokens
-                for n, k, m in prompts[prompt]:
-                    scored = path_of(requests[n].candidates[k], requests[n].continuations[m]).scored
-                    results[n].scores[k, m] = flat[[s - scored[0] for s in scored]]
-                    results[n].computed_tokens += tokens
-                    tokens = 0
-        return results
-
-    def generate(
-        self, prompts: Sequence[Ids], options: GenerationOptions, patience: Patience
-    ) -> list[Generation]:
-        """Continue prompts."""
-        asks = [(self._dialect.generate(ids, options), prompt_key(ids)) for ids in prompts]
-        return self._all(asks, patience)
-
-    def _all(self, asks: Sequence[tuple[Ask[T], bytes]], patience: Patience) -> list[T]:
-        """Answers in the order of what is asked; the first error ends the others."""
-        try:
-            futures: list[Future[T]] = [
-                self._pool.submit(self._client.send, ask, key, patience) for ask, key in asks
-            ]
-        except RuntimeError as error:
-            raise ModelError("the RemoteLM was closed during a call; call again") from error
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-            failed = [f for f in futures if f.done() and f.exception() is not None]
-            return [f.result() for f in (failed or futures)]
-        except BaseException:
-            patience.stop.set()
-            for future in futures:
-                future.cancel()
-            raise
-
-    def _check(self, replica: Replica, patience: Patience) -> None:
+    def _check(self, client: Client, replica: Replica, deadline: Deadline) -> None:
         """See that a replica serves the model, encodes as we do, and how much it takes."""
-        server = f"the {type(self._dialect).__name__} server at {replica.url}"
-        listed = Ask("/v1/models", lambda answer: [str(m["id"]) for m in answer["data"]])
-        models = self._client.ask(replica, listed, patience)
-        if not self.model:
-            if len(models) != 1:
-                raise ConfigurationError(f"{server} serves {models}; name one of them as model=")
-            self._dialect.model = models[0]
-        if self.model not in models:
-            raise ConfigurationError(f"{server} does not serve {self.model!r} but {models}")
-        for text, wanted in self._probes:
-            got = self._client.ask(replica, self._dialect.tokenize(text), patience)
+        dialect, url = self._dialect, replica.url
+        info = client.ask(replica, server_info("/v1/models"), deadline)
+        served = [each.id for each in info.data]
+        if not dialect.model and len(served) == 1:
+            dialect.model = served[0]
+        if dialect.model not in served:
+            raise ConfigurationError(
+                f"{url} does not serve {dialect.model!r} but {served}; name one of them as model="
+            )
+        for text in _PROBES:
+            wanted = list(self._tokenizer.encode(text))
+            got = client.ask(replica, dialect.tokenize(text), deadline)
             if got != wanted:
                 raise ConfigurationError(
-                    f"{server} encodes {text!r} as {len(got)} tokens {got[:8]}... and the local "
+                    f"{url} encodes {text!r} as {len(got)} tokens {got[:8]}... and the local "
                     f"tokenizer as {len(wanted)} tokens {wanted[:8]}...; give the tokenizer of "
                     "the served model"
                 )
-        window = self._window_of(replica, patience)
-        self.window = self.window or window
-        if window < self.window:
-            raise ConfigurationError(
-                f"{server} takes {window} tokens and other replicas {self.window}; serve all of "
-                f"them alike, or give max_tokens={window}"
-            )
-
-    def _window_of(self, replica: Replica, patience: Patience) -> int:
-        found: int | None = None
-        for path in self._dialect.window_paths:
-            try:
-                found = self._client.ask(replica, Ask(path, self._dialect.window), patience)
-            except ModelTimeoutError:
-                raise
-            except (ConfigurationError, ModelError):
-                continue  # older and newer servers tell it in different places
-            if found is not None:
+        told = info.window(dialect.model, dialect.reserved)
+        for path in dialect.info_paths:
+            with contextlib.suppress(ConfigurationError, ModelError):  # not in every version
+                info = client.ask(replica, server_info(path), deadline)
+                told = info.window(dialect.model, 0) or told
                 break
-        wanted = self._options.max_tokens
-        if found is None and wanted is None:
+        window = min(told or sys.maxsize, self._options.max_tokens or sys.maxsize)
+        self._window = self._window or window
+        if window == sys.maxsize or window < self._window:
             raise ConfigurationError(
-                f"{replica.url} does not tell its window; give it as max_tokens="
+                f"{url} tells no window, or a shorter one than other replicas ({told} tokens); "
+                "give it as max_tokens="
             )
-        return min(n for n in (found, wanted) if n is not None)
 
 
-def _addresses(urls: str | Sequence[str]) -> tuple[str, ...]:
-    given = [urls] if isinstance(urls, str) else list(urls)
+@dataclass(eq=False)
+class _Prompt:
+    """What is sent once, and the places of all scores that its answer holds."""
+
+    ids: Ids
+    start: int
+    key: bytes
+    leads: bool = False
+    places: list[tuple[EngineResult, int, int, tuple[int, ...]]] = field(default_factory=list)
+
+
+def _prompts_of(requests: list[TokenRequest], results: list[EngineResult]) -> list[_Prompt]:
+    prompts: dict[tuple[Ids, int], _Prompt] = {}
+    begun: set[Ids] = set()
+    for request, result in zip(requests, results, strict=True):
+        prefix, is_long = request.prefix, len(request.prefix) >= _LONG_PREFIX
+        for k, m in product(result.fitting(request), range(len(request.continuations))):
+            candidate = request.candidates[k]
+            path = path_of(candidate, request.continuations[m])
+            ids, start = prefix + path.ids, len(prefix) + path.scored[0]
+            if (ids, start) not in prompts:
+                key = prompt_key(prefix if is_long else prefix + candidate)
+                prompts[ids, start] = _Prompt(ids, start, key, is_long and prefix not in begun)
+                begun.add(prefix)
+            prompts[ids, start].places.append((result, k, m, path.scored))
+    return list(prompts.values())
+
+
+def _addresses(urls: str | Sequence[str]) -> list[str]:
+    given = [urls] if isinstance(urls, str) else urls
     cleaned = [url.strip().rstrip("/").removesuffix("/v1") for url in given]
-    for url in cleaned:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f"a server's address looks like http://host:port, got {url!r}")
-    if not cleaned or len(set(cleaned)) < len(cleaned):
-        raise ConfigurationError(f"give at least one address, and none twice; got {given}")
-    return tuple(cleaned)
-
-
-def _loaded(tokenizer: str | PathLike[str] | PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    if not isinstance(tokenizer, (str, PathLike)):
-        return tokenizer
-    from transformers import AutoTokenizer
-
-    name = fspath(tokenizer)
-    try:
-        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            name, trust_remote_code=False
+    if not cleaned or len(set(cleaned)) < len(cleaned) or not all(map(_ADDRESS.fullmatch, cleaned)):
+        raise ConfigurationError(
+            "give one or more addresses that look like http://host:port, none of them twice; a key "
+            "or password belongs into api_key"
         )
-    except Exception as error:  # transformers, tokenizers and json each raise their own
-        raise ModelNotFoundError(
-            f"no tokenizer could be loaded from {name!r} ({error}); give the directory or the "
-            "hub name of the served model"
-        ) from error
-    return loaded
+    return cleaned

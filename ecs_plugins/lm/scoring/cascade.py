@@ -251,10 +251,8 @@ class CascadeForward:
         self._twin = twin_of(runner.model)
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
         self._row_by_row = RowByRow(self._twin, self._layers)
-        self._runner = runner
+        self.runner = runner
         self._varlen = varlen or varlen_of(runner.model)
-        self.name = runner.name
-        self.max_rows = runner.max_rows
 
     def __call__(
         self,
@@ -275,14 +273,14 @@ class CascadeForward:
             plan.add(forest, prefix, len(tokens))
             tokens.extend(forest.tokens)
             positions.extend(len(prefix.ids) + depth for depth in forest.depths)
-        self._row_by_row.want(rows, len(tokens), self._runner.device)
+        self._row_by_row.want(rows, len(tokens), self.runner.device)
         if self._varlen is not None:
-            plan.use(self._varlen, self._runner.device)
-        logits = self._runner.logits(
-            self._runner.ids(tokens),
+            plan.use(self._varlen, self.runner.device)
+        logits = self.runner.logits(
+            self.runner.ids(tokens),
             rows,
             model=self._twin,
-            position_ids=self._runner.ids(positions),
+            position_ids=self.runner.ids(positions),
             use_cache=False,
             cascade_plan=plan,
         )[0]

@@ -109,16 +109,7 @@ def attend(
 
 
 def by_key_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every key head as a batch entry of its own, repeated for its query heads without a copy.
-
-    Args:
-        query: ``[batch, heads, rows, dim]``.
-        key: ``[batch, kv_heads, keys, dim]``.
-        value: Like ``key``.
-
-    Returns:
-        All three ``[batch * kv_heads, heads / kv_heads, ...]``.
-    """
+    """``[batch * kv_heads, heads / kv_heads, ...]``, keys repeated without a copy."""
     batch, heads, rows, width = query.shape
     kv_heads = key.shape[1]
     groups = heads // kv_heads
@@ -235,15 +226,7 @@ def ragged(
     varlen: Varlen,
     device: torch.device,
 ) -> RaggedPlan:
-    """The plan of a row for a kernel of variable length, on the device that it runs on.
-
-    Args:
-        lengths: Of all nodes, in the order of their rows.
-        shared: As in `AttentionPlan` (see ``cascade``).
-        prefixes: Likewise.
-        varlen: The kernel.
-        device: Where it runs.
-    """
+    """The plan of a row, from node lengths and the fields of `AttentionPlan` (``cascade``)."""
     blocks = []
     for level in _levels(shared):
         rows, keys = [rows for rows, _ in level], [keys for _, keys in level]

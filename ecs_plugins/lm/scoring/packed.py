@@ -1,8 +1,8 @@
 """The fast path: every prefix once, everything behind it in packed rows without padding.
 
 A pack is a forest of paths per prefix. How a model attends within a pack is the business of a
-`PackedForward`; this module decides what goes into a pack and reads
-the scores off. Positions restart behind each prefix.
+`PackedForward`; this module decides what goes into a pack and reads the scores off. Positions
+restart behind each prefix.
 
 The last token of a prefix is not kept with it but is the root of its forest, because it
 predicts the first token behind an empty candidate. A prefix too short to be worth a forward of
@@ -32,9 +32,9 @@ from ecs_plugins.lm.scoring.runner import (
 WORTH_KEEPING = 32
 """Tokens from which on a prefix gets a forward of its own and a place in the cache."""
 
-
 _PAST_SHARE = 4
 """A row takes paths behind several prefixes while these have up to this many times its tokens."""
+
 PackedForward = CascadeForward | MaskedForward
 """How a model runs one packed row."""
 _NOTHING: Logprobs = np.zeros(0, dtype=np.float32)
@@ -48,21 +48,13 @@ class Batch(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """One path on its way through the packs.
-
-    Attributes:
-        batch: Where it comes from.
-        path: Which one of the batch.
-        past: Number of the kept prefix that it stands behind; 0 is none.
-        ids: What passes through a pack: the rest of the prefix and the path.
-        scored: Indices into ``ids``.
-    """
+    """One path of a batch on its way through the packs: ``ids`` are what passes through one."""
 
     batch: int
     path: int
-    past: int
+    past: int  # number of the kept prefix that it stands behind; 0 is none
     ids: Ids
-    scored: tuple[int, ...]
+    scored: tuple[int, ...]  # indices into ids
 
     @property
     def fed(self) -> Ids:
@@ -101,7 +93,7 @@ class _PackedRun:
             else:
                 more = len(item.fed) - common_length(last.fed, item.fed)
             rows += len(item.scored)
-            if number and (size + more > most or rows > self.forward.max_rows):
+            if number and (size + more > most or rows > self.forward.runner.max_rows):
                 break
             number, size, last = number + 1, size + more, item
         return number, size
@@ -133,9 +125,7 @@ class _PackedRun:
         for item in pack:
             end = at + len(item.scored)
             self.logprobs[item.batch][item.path] = flat[at:end]
-            path = self.path(item)
-            if path.comparison is not None:
-                path.comparison.see(path.ids, logits, [where[r] for r in asked[at:end]])
+            self.path(item).compare(logits, [where[r] for r in asked[at:end]])
             at = end
         for batch, tokens in booked:
             self.computed[batch] += tokens
@@ -171,7 +161,7 @@ def score(
         return item.past, not run.path(item).is_base, item.ids
 
     order = sorted(range(len(run.items)), key=place)
-    run_in_packs(order, run.take, run.run, budget, forward.name)
+    run_in_packs(order, run.take, run.run, budget, forward.runner.name)
     return [PathScores(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
 
 

@@ -38,8 +38,7 @@ def score_by_reference(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> Pa
         targets = torch.tensor([path.ids[i] for i in path.scored], device=logits.device)
         chosen = torch.log_softmax(logits[rows].float(), dim=-1)
         logprobs.append(chosen.gather(1, targets[:, None])[:, 0].cpu().numpy())
-        if path.comparison is not None:
-            path.comparison.see(path.ids, logits, rows.tolist())
+        path.compare(logits, rows.tolist())
         computed += len(fed)
     return PathScores(logprobs, computed)
 
@@ -81,8 +80,7 @@ def score_padded(
             path = paths[index]
             wanted = [at[len(prefix) + i - 1] for i in path.scored]
             results[index] = target_logprobs(logits[n, wanted], [path.ids[i] for i in path.scored])
-            if path.comparison is not None:
-                path.comparison.see(path.ids, logits[n], wanted)
+            path.compare(logits[n], wanted)
         computed += len(indices) * width
 
     order = sorted(range(len(paths)), key=length, reverse=True)
@@ -101,9 +99,7 @@ class MaskedForward:
     """Tokens of a row from which on it costs more than two shorter ones."""
 
     def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.name = runner.name
-        self.max_rows = runner.max_rows
+        self.runner = runner
 
     def __call__(
         self,
@@ -120,11 +116,11 @@ class MaskedForward:
         # Made without the configuration, so that no layer forgets what lies outside its window.
         cache = DynamicCache(prefix.layers) if past else DynamicCache()
         with_cache: dict[str, Any] = {"past_key_values": cache} if past or capture else {}
-        logits = self._runner.logits(
-            self._runner.ids(forest.tokens),
+        logits = self.runner.logits(
+            self.runner.ids(forest.tokens),
             rows,
             attention_mask=self._mask(forest, past),
-            position_ids=self._runner.ids([past + depth for depth in forest.depths]),
+            position_ids=self.runner.ids([past + depth for depth in forest.depths]),
             use_cache=bool(with_cache),
             **with_cache,
         )[0]
@@ -134,12 +130,12 @@ class MaskedForward:
 
     def _mask(self, forest: Forest, past: int) -> torch.Tensor:
         """Additive, ``[1, 1, rows, past + rows]``."""
-        size, device = len(forest.tokens), self._runner.device
+        size, device = len(forest.tokens), self.runner.device
         ends = torch.empty(size, dtype=torch.long)
         for node in forest.nodes:
             ends[node.start : node.stop] = node.end
         row = torch.arange(size, device=device)
         seen = (row[None, :] <= row[:, None]) & (row[:, None] < ends.to(device)[None, :])
-        mask = torch.zeros(size, past + size, dtype=self._runner.dtype, device=device)
-        mask[:, past:].masked_fill_(~seen, torch.finfo(self._runner.dtype).min)
+        mask = torch.zeros(size, past + size, dtype=self.runner.dtype, device=device)
+        mask[:, past:].masked_fill_(~seen, torch.finfo(self.runner.dtype).min)
         return mask[None, None]

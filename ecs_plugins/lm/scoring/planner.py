@@ -38,10 +38,8 @@ from ecs_plugins.lm.scoring.runner import (
 _CHECK_TOKENS = 72
 """Long enough for a prefix that is kept and a passage that is shared."""
 
-
 _CHECK_BUDGET = 30
 """So small that the prefix of the check is computed in pieces and its paths in several packs."""
-
 
 _PACKED = (ScoringPath.CASCADE, ScoringPath.MASKED)
 

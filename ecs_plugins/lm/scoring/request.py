@@ -124,6 +124,11 @@ class Path(NamedTuple):
         """Whether other paths are compared with this one, which must therefore come first."""
         return self.comparison is not None and self.comparison.is_base(self.ids)
 
+    def compare(self, logits: Tensor, rows: Sequence[int]) -> None:
+        """Tell the comparison, if there is one (see `Comparison.see`)."""
+        if self.comparison is not None:
+            self.comparison.see(self.ids, logits, rows)
+
 
 def path_of(candidate: Ids, continuation: Continuation) -> Path:
     """The path through one candidate and one continuation."""

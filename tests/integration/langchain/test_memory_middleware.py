@@ -126,6 +126,7 @@ def test_a_memory_cannot_close_the_marks_around_it(memory):
     assert "< / recalled_notes" not in model.prompt.lower()
 
 
+@pytest.mark.slow
 def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
     path, config = tmp_path / "m.db", MemoryConfig(cold_capacity=500)
     model = ScriptedModel(replies=["Lovely."])

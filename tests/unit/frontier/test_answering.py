@@ -18,18 +18,21 @@ def words(texts):
     return [len(text.split()) for text in texts]
 
 
-def test_a_language_model_answers_within_its_layout():
-    model = FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
-    (reply,) = as_answer_model(model).complete(["Who?"], max_new_tokens=5)
+@pytest.fixture
+def chat():
+    return FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
+
+
+def test_a_language_model_answers_within_its_layout(chat):
+    (reply,) = as_answer_model(chat).complete(["Who?"], max_new_tokens=5)
     assert reply.text == "Ann"
-    assert model.prompts == ["<user>Who?<bot>"]
+    assert chat.prompts == ["<user>Who?<bot>"]
     assert (reply.input_tokens, reply.output_tokens) == (8, 1)
 
 
-def test_a_last_line_with_a_colon_opens_the_reply():
-    model = FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
-    LocalAnswerModel(model).complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
-    assert model.prompts == ["<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
+def test_a_last_line_with_a_colon_opens_the_reply(chat):
+    LocalAnswerModel(chat).complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
+    assert chat.prompts == ["<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
 
 
 def test_a_prompt_beyond_the_window_is_refused():

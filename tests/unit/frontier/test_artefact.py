@@ -40,11 +40,6 @@ def test_an_artefact_without_measurements_is_small_and_still_decides(measured_fr
     )
 
 
-def test_points_made_by_hand_round_trip():
-    frontier = EfficiencyFrontier(hand_points())
-    assert EfficiencyFrontier.from_json(frontier.to_json()).points == frontier.points
-
-
 def changed(frontier, **changes):
     data = json.loads(frontier.to_json())
     for path, value in changes.items():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import reuse_crossover, weight_crossover
+from ecs_plugins.frontier.cost import weight_crossover
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Bootstrap, Interval, Measurements
 from ecs_plugins.tokens import Role, Stage
@@ -29,10 +29,9 @@ def test_round_trip_recovers_the_crossovers_of_hidden_parameters():
     assert in_weight in frontier.bootstrap.weight_crossover(
         frontier.row(full), frontier.row(tfidf), 1
     )
-    in_reuse = reuse_crossover(true["memory"], true["tfidf"])
+    (_, one, two), (_, _, other) = true["memory"], true["tfidf"]
     (_, step) = frontier.reuse_path(target_f1=memory.f1 - 0.05)
-    assert step.low == pytest.approx(in_reuse, rel=0.02)
-    assert in_reuse in frontier.bootstrap.reuse_crossover(frontier.row(memory), frontier.row(tfidf))
+    assert step.low == pytest.approx(one / (other - two), rel=0.02)
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
@@ -79,8 +78,6 @@ def test_drawing_contexts_keeps_their_questions_together():
 
 def test_a_crossover_that_does_not_exist_has_share_zero():
     rows, _ = sample_measurements()
-    interval = Bootstrap(rows).reuse_crossover(2, 0)
-    assert interval.share == pytest.approx(1.0)
     nowhere = Bootstrap(rows).weight_crossover(3, 0, 1)
     assert nowhere.share == 0
     assert math.isnan(nowhere.low)

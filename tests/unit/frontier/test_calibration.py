@@ -1,10 +1,10 @@
 import errno
+import os
 from contextlib import closing
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
-from ecs_plugins.frontier import journal as journal_module
 from ecs_plugins.frontier.answering import Completion
 from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
@@ -75,11 +75,24 @@ def opened(path):
 
 
 QUICK = CalibrationConfig(batch_size=5)
+QUESTIONS = made_up()
+ALL = 12 * 6  # answers of all strategies
+
+
+def measure(journal=None, *, fail_after=None, more=(), **kept):
+    """The frontier of all strategies and the model that was asked."""
+    model = CountingModel(fail_after)
+    strategies = [*arms(QUESTIONS), *more]
+    return calibrate(QUESTIONS, strategies, model, config=QUICK, journal=journal, **kept), model
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "journal.jsonl"
 
 
 def test_every_strategy_is_measured_on_the_same_questions():
-    questions = made_up()
-    frontier = calibrate(questions, arms(questions), CountingModel(), config=QUICK, data="doors")
+    frontier, _ = measure(data="doors")
     assert frontier.get("full_context").f1 == 1.0
     assert frontier.get("oracle").f1 == 1.0
     assert frontier.get("bm25", depth=1).f1 == 1.0
@@ -92,53 +105,37 @@ def test_every_strategy_is_measured_on_the_same_questions():
 
 
 def test_the_context_that_all_questions_share_is_counted():
-    questions = made_up()
-    frontier = calibrate(questions, arms(questions), CountingModel(), config=QUICK)
+    frontier, _ = measure()
     full, found = frontier.get("full_context").usage, frontier.get("bm25", depth=1).usage
     read = full.tokens[(Stage.QUERY, Role.ANSWER_INPUT)]
     assert 0.8 * read < full.shared_input < read
     assert found.shared_input == 0
 
 
-def test_a_killed_calibration_goes_on_and_measures_nothing_twice(tmp_path):
-    questions = made_up()
-    whole = CountingModel()
-    expected = calibrate(questions, arms(questions), whole, config=QUICK)
-    path = tmp_path / "journal.jsonl"
-    killed = CountingModel(fail_after=31)
+def test_a_killed_calibration_goes_on_and_measures_nothing_twice(path):
+    expected, whole = measure()
     with pytest.raises(ModelError):
-        calibrate(questions, arms(questions), killed, config=QUICK, journal=path)
-    resumed = CountingModel()
-    frontier = calibrate(questions, arms(questions), resumed, config=QUICK, journal=path)
-    assert killed.prompts + resumed.prompts == whole.prompts
+        measure(path, fail_after=31)
+    frontier, resumed = measure(path)
+    assert resumed.prompts == whole.prompts[-len(resumed.prompts) :]
+    assert len(resumed.prompts) == ALL - 30
     assert [p.f1 for p in frontier.points] == [p.f1 for p in expected.points]
-    again = CountingModel()
-    calibrate(questions, arms(questions), again, config=QUICK, journal=path)
-    assert again.prompts == []
+    assert measure(path)[1].prompts == []
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200])
-def test_a_line_cut_short_by_a_kill_is_measured_again(tmp_path, cut):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
+def test_a_line_cut_short_by_a_kill_is_measured_again(path, cut):
+    measure(path)
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    model = CountingModel()
-    calibrate(questions, arms(questions), model, config=QUICK, journal=path)
-    assert len(model.prompts) == 2
+    assert len(measure(path)[1].prompts) == 2
     assert path.read_bytes().count(b"\n") == whole.count(b"\n")
 
 
-def test_a_strategy_can_be_added_to_a_finished_calibration(tmp_path):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
-    model = CountingModel()
-    more = [*arms(questions), simple("bm25", depth=2)]
-    frontier = calibrate(questions, more, model, config=QUICK, journal=path)
-    assert len(model.prompts) == len(questions)
-    assert frontier.get("bm25", depth=2).n == len(questions)
+def test_a_strategy_can_be_added_to_a_finished_calibration(path):
+    measure(path)
+    frontier, model = measure(path, more=[simple("bm25", depth=2)])
+    assert len(model.prompts) == frontier.get("bm25", depth=2).n == len(QUESTIONS)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +147,7 @@ def test_a_strategy_can_be_added_to_a_finished_calibration(tmp_path):
         ({"settings": {"dtype": "bf16"}}, "another dtype"),
     ],
 )
-def test_a_journal_of_another_calibration_is_refused(tmp_path, change, differs):
-    path = tmp_path / "journal.jsonl"
-
+def test_a_journal_of_another_calibration_is_refused(path, change, differs):
     def run(questions=(), name="door-reader", models=(("scorer", "a"),), settings=()):
         asked = list(questions) or made_up()
         model = CountingModel()
@@ -166,30 +161,24 @@ def test_a_journal_of_another_calibration_is_refused(tmp_path, change, differs):
         run(**change)
 
 
-def test_a_file_that_is_no_journal_is_not_overwritten(tmp_path):
-    questions = made_up()
-    path = tmp_path / "notes.json"
+def test_a_file_that_is_no_journal_is_not_overwritten(path):
     path.write_text('{"dear": "diary"}\n{"more": 1}\n')
     with pytest.raises(ConfigurationError, match="not a calibration journal"):
-        calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
+        measure(path)
     assert "diary" in path.read_text()
 
 
-def test_damage_in_the_middle_of_a_journal_names_the_line(tmp_path):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
+def test_damage_in_the_middle_of_a_journal_names_the_line(path):
+    measure(path)
     lines = path.read_bytes().split(b"\n")
     lines[3] = lines[3][:-20]
     path.write_bytes(b"\n".join(lines))
     with pytest.raises(StorageError, match=r"journal\.jsonl:4 is damaged"):
-        calibrate(questions, arms(questions), CountingModel(), config=QUICK, journal=path)
+        measure(path)
 
 
-def test_a_full_disk_keeps_what_was_measured(tmp_path, monkeypatch):
-    questions = made_up()
-    path = tmp_path / "journal.jsonl"
-    real, calls = journal_module.os.fsync, []
+def test_a_full_disk_keeps_what_was_measured(path, monkeypatch):
+    real, calls = os.fsync, []
 
     def full(number):
         calls.append(number)
@@ -197,30 +186,25 @@ def test_a_full_disk_keeps_what_was_measured(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         real(number)
 
-    monkeypatch.setattr(journal_module.os, "fsync", full)
-    first = CountingModel()
-    with pytest.raises(StorageError, match="Everything measured so far is kept"):
-        calibrate(questions, arms(questions), first, config=QUICK, journal=path)
-    monkeypatch.setattr(journal_module.os, "fsync", real)
-    second = CountingModel()
-    calibrate(questions, arms(questions), second, config=QUICK, journal=path)
-    # Only the batch that could not be written is measured again.
-    assert len(first.prompts) + len(second.prompts) == 12 * 6 + 5
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(StorageError, match="Everything measured so far is kept"):
+            measure(path)
+    # Five lines of five questions are on disk behind the head; the sixth could not be written.
+    assert len(measure(path)[1].prompts) == ALL - 5 * 5
 
 
-def test_two_writers_of_one_journal_are_refused(tmp_path):
+def test_two_writers_of_one_journal_are_refused(path):
     pytest.importorskip("fcntl")
-    path = tmp_path / "journal.jsonl"
     with closing(opened(path)), pytest.raises(StorageError, match="another calibration"):
         opened(path)
     opened(path).close()
 
 
 def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_measured():
-    questions = made_up()
     model = FakeLanguageModel(replies=read_door, max_tokens=150)
     strategies = [FullContext(), simple("bm25", depth=1), simple("tfidf", depth=1)]
-    frontier = calibrate(questions, strategies, model, config=QUICK)
+    frontier = calibrate(QUESTIONS, strategies, model, config=QUICK)
     assert [d.strategy for d in frontier.dropped] == ["full_context"]
     assert "window of 150 tokens" in frontier.dropped[0].reason
     assert {p.strategy for p in frontier.points} == {"bm25", "tfidf"}
@@ -236,13 +220,11 @@ def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_meas
     ],
 )
 def test_bad_calibrations_are_refused_before_anything_is_measured(
-    tmp_path, questions, strategies, message
+    path, questions, strategies, message
 ):
-    data = made_up()
     model = CountingModel()
-    path = tmp_path / "journal.jsonl"
     with pytest.raises(InvalidInputError, match=message):
-        calibrate(questions(data), strategies(data), model, journal=path)
+        calibrate(questions(QUESTIONS), strategies(QUESTIONS), model, journal=path)
     assert model.prompts == []
     assert not path.exists()
 

@@ -61,6 +61,13 @@ def questions(tmp_path):
     return path
 
 
+def calibrating(questions, out, *more):
+    """The arguments of a calibration of full context and one sentence by each method."""
+    few = ["--sentences", "1", "--documents", "", "--ratios", "", "--shaped", ""]
+    given = ["calibrate", "--data", questions, "--out", out, *few, "--shaped-notes", "", *more]
+    return list(map(str, given))
+
+
 def answer(prompt):
     context, _, question = prompt.partition("\n\nQuestion: ")
     door = question.split("?")[0].removeprefix("What colour is ").capitalize()
@@ -72,8 +79,8 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     monkeypatch.setattr(_setup, "load_model", lambda name, **how: model)
     monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", FakeEmbedder)
     out = tmp_path / "f.json"
-    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1,2"]
-    arguments += ["--documents", "1", "--ratios", "0.3", "--shaped", "1", "--shaped-notes", ""]
+    more = ["--sentences", "1,2", "--documents", "1", "--ratios", "0.3", "--shaped", "1"]
+    arguments = calibrating(questions, out, *more)
     done = run(*arguments)
     assert done.exit_code == 0, done.output
     frontier = EfficiencyFrontier.load(out)
@@ -96,8 +103,7 @@ def test_calibrate_loads_on_the_device_and_in_the_dtype_asked_for(tmp_path, ques
 
     monkeypatch.setattr(_setup, "load_model", load_model)
     out = tmp_path / "f.json"
-    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
-    arguments += ["--documents", "", "--ratios", "", "--shaped", "", "--shaped-notes", ""]
+    arguments = calibrating(questions, out)
     done = run(*arguments, "--device", "cpu", "--dtype", "bfloat16")
     assert done.exit_code == 0, done.output
     assert asked == [(None, {"device": "cpu", "dtype": "bfloat16"})]
@@ -135,9 +141,8 @@ def own_models(tmp_path, monkeypatch):
 @pytest.mark.parametrize("attribute", ["chat", "make"])
 def test_calibrate_with_a_model_of_the_users_own_module(tmp_path, questions, own_models, attribute):
     out = tmp_path / "f.json"
-    arguments = ["calibrate", "--data", questions, "--out", out, "--sentences", "1"]
-    arguments += ["--documents", "", "--ratios", "0.5", "--shaped", "", "--shaped-notes", ""]
-    done = run(*arguments, "--answer-model", f"own_models:{attribute}")
+    asked = ("--ratios", "0.5", "--answer-model", f"own_models:{attribute}")
+    done = run(*calibrating(questions, out, *asked))
     assert done.exit_code == 0, done.output
     frontier = EfficiencyFrontier.load(out)
     assert frontier.provenance.models["answer"] == "own-chat"
@@ -167,27 +172,14 @@ def test_an_answer_model_that_cannot_be_had_is_refused(
 
 @pytest.mark.parametrize(
     "bad",
-    [
-        ["--ratios", "1.5"],
-        ["--sentences", "0"],
-        ["--documents", "1.5"],
-        ["--shaped", "x"],
-        ["--batch-size", "0"],
-    ],
+    ["--ratios=1.5", "--sentences=0", "--documents=1.5", "--shaped=x", "--batch-size=0"],
 )
 def test_calibrate_refuses_bad_settings_before_a_model_is_loaded(
     tmp_path, questions, monkeypatch, bad
 ):
     monkeypatch.setattr(_setup, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
-    done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json", *bad)
+    done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json", bad)
     assert isinstance(done.exception, ConfigurationError)
-
-
-def test_calibrate_names_the_bad_line(tmp_path, questions, monkeypatch):
-    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
-    questions.write_text(questions.read_text() + '\n{"question": "?"}')
-    done = run("calibrate", "--data", questions, "--out", tmp_path / "f.json")
-    assert "data.jsonl:7" in str(done.exception)
 
 
 def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
@@ -203,23 +195,20 @@ def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
 def test_files_that_cannot_be_read_are_named_with_what_to_do(tmp_path, artefact):
     latin = tmp_path / "prices.json"
     latin.write_bytes(b'{"unit": "\xe9"}')
-    asked = ("--reuse", 4, "--weight", 0.9)
-    done = run("route", "--frontier", artefact, *asked, "--prices", latin)
-    assert isinstance(done.exception, StorageError)
+    asked = ("route", "--reuse", 4, "--weight", 0.9, "--frontier")
+    done = run(*asked, artefact, "--prices", latin)
     assert str(done.exception).endswith("is not UTF-8; convert it first")
-    done = run("route", "--frontier", tmp_path / "none.json", *asked)
+    done = run(*asked, tmp_path / "none.json")
     assert isinstance(done.exception, StorageError)
     assert str(done.exception).endswith("; check the path")
 
 
-def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact):
-    for name, other, value in (
-        ("--max-tokens", "--budget", 900),
-        ("--performance-weight", "--weight", 0.9),
-    ):
-        first, second = (
-            run("route", "--frontier", artefact, "--reuse", 4, option, value, "--json")
-            for option in (name, other)
-        )
-        assert first.exit_code == 0, first.output
-        assert first.output == second.output
+@pytest.mark.parametrize(
+    ("names", "value"),
+    [(("--max-tokens", "--budget"), 900), (("--performance-weight", "--weight"), 0.9)],
+)
+def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact, names, value):
+    asked = ("route", "--frontier", artefact, "--reuse", 4, "--json")
+    first, second = (run(*asked, name, value) for name in names)
+    assert first.exit_code == 0, first.output
+    assert first.output == second.output

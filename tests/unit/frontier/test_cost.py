@@ -1,3 +1,4 @@
+import json
 import math
 
 import pytest
@@ -12,7 +13,6 @@ from ecs_plugins.frontier.cost import (
     effective_tokens,
     efficiency_score,
     exchange_rate,
-    reuse_crossover,
     weight_crossover,
 )
 from ecs_plugins.tokens import Role, Stage
@@ -69,32 +69,6 @@ def test_there_is_no_weight_crossover_where_one_dominates():
     assert weight_crossover(0.7, 100, 0.7, 200) is None
 
 
-@given(
-    st.tuples(f1s, st.floats(0, 1e5), costs),
-    st.tuples(f1s, st.floats(0, 1e5), costs),
-    st.floats(0, 0.9),
-)
-def test_scores_are_equal_at_the_reuse_crossover(a, b, weight):
-    reuse = reuse_crossover(a, b, weight)
-    if reuse is None or reuse > 1e7:
-        return
-    scores = [
-        efficiency_score(f1, effective_tokens(one, two, reuse), weight) for f1, one, two in (a, b)
-    ]
-    assert scores[0] == pytest.approx(scores[1], abs=1e-6)
-
-
-def test_costs_are_equal_at_the_reuse_crossover_of_equal_quality():
-    # 900 / N + 400 = 560 at N = 5.625.
-    assert reuse_crossover((0.78, 0, 560), (0.79, 900, 400)) == pytest.approx(5.625)
-    assert reuse_crossover((0.78, 0, 300), (0.79, 900, 400)) is None
-
-
-def test_reuse_crossover_does_not_overflow_near_weight_one():
-    assert reuse_crossover((0.9, 0, 560), (0.1, 900, 400), 0.99999) is None
-    assert reuse_crossover((0.9, 0, 560), (0.1, 900, 400), 1.0) is None
-
-
 USAGE = Usage(
     {
         (Stage.PREPARE, Role.COMPRESS_INPUT): 1000.0,
@@ -140,15 +114,39 @@ def test_seconds_and_joules_count_wall_time():
     assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
 
 
+LIST = {
+    "unit": "USD",
+    "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
+    "compressor": {"input": 0.1, "output": 0.4},
+    "prepare_factor": 0.5,
+}
+
+
+def test_a_price_list_is_per_million_tokens(tmp_path):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST))
+    prices = PriceVector.read(path)
+    assert prices.answer.input == pytest.approx(0.75e-6)
+    assert prices.answer.cached_input == pytest.approx(0.075e-6)
+    assert prices.compressor.output == pytest.approx(0.4e-6)
+    assert (prices.scorer, prices.prepare_factor, prices.unit) == (0.0, 0.5, "USD")
+
+
 @pytest.mark.parametrize(
-    "make",
+    ("change", "message"),
     [
-        lambda: ModelPrice(input=-1.0, output=1.0),
-        lambda: ModelPrice(input=1.0, output=math.nan),
-        lambda: PriceVector(scorer=-1.0),
-        lambda: PriceVector(unit=""),
+        ({"unit": None}, "unit"),
+        ({"unit": ""}, "unit"),
+        ({"answer": {"input": 1}}, "output"),
+        ({"answer": 3}, "answer"),
+        ({"anwser": {}}, "unknown setting 'anwser'; did you mean answer"),
+        ({"scorer": "free"}, "scorer"),
+        ({"prepare_factor": -1}, "prepare_factor"),
+        ({"per_second": math.nan}, "per_second"),
     ],
 )
-def test_negative_or_nan_prices_are_refused(make):
-    with pytest.raises(ConfigurationError):
-        make()
+def test_a_wrong_price_list_says_what_is_wrong(tmp_path, change, message):
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps(LIST | change))
+    with pytest.raises(ConfigurationError, match=message):
+        PriceVector.read(path)

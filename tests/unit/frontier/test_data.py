@@ -25,18 +25,9 @@ def write(tmp_path, text, name="data.jsonl"):
 
 
 def test_jsonl_with_texts_titles_answers_and_supporting(tmp_path):
-    path = write(
-        tmp_path,
-        line(id="a")
-        + "\n\n"
-        + line(
-            answer=...,
-            answers=["Ann", "Anna"],
-            documents=[{"title": "T", "text": "x. y.", "sentences": ["x.", " y."]}],
-            supporting=[0],
-        ),
-    )
-    first, second = read_questions(path)
+    documents = [{"title": "T", "text": "x. y.", "sentences": ["x.", " y."]}]
+    full = line(answer=..., answers=["Ann", "Anna"], documents=documents, supporting=[0])
+    first, second = read_questions(write(tmp_path, line(id="a") + "\n\n" + full))
     assert (first.id, second.id) == ("a", "line 3")
     assert second.answers == ("Ann", "Anna")
     assert second.context.text == "T: x. y."

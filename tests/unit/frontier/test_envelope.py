@@ -9,7 +9,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency_score
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import weight_spans
+from ecs_plugins.frontier.hull import non_dominated, upper_envelope, weight_spans
 from ecs_plugins.frontier.lookup import lookup_table, regimes
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.tokens import Role, Stage
@@ -66,6 +66,7 @@ def test_decisions_equal_brute_force_on_10000_random_sets():
             assert caught.value.nearest == pytest.approx(min(costs.values()))
 
 
+@pytest.mark.slow
 def test_three_stage_envelope_equals_the_envelope_of_all_points():
     rng = random.Random(3)
     for _ in range(1500):
@@ -80,6 +81,7 @@ def test_three_stage_envelope_equals_the_envelope_of_all_points():
             )
 
 
+@pytest.mark.slow
 def test_reuse_path_equals_brute_force_over_n():
     rng = random.Random(6)
     for _ in range(1500):
@@ -133,13 +135,8 @@ def test_transitions_carry_their_exchange_rate(frontier):
 def test_the_oracle_is_never_routed(frontier):
     for weight in (0.0, 0.5, 1.0):
         assert frontier.decide(weight=weight, reuse=100).strategy != "oracle"
-    with pytest.raises(UnreachableTargetError, match=r"0\.84"):
-        frontier.decide(target_f1=0.9, reuse=1)
-    assert (
-        frontier.decide(weight=1.0, reuse=1)
-        .why_not()["oracle"]
-        .startswith("measured as an upper bound")
-    )
+    reasons = frontier.decide(weight=1.0, reuse=1).why_not()
+    assert reasons["oracle"].startswith("measured as an upper bound")
 
 
 def test_a_target_above_what_was_measured_names_the_nearest(frontier):
@@ -152,10 +149,8 @@ def test_a_target_above_what_was_measured_names_the_nearest(frontier):
 def test_a_prepared_context_makes_stage_one_sunk(frontier):
     key = frontier.get("memory", ratio=0.3).key
     decision = frontier.decide(target_f1=0.78, reuse=1, prepared=[key])
-    assert decision.strategy == "memory"
-    assert decision.sunk
-    assert decision.effective == 409
-    assert decision.stage1 == 0
+    assert (decision.strategy, decision.sunk) == ("memory", True)
+    assert (decision.effective, decision.stage1) == (409, 0)
 
 
 def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
@@ -177,7 +172,7 @@ def test_why_not_gives_a_reason_with_numbers_for_every_other_point(frontier):
     assert reasons["tfidf(depth=2)"] == "F1 0.600 is below the target 0.780"
     weighted = frontier.decide(weight=0.5, reuse=100).why_not()
     assert weighted["memory(ratio=0.9)"].startswith("dominated by ")
-    assert "above w = " in weighted["full"]
+    assert "beat it above w = " in weighted["full"]
     assert "above the budget" in frontier.decide(budget=450, reuse=100).why_not()["full"]
 
 
@@ -187,19 +182,6 @@ def test_decision_explains_itself_and_round_trips_as_a_dict(frontier):
     assert "w = 0.93" in decision.explain()
     assert decision.to_dict()["strategy"] == decision.strategy
     assert pickle.loads(pickle.dumps(decision)) == decision
-
-
-def test_exactly_one_objective_is_required(frontier):
-    with pytest.raises(InvalidInputError, match="exactly one"):
-        frontier.decide(reuse=1)
-    with pytest.raises(InvalidInputError, match="exactly one"):
-        frontier.decide(reuse=1, weight=0.5, budget=100)
-
-
-@pytest.mark.parametrize("reuse", [0, -3, math.nan])
-def test_decisions_refuse_reuse_below_one(frontier, reuse):
-    with pytest.raises(InvalidInputError, match="at least 1"):
-        frontier.decide(target_f1=0.5, reuse=reuse)
 
 
 @pytest.mark.parametrize(
@@ -219,11 +201,9 @@ def test_points_that_cannot_be_chosen_between_are_refused(points, message):
 
 def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.5, 0, 10)])
-    assert len(frontier.envelope(5)) == 1
-    assert frontier.transitions(5) == ()
+    assert (len(frontier.envelope(5)), frontier.transitions(5)) == (1, ())
     decision = frontier.decide(target_f1=0.5, reuse=5)
-    assert decision.strategy == "a"
-    assert "the same" in decision.why_not()["b"]
+    assert (decision.strategy, "the same" in decision.why_not()["b"]) == ("a", True)
 
 
 def test_regimes_find_the_range_in_which_reuse_matters(frontier):
@@ -270,24 +250,10 @@ def test_prices_change_the_choice():
     assert frontier.priced(cached).decide(target_f1=0.7, reuse=1).strategy == "ecs"
 
 
-def test_points_without_usage_cannot_be_priced(frontier):
-    with pytest.raises(InvalidInputError, match="no token usage"):
-        frontier.priced(PriceVector(unit="USD", scorer=0.0))
-
-
-def test_unknown_points_are_named(frontier):
-    with pytest.raises(InvalidInputError, match="was not measured"):
-        frontier.get("tfidf", depth=3)
-    assert frontier.get("full").label == "full"
-
-
 def test_only_keeps_what_is_named_by_label_or_strategy(frontier):
     fewer = frontier.only(["tfidf", "memory(ratio=0.3)"])
-    assert [point.label for point in fewer.points] == [
-        "tfidf(depth=10)",
-        "tfidf(depth=2)",
-        "memory(ratio=0.3)",
-    ]
+    labels = [point.label for point in fewer.points]
+    assert labels == ["tfidf(depth=10)", "tfidf(depth=2)", "memory(ratio=0.3)"]
     assert fewer.decide(target_f1=0.78, reuse=1).label == "tfidf(depth=10)"
     with pytest.raises(UnreachableTargetError):
         fewer.decide(target_f1=0.84, reuse=1)
@@ -300,7 +266,65 @@ def test_only_keeps_the_measurements_of_what_is_left(measured_frontier):
     assert fewer.provenance == measured_frontier.provenance
 
 
-@pytest.mark.parametrize("names", [["tfidf", "bm25"], ["tfidf"], []])
-def test_only_refuses_what_was_not_measured_and_what_leaves_no_choice(frontier, names):
-    with pytest.raises(InvalidInputError):
-        frontier.only(names)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda f: f.get("tfidf", depth=3), "was not measured"),
+        (lambda f: f.only(["tfidf", "bm25"]), "bm25 was not measured"),
+        (lambda f: f.only(["tfidf"]), "at least two"),
+        (lambda f: f.decide(target_f1=0.5, reuse=0), "at least 1"),
+        (lambda f: f.decide(reuse=1), "exactly one"),
+        (lambda f: f.decide(reuse=1, weight=0.5, budget=100), "exactly one"),
+        (lambda f: f.priced(PriceVector(unit="USD", scorer=0.0)), "no token usage"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(frontier, wrong, message):
+    with pytest.raises(InvalidInputError, match=message):
+        wrong(frontier)
+
+
+def random_sets(count, seed=42, largest=9):
+    rng = random.Random(seed)
+    for index in range(count):
+        size = rng.randint(1, largest)
+        # Every third set sits on a coarse lattice, so that equal F1, equal costs, identical
+        # points and collinear triples are common.
+        if index % 3 == 0:
+            yield [(rng.randint(0, 4) / 4, math.exp(rng.randint(0, 4) / 4)) for _ in range(size)]
+        else:
+            yield [(rng.random(), math.exp(rng.uniform(3, 8))) for _ in range(size)]
+
+
+def best_by_sweep(points, t):
+    return max(t * f1 - math.log(cost) for f1, cost in points)
+
+
+def test_envelope_equals_brute_force_on_10000_random_sets():
+    for points in random_sets(10_000):
+        slopes = [f1 for f1, _ in points]
+        intercepts = [-math.log(cost) for _, cost in points]
+        chain, starts = upper_envelope(slopes, intercepts)
+        assert starts[0] == 0.0
+        assert all(a < b for a, b in pairwise(starts))
+        ends = [*starts[1:], starts[-1] + 2.0]
+        for index, start, end in zip(chain, starts, ends, strict=True):
+            middle = (start + end) / 2
+            for t in (start, middle, end):
+                score = t * slopes[index] + intercepts[index]
+                assert score >= best_by_sweep(points, t) - 1e-9 * (1 + t)
+        # At t = infinity quality alone counts: the best F1 at its lowest cost.
+        top = max(slopes)
+        assert slopes[chain[-1]] == top
+        assert points[chain[-1]][1] == min(c for f1, c in points if f1 == top)
+
+
+def test_non_dominated_equals_brute_force_on_10000_random_sets():
+    for points in random_sets(10_000, seed=7):
+        kept = non_dominated([point("a", f1, 0, cost) for f1, cost in points], 1)
+        brute = {
+            (f1, cost)
+            for f1, cost in points
+            if not any((g >= f1 and d <= cost) and (g > f1 or d < cost) for g, d in points)
+        }
+        assert {(p.f1, p.stage2) for p in kept} == brute
+        assert len(kept) == len(brute)

@@ -2,18 +2,13 @@ import multiprocessing
 import os
 import pickle
 import sqlite3
-import threading
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ecs_plugins.common import sqlite
-from ecs_plugins.common.files import read_text, write_atomically
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import reuse
-from ecs_plugins.frontier.reuse import ReuseLedger, fit_reuse
+from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
 
 KEY = ("memory_compression", '{"ratio":0.25}')
 
@@ -64,19 +59,6 @@ def test_many_processes_lose_no_count(tmp_path):
     assert sorted(n for got in totals for n in got) == list(range(1, 121))
 
 
-def test_a_locked_ledger_is_a_storage_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(reuse, "_BUSY_SECONDS", 0.05)
-    path = tmp_path / "r.db"
-    with ReuseLedger(path) as ledger:
-        blocker = sqlite3.connect(path, isolation_level=None)
-        blocker.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StorageError, match="locked"):
-            ledger.record("a")
-        blocker.execute("ROLLBACK")
-        assert ledger.record("a") == 1
-        blocker.close()
-
-
 def test_a_file_that_is_no_ledger_is_refused(tmp_path):
     path = tmp_path / "r.db"
     path.write_text("this is not a database, and longer than a header " * 30)
@@ -102,106 +84,44 @@ def test_a_ledger_can_be_pickled_for_a_worker(ledger):
         pickle.dumps(ReuseLedger(":memory:"))
 
 
-needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
-
-def forked(action):
-    """Start a child that does ``action``; what waits for it and returns what it said."""
-    source, sink = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            said = str(action())
-        except Exception as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(sink, said.encode())
-        os._exit(0)
-    os.close(sink)
-
-    def wait():
-        with os.fdopen(source) as file:
-            said = file.read()
-        os.waitpid(child, 0)
-        return said
-
-    return wait
-
-
-@needs_fork
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_what_a_child_counts_survives_the_close_of_its_parent(tmp_path):
-    path = tmp_path / "r.db"
-    ledger = ReuseLedger(path)
+    ledger = ReuseLedger(tmp_path / "r.db")
     ledger.record("a")
-    ready, go = os.pipe(), os.pipe()
+    fork = multiprocessing.get_context("fork")
+    ready, go = fork.Event(), fork.Event()
 
     def count():
         ledger.count("a")  # connects while the parent is still connected
-        os.write(ready[1], b"x")
-        os.read(go[0], 1)
-        return [ledger.record("a") for _ in range(20)][-1]
+        ready.set()
+        go.wait()
+        for _ in range(20):
+            ledger.record("a")
 
-    wait = forked(count)
+    child = fork.Process(target=count)
+    child.start()
     ledger.count("a")
-    os.read(ready[0], 1)
+    assert ready.wait(60)
     ledger.close()
-    os.write(go[1], b"x")
-    assert wait() == "21"
-    with ReuseLedger(path) as again:
+    go.set()
+    child.join()
+    with ReuseLedger(tmp_path / "r.db") as again:
         assert again.count("a") == 21
 
 
-@needs_fork
-def test_a_ledger_in_use_during_a_fork_is_closed_to_the_child(ledger, monkeypatch):
-    monkeypatch.setattr(sqlite, "_FORK_WAIT", 0.05)
-    inside, leave = threading.Event(), threading.Event()
-
-    def hold():
-        with ledger._pool.connection():
-            inside.set()
-            leave.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    inside.wait()
-    refused = forked(lambda: ledger.record("lost?"))()
-    leave.set()
-    thread.join()
-    assert refused.startswith("StorageError")
-    assert "spawn" in refused
-    assert forked(lambda: ledger.record("kept"))() == "1"
-    assert (ledger.count("lost?"), ledger.count("kept")) == (0, 1)
-
-
-@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the kernel's table of locks")
-def test_no_file_that_is_read_or_written_drops_the_locks_of_a_ledger(ledger, tmp_path):
-    def locks():
-        inode, mine = (tmp_path / "reuse.db-shm").stat().st_ino, str(os.getpid())
-        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        return sum(row[4] == mine and row[5].endswith(f":{inode}") for row in rows)
-
-    ledger.record("a")
-    before = locks()
-    assert before > 0
-    ReuseLedger(tmp_path / "reuse.db").close()
-    for name in ("reuse.db", "reuse.db-wal", "reuse.db-shm"):
-        for touch in (read_text, lambda path: write_atomically(path, "lost")):
-            with pytest.raises(StorageError, match="open"):
-                touch(tmp_path / name)
-    assert locks() == before
-
-
-@pytest.mark.parametrize("call", [("", 1), ("a", 0), ("a", -2)])
-def test_impossible_counts_are_refused(ledger, call):
-    with pytest.raises(InvalidInputError):
-        ledger.record(*call)
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (lambda ledger, path: ledger.record(""), InvalidInputError),
+        (lambda ledger, path: ledger.record("a", 0), InvalidInputError),
+        (lambda ledger, path: ReuseLedger(path, idle_seconds=0), ConfigurationError),
+        (lambda ledger, path: ReuseLedger(path, namespace="team"), ConfigurationError),
+    ],
+)
+def test_what_is_impossible_is_refused(ledger, tmp_path, wrong, error):
+    with pytest.raises(error):
+        wrong(ledger, tmp_path / "other.db")
     assert len(ledger) == 0
-
-
-def test_impossible_settings_are_refused(tmp_path):
-    with pytest.raises(ConfigurationError):
-        ReuseLedger(tmp_path / "r.db", idle_seconds=0)
-    with pytest.raises(ConfigurationError, match="tuple of names"):
-        ReuseLedger(tmp_path / "r.db", namespace="team")
 
 
 def simulate(a, b, contexts, seed=0):
@@ -259,3 +179,15 @@ def test_the_model_is_fitted_again_when_there_is_much_more_to_learn_from(ledger)
 
 def test_without_any_history_the_forecast_is_a_weak_prior(ledger):
     assert 0 < ledger.forecast("never seen") < 20
+
+
+def test_the_forecast_equals_the_plain_sum_of_survival_probabilities():
+    for a, b in [(0.4, 3.0), (1.0, 1.0), (2.5, 0.7), (8.0, 20.0)]:
+        for seen in (1, 7):
+            for horizon in (1, 10, 400):
+                total, alive = 0.0, 1.0
+                for k in range(horizon):
+                    alive *= (b + seen - 1 + k) / (a + b + seen - 1 + k)
+                    total += alive
+                got = ReuseModel(a, b).remaining(seen, horizon)
+                assert got == pytest.approx(total, rel=1e-4)

@@ -86,13 +86,8 @@ def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
     frontier, model = resumed(folder, journal)
     assert len(model.prompts) == asked
     known = EfficiencyFrontier.load(folder / "frontier.json")
-    for point, other in zip(frontier.points, known.points, strict=True):
-        assert (point.key, point.f1, point.stage1, point.stage2) == (
-            other.key,
-            other.f1,
-            other.stage1,
-            other.stage2,
-        )
+    now, then = ([(p.key, p.f1, p.stage1, p.stage2) for p in f.points] for f in (frontier, known))
+    assert now == then
 
 
 def test_a_journal_says_nothing_of_versions_and_refuses_other_settings(folder):

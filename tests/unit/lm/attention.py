@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import torch
 
-from ecs_plugins.lm.scoring.cascade import AttentionPlan
+from ecs_plugins.lm.scoring.cascade import AttentionPlan, cascade_attention
 from ecs_plugins.lm.scoring.prefix import PrefixState
 
 HEADS, KV_HEADS, WIDTH = 4, 2, 8
@@ -58,6 +58,23 @@ def planned(groups):
         plan.add(forest, prefix, offset)
         offset += len(forest.tokens)
     return plan, offset
+
+
+def attention(groups, varlen=None, device="cpu", dtype=torch.float32, width=WIDTH):
+    """What a row of groups gets on a device, and what it should get, both in float64."""
+    there = [(forest, moved(prefix, device, dtype)) for forest, prefix in groups]
+    plan, rows = planned(there)
+    if varlen is not None:
+        plan.use(varlen, torch.device(device))
+    states = [state.to(dtype) for state in row_of(rows, width)]
+    on_device = (state.to(device) for state in states)
+    got, _ = cascade_attention(torch.nn.Module(), *on_device, None, cascade_plan=plan)
+    return got[0].double().cpu(), dense(groups, *(state.float() for state in states))
+
+
+def moved(prefix, device, dtype):
+    layers = tuple((k.to(device, dtype), v.to(device, dtype)) for k, v in prefix.layers)
+    return PrefixState(prefix.ids, layers)
 
 
 def softmax_varlen(query, key, value, spans, *, causal, scale):

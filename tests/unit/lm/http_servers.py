@@ -23,12 +23,10 @@ class ModelServer(ThreadingHTTPServer):
 
     daemon_threads = False
 
-    def __init__(self, model, tokenizer, *, key=None, window=200, name="served") -> None:
+    def __init__(self, model, tokenizer, *, key=None, window=200) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.model, self.tokenizer, self.key = model, tokenizer, key
-        self.window, self.model_name = window, name
-        self.faults = deque()
-        self.requests = []
+        self.model, self.tokenizer, self.key, self.window = model, tokenizer, key, window
+        self.faults, self.requests = deque(), []
         self.busy = self.most_busy = 0
         self.lock, self.counting = threading.Lock(), threading.Lock()
         self.closing = threading.Event()
@@ -110,11 +108,12 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if "status" in fault:
             return self.reply({"error": {"message": "fault"}}, **fault)
+        route = getattr(self, ROUTES.get(self.path, ""), None)
         with server.counting:
             server.busy += 1
             server.most_busy = max(server.busy, server.most_busy)
         try:
-            made = getattr(self, ROUTES.get(self.path, "missing"))(body)
+            made = route(body) if route else None
         finally:
             with server.counting:
                 server.busy -= 1
@@ -139,14 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data[at : at + step])
             self.server.closing.wait(drip)
 
-    def missing(self, body) -> None:
-        return None
-
     def models(self, body):
-        return {"object": "list", "data": [self.entry()]}
-
-    def entry(self):
-        return {"id": self.server.model_name, "max_model_len": self.server.window}
+        return {"data": [{"id": "served", "max_model_len": self.server.window}]}
 
     def tokenize(self, body):
         ids = self.server.tokenizer.encode(body["prompt"])
@@ -161,13 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
         text, number, reason = server.written(
             ids, sampling["max_new_tokens"], sampling.get("stop", [])
         )
-        meta = {
-            "id": "1",
-            "prompt_tokens": len(ids),
-            "completion_tokens": number,
-            "cached_tokens": 0,
-            "finish_reason": {"type": reason},
-        }
+        meta = {"prompt_tokens": len(ids), "completion_tokens": number, "cached_tokens": 0}
+        meta["finish_reason"] = {"type": reason}
         if body.get("return_logprob"):
             start = body["logprob_start_len"]
             values = server.logprobs(ids)
@@ -175,13 +163,12 @@ class _Handler(BaseHTTPRequestHandler):
             meta["input_token_logprobs"] = [
                 [None if n == start else values[n], ids[n], None] for n in range(start, len(ids))
             ]
-            meta["output_token_logprobs"] = []
         return {"text": text, "meta_info": meta}
 
     def completions(self, body):
         server, ids = self.server, body["prompt"]
         assert body["max_tokens"] >= 1
-        if body["model"] != server.model_name or len(ids) + body["max_tokens"] > server.window:
+        if body["model"] != "served" or len(ids) + body["max_tokens"] > server.window:
             return None
         text, number, reason = server.written(ids, body["max_tokens"], body.get("stop", []))
         choice = {"index": 0, "text": text, "finish_reason": reason, "prompt_logprobs": None}

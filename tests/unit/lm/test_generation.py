@@ -2,7 +2,7 @@ import copy
 
 import pytest
 import torch
-from tiny_models import model, tokenizer
+from tiny_models import SHARING, SHORT_WINDOWS, local, model, tokenizer
 
 from ecs_plugins.errors import InvalidInputError, ModelError
 from ecs_plugins.lm import generation
@@ -15,11 +15,7 @@ PROMPTS = tuple(
 )
 
 
-def local(family="llama"):
-    return LocalLM(model(family), tokenizer("byte_level"))
-
-
-@pytest.mark.parametrize("family", ["llama", "gpt2", "opt", "mistral_window"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt", "mistral_short_window"])
 def test_greedy_text_is_the_same_alone_and_in_a_batch(family) -> None:
     lm = local(family)
     together = lm.generate(PROMPTS, max_new_tokens=12)
@@ -57,27 +53,30 @@ def test_a_stop_string_ends_the_text_before_it() -> None:
     assert cut.completion_tokens < free.completion_tokens
 
 
+def configured(**settings):
+    """A handle on the model under other settings of its checkpoint."""
+    other = copy.copy(model("llama"))
+    other.generation_config = copy.deepcopy(other.generation_config)
+    other.generation_config.update(**settings)
+    return LocalLM(other, tokenizer("byte_level"))
+
+
 def test_an_end_token_ends_the_text_of_its_row_only() -> None:
     lm = local()
     (free,) = lm.generate(PROMPTS[:1], max_new_tokens=6)
     assert free.finish_reason == "length"
     assert free.completion_tokens == 6
     written = tokenizer("byte_level").encode(free.text, add_special_tokens=False)
-    ending = copy.copy(model("llama"))
-    ending.generation_config = copy.deepcopy(model("llama").generation_config)
-    ending.generation_config.eos_token_id = [2, written[0]]
-    ended, other = LocalLM(ending, tokenizer("byte_level")).generate(PROMPTS[:2], max_new_tokens=6)
+    ending = configured(eos_token_id=[2, written[0]])
+    ended, other = ending.generate(PROMPTS[:2], max_new_tokens=6)
     assert ended.finish_reason == "stop"
     assert ended.completion_tokens <= 6
     assert other.completion_tokens == 6 or other.finish_reason == "stop"
 
 
 def test_a_checkpoints_own_sampling_settings_do_not_leak_in() -> None:
-    warm = copy.copy(model("llama"))
-    warm.generation_config = copy.deepcopy(model("llama").generation_config)
-    warm.generation_config.update(do_sample=True, temperature=5.0, repetition_penalty=9.0)
-    greedy = local().generate(PROMPTS, max_new_tokens=6)
-    assert LocalLM(warm, tokenizer("byte_level")).generate(PROMPTS, max_new_tokens=6) == greedy
+    warm = configured(do_sample=True, temperature=5.0, repetition_penalty=9.0)
+    assert warm.generate(PROMPTS, max_new_tokens=6) == local().generate(PROMPTS, max_new_tokens=6)
 
 
 def test_running_out_of_memory_makes_smaller_batches(monkeypatch) -> None:
@@ -133,10 +132,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize(
-    "family",
-    ["llama", "qwen2", "qwen3", "gpt2", "opt", "phi3", "gemma2", "gemma2_window", "mistral_window"],
-)
+@pytest.mark.parametrize("family", [*SHARING, *SHORT_WINDOWS])
 def test_prompts_read_apart_give_the_text_of_a_padded_batch(family, monkeypatch) -> None:
     written = []
     for shortest in (1, 10**6):

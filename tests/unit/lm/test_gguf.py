@@ -9,8 +9,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ecs_plugins.errors import ModelError
-from ecs_plugins.lm import bundled
-from ecs_plugins.lm.bundled import TOLERANCE, convert_gguf, read_gguf, token_logprobs
+from ecs_plugins.lm import gguf
+from ecs_plugins.lm.gguf import TOLERANCE, convert_gguf, read_gguf, token_logprobs
 
 WIDTH, HEADS, KV_HEADS, INNER = 16, 4, 2, 32
 TEMPLATE = (
@@ -111,8 +111,8 @@ def test_a_copy_that_scores_differently_is_refused(tiny_gguf, tmp_path, monkeypa
         model.model.norm.weight.data.mul_(1.01)
         return model, ids
 
-    original = bundled._reload
-    monkeypatch.setattr(bundled, "_reload", perturbed)
+    original = gguf._reload
+    monkeypatch.setattr(gguf, "_reload", perturbed)
     with pytest.raises(ModelError, match="scores differently"):
         convert_gguf(tiny_gguf, tmp_path)
 

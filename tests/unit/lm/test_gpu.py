@@ -3,15 +3,17 @@
 Every kernel against softmax in float64, and the engine against its reference path.
 """
 
+import copy
+
 import numpy as np
 import pytest
 import torch
-from attention import dense, planned, prefix_of, row_of, softmax_varlen
-from tiny_models import model, tokenizer
+from attention import attention, prefix_of, row_of, softmax_varlen
+from tiny_models import SOFT_CAPPED, engine_of, ids, model, token_request, tokenizer
+from tiny_models import request as text_request
 
-from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention
+from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.forest import plant
 from ecs_plugins.lm.scoring.kernels import (
     attend,
@@ -19,10 +21,8 @@ from ecs_plugins.lm.scoring.kernels import (
     spans_of,
     varlen_of,
 )
-from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.prefix import PrefixState
-from ecs_plugins.lm.scoring.profile import ScoringPath, profile_of
-from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
+from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
 
 pytestmark = [
@@ -43,19 +43,21 @@ def ampere():
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("width", [64, 80, 96, 128, 256])
 @pytest.mark.parametrize("heads", [(4, 4), (9, 3), (32, 8), (8, 1)])
-def test_flash_over_ranges_is_softmax(ampere, dtype, width, heads) -> None:
+@pytest.mark.parametrize(
+    ("lengths", "keys"),
+    [((1, 33, 3), None), ((300, 1, 17), None), ((1, 33, 3), (97, 1, 40)), ((1, 1, 1), (700,) * 3)],
+)
+def test_flash_over_ranges_is_softmax(ampere, dtype, width, heads, lengths, keys) -> None:
     draw = torch.Generator().manual_seed(0)
-    for causal, keys in ((True, (1, 33, 3)), (False, (97, 1, 40))):
-        rows = ((heads[0], 37), (heads[1], sum(keys)), (heads[1], sum(keys)))
-        states = [
-            torch.randn(h, n, width, generator=draw).to(dtype).transpose(0, 1) for h, n in rows
-        ]
-        options = {"causal": causal, "scale": width**-0.5}
-        wanted = softmax_varlen(*states, spans_of((1, 33, 3), keys, torch.device("cpu")), **options)
-        spans = spans_of((1, 33, 3), keys, CARD)
-        found = flash_varlen(*(s.to(CARD) for s in states), spans, **options)
-        for part, reference in zip(found, wanted, strict=True):
-            torch.testing.assert_close(part.cpu().float(), reference.float(), atol=3e-2, rtol=0)
+    seen = keys or lengths
+    rows = ((heads[0], sum(lengths)), (heads[1], sum(seen)), (heads[1], sum(seen)))
+    states = [torch.randn(h, n, width, generator=draw).to(dtype).transpose(0, 1) for h, n in rows]
+    options = {"causal": keys is None, "scale": width**-0.5}
+    wanted = softmax_varlen(*states, spans_of(lengths, seen, torch.device("cpu")), **options)
+    on_card = (state.to(CARD) for state in states)
+    found = flash_varlen(*on_card, spans_of(lengths, seen, CARD), **options)
+    for part, reference in zip(found, wanted, strict=True):
+        torch.testing.assert_close(part.cpu().float(), reference.float(), atol=3e-2, rtol=2e-2)
 
 
 @pytest.mark.parametrize("width", [8, 64, 128])
@@ -72,11 +74,6 @@ def test_one_block_in_float32_is_softmax(width, rows) -> None:
         )
         torch.testing.assert_close(out[0].transpose(0, 1), wanted, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(lse[0], wanted_lse, atol=1e-5, rtol=1e-5)
-
-
-def moved(prefix, dtype):
-    layers = tuple((k.to(CARD, dtype), v.to(CARD, dtype)) for k, v in prefix.layers)
-    return PrefixState(prefix.ids, layers)
 
 
 def forests():
@@ -96,18 +93,9 @@ def forests():
 def test_a_row_sees_its_prefix_its_ancestors_and_itself(request, dtype, groups) -> None:
     if dtype in HALF:
         request.getfixturevalue("ampere")
-    there = [(forest, moved(prefix, dtype)) for forest, prefix in groups]
-    rows = sum(len(forest.tokens) for forest, _ in groups)
-    plan, _ = planned(there)
-    if dtype in HALF:
-        plan.use(flash_varlen, CARD)
-    states = [s.to(dtype) for s in row_of(rows, WIDE)]
-    got, _ = cascade_attention(
-        torch.nn.Module(), *(s.to(CARD) for s in states), None, cascade_plan=plan
-    )
-    wanted = dense(groups, *(s.float() for s in states))
-    atol = 1e-5 if dtype == torch.float32 else 3e-2
-    np.testing.assert_allclose(got[0].double().cpu(), wanted, atol=atol)
+    varlen, atol = (flash_varlen, 3e-2) if dtype in HALF else (None, 1e-5)
+    got, wanted = attention(groups, varlen, CARD, dtype, WIDE)
+    np.testing.assert_allclose(got, wanted, atol=atol)
 
 
 def on_card(dtype, card=CARD):
@@ -128,19 +116,8 @@ def on_card(dtype, card=CARD):
     return transformers.LlamaForCausalLM(config).train(False).to(card, dtype)
 
 
-def engine_of(dtype):
-    runner = Runner(on_card(dtype), "tiny")
-    return ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
-
-
-def ids(seed, number):
-    return tuple(int(i) for i in np.random.default_rng(seed).integers(4, 380, size=number))
-
-
 def asked(seed, prefix):
-    candidates = tuple(ids(seed + 100 + n, 5 + 9 * n) for n in range(8))
-    behind = tuple(Continuation(ids(seed + 50 + n, 16 + n), ((6, 16),)) for n in range(2))
-    return TokenRequest(ids(seed, prefix), ((), *candidates), behind)
+    return token_request(ids(seed, prefix), passages=8, answers=2, seed=seed)
 
 
 def differences(engine, requests):
@@ -155,20 +132,20 @@ REQUESTS = [asked(n, length) for n, length in enumerate((300, 3, 45))]
 
 
 def test_the_engine_in_float32_is_its_reference() -> None:
-    engine = engine_of(torch.float32)
+    engine = engine_of(on_card(torch.float32))
     assert differences(engine, REQUESTS).max() < 2e-4
     assert engine.path_for(400) == (ScoringPath.CASCADE, {})
 
 
 def test_the_engine_in_bfloat16_is_as_near_its_reference_as_rounding_allows(ampere) -> None:
-    engine = engine_of(torch.bfloat16)
+    engine = engine_of(on_card(torch.bfloat16))
     assert varlen_of(engine.runner.model) is flash_varlen
     assert differences(engine, REQUESTS).mean() < 0.05
     assert engine.path_for(400) == (ScoringPath.CASCADE, {})
 
 
 def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
-    engine = engine_of(torch.float32)
+    engine = engine_of(on_card(torch.float32))
     wanted = engine.score(REQUESTS)
     engine.cache.clear()
     torch.set_float32_matmul_precision("high")
@@ -204,32 +181,12 @@ def test_a_forward_waits_for_nothing(request, dtype) -> None:
 def test_a_model_on_the_second_card_scores_there() -> None:
     card = torch.device("cuda:1")
     handle = LocalLM(on_card(torch.float32, card), tokenizer("byte_level"), name="second")
-    one = (Segment("Ann moved to Paris."),)
-    behind = (Segment("Where?", trusted=True), Segment(" Paris", scored=True))
-    request = ScoreRequest((Segment("The market was closed."),), ((), one), (behind,))
-    (found,), (wanted,) = handle.score([request]), handle.score_by_reference([request])
+    text = text_request()
+    (found,), (wanted,) = handle.score([text]), handle.score_by_reference([text])
     assert found.scores[1][0][0].sum == pytest.approx(wanted.scores[1][0][0].sum, abs=1e-3)
 
 
-@pytest.mark.parametrize("lengths", [(1, 1, 1), (300, 1, 17), (5,)])
-def test_flash_over_ranges_takes_single_rows_and_long_ones(ampere, lengths) -> None:
-    rows = sum(lengths)
-    query, key, value = (s[0].transpose(0, 1).bfloat16() for s in row_of(rows, WIDE))
-    keys = [700] * len(lengths)
-    past = row_of(sum(keys), WIDE)[1][0].transpose(0, 1).bfloat16()
-    for causal, k, v, seen in ((True, key, value, lengths), (False, past, past, keys)):
-        options = {"causal": causal, "scale": WIDE**-0.5}
-        wanted = softmax_varlen(query, k, v, spans_of(lengths, seen, k.device), **options)
-        spans = spans_of(lengths, seen, CARD)
-        found = flash_varlen(query.to(CARD), k.to(CARD), v.to(CARD), spans, **options)
-        for part, reference in zip(found, wanted, strict=True):
-            torch.testing.assert_close(part.cpu().float(), reference.float(), atol=2e-2, rtol=2e-2)
-
-
-def test_other_families_are_right_too() -> None:
-    for family in ("qwen3", "gemma2", "gpt2"):
-        copied = type(model(family))(model(family).config).train(False)
-        copied.load_state_dict(model(family).state_dict())
-        runner = Runner(copied.to(CARD), family)
-        engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
-        assert differences(engine, [asked(1, 60)]).max() < 1e-3
+@pytest.mark.parametrize("family", ["qwen3", SOFT_CAPPED, "gpt2"])
+def test_other_families_are_right_too(family) -> None:
+    copied = copy.deepcopy(model(family)).to(CARD)
+    assert differences(engine_of(copied, family), [asked(1, 60)]).max() < 1e-3

@@ -2,12 +2,14 @@ import copy
 import gc
 import json
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 import transformers as tf
-from tiny_models import model, tokenizer
+from safetensors.torch import load_file, save_file
+from tiny_models import local, model, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
 from ecs_plugins.lm import loading, runtime
@@ -35,8 +37,6 @@ def directory(tmp_path_factory):
 
 @pytest.fixture
 def damaged(directory, tmp_path):
-    import shutil
-
     path = tmp_path / "damaged"
     shutil.copytree(directory, path)
     return path
@@ -56,7 +56,7 @@ def loads(monkeypatch):
 
 
 def test_a_directory_scores_like_the_loaded_pair(directory) -> None:
-    pair = LocalLM(model("llama"), tokenizer("byte_level"))
+    pair = local()
     assert sums(LocalLM.from_pretrained(directory)) == pytest.approx(sums(pair), abs=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_a_deep_copy_shares_the_weights(directory, loads) -> None:
 
 
 def test_a_pair_is_its_own_deep_copy_and_does_not_pickle() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"))
+    lm = local()
     assert copy.deepcopy(lm) is lm
     with pytest.raises(ConfigurationError, match="from_pretrained"):
         pickle.dumps(lm)
@@ -126,20 +126,32 @@ def test_a_hub_name_that_is_not_here_says_what_to_do() -> None:
         lm.warmup()
 
 
-def test_truncated_weights_are_a_model_error(damaged) -> None:
-    weights = damaged / "model.safetensors"
+def truncate(weights):
     weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    with pytest.raises(ModelError, match="damaged"):
-        LocalLM.from_pretrained(damaged).warmup()
 
 
-def test_missing_tensors_are_a_model_error_and_not_random_numbers(damaged) -> None:
-    from safetensors.torch import load_file, save_file
+def drop_a_tensor(weights):
+    tensors = load_file(weights)
+    tensors.pop("model.layers.1.mlp.down_proj.weight")
+    save_file(tensors, weights, metadata={"format": "pt"})
 
-    weights = load_file(damaged / "model.safetensors")
-    weights.pop("model.layers.1.mlp.down_proj.weight")
-    save_file(weights, damaged / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ModelError, match="incomplete"):
+
+def pickle_instead(weights):
+    weights.unlink()
+    torch.save(model("llama").state_dict(), weights.with_name("pytorch_model.bin"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (truncate, ModelError, "damaged"),
+        (drop_a_tensor, ModelError, "incomplete"),
+        (pickle_instead, ModelNotFoundError, "no safetensors"),
+    ],
+)
+def test_weights_truncated_incomplete_or_pickled_are_refused(damaged, damage, error, message):
+    damage(damaged / "model.safetensors")
+    with pytest.raises(error, match=message):
         LocalLM.from_pretrained(damaged).warmup()
 
 
@@ -151,13 +163,6 @@ def test_a_file_deleted_while_loaded_ends_nothing_but_the_next_loading(damaged) 
     assert sums(lm) == pytest.approx(before, abs=1e-5)
     with pytest.raises(ModelError):
         LocalLM.from_pretrained(damaged, dtype="bfloat16").warmup()
-
-
-def test_pickled_weights_are_refused(damaged) -> None:
-    (damaged / "model.safetensors").unlink()
-    torch.save(model("llama").state_dict(), damaged / "pytorch_model.bin")
-    with pytest.raises(ModelNotFoundError, match="no safetensors"):
-        LocalLM.from_pretrained(damaged).warmup()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +198,7 @@ def test_options_unknown_or_out_of_range_are_refused_at_once(directory, argument
 
 def test_a_loaded_pair_cannot_be_loaded_in_another_way() -> None:
     with pytest.raises(ConfigurationError, match="dtype: a loaded model"):
-        LocalLM(model("llama"), tokenizer("byte_level"), dtype="bfloat16")
+        local(dtype="bfloat16")
 
 
 def test_a_device_that_is_not_here_is_refused(directory) -> None:
@@ -202,7 +207,7 @@ def test_a_device_that_is_not_here_is_refused(directory) -> None:
 
 
 def test_a_pair_is_used_as_it_is() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"), name="mine", max_tokens=50)
+    lm = local(name="mine", max_tokens=50)
     assert (lm.name, lm.max_tokens) == ("mine", 50)
     assert lm._load().engine.runner.model is model("llama")
     assert isinstance(tokenizer("byte_level"), tf.PreTrainedTokenizerFast)

@@ -2,10 +2,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from tiny_models import model, tokenizer
+from tiny_models import local, request
 
-from ecs_plugins.lm.base import ScoreRequest, Segment
-from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
 
 LAYERS, HEADS, WIDTH = 2, 2, 4
@@ -110,40 +108,27 @@ def test_threads_never_see_a_foreign_state_nor_exceed_the_budget() -> None:
 # --- Behind a handle ---
 
 
-def lm(**options):
-    return LocalLM(model("llama"), tokenizer("byte_level"), **options)
-
-
-LONG_ENOUGH_TO_KEEP = "The market was closed, and Bob sells nobody bread, cheese and honey. " * 3
-
-
-def asked(prefix=LONG_ENOUGH_TO_KEEP, answer=" Paris"):
-    return ScoreRequest(
-        (Segment(prefix),), ((), (Segment(" Ann."),)), ((Segment(answer, scored=True),),)
-    )
-
-
 @pytest.fixture
 def engine_cache():
     """The cache of a fresh runtime, and the handle on it."""
-    made = lm()
+    made = local()
     return made, made._load().engine.cache
 
 
 def test_a_second_call_finds_the_prefix(engine_cache) -> None:
     handle, cache = engine_cache
-    (first,) = handle.score([asked()])
-    (second,) = handle.score([asked()])
+    (first,) = handle.score([request()])
+    (second,) = handle.score([request()])
     assert second.computed_tokens < first.computed_tokens
     assert cache.nbytes > 0
 
 
 def test_clearing_the_cache_forgets_prefixes_and_counts(engine_cache) -> None:
     handle, cache = engine_cache
-    (first,) = handle.score([asked()])
+    (first,) = handle.score([request()])
     handle.clear_cache()
     assert len(cache) == 0
-    assert handle.score([asked()])[0].computed_tokens == first.computed_tokens
+    assert handle.score([request()])[0].computed_tokens == first.computed_tokens
 
 
 def test_the_self_check_leaves_no_trace_in_the_cache(engine_cache) -> None:
@@ -153,8 +138,8 @@ def test_the_self_check_leaves_no_trace_in_the_cache(engine_cache) -> None:
 
 
 def test_no_bytes_keep_no_prefix() -> None:
-    handle = lm(cache_bytes=0)
-    first, second = (handle.score([asked()])[0] for _ in range(2))
+    handle = local(cache_bytes=0)
+    first, second = (handle.score([request()])[0] for _ in range(2))
     assert first.computed_tokens == second.computed_tokens
     assert len(handle._load().engine.cache) == 0
     assert first.scores[1][0][0].sum == pytest.approx(second.scores[1][0][0].sum, abs=1e-5)

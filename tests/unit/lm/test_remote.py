@@ -25,17 +25,14 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.remote import client
 from ecs_plugins.lm.remote.client import prompt_key, weight_of
 from ecs_plugins.lm.remote.model import RemoteLM
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]  # servers, and waiting for them
 
 KINDS = ("sglang", "vllm")
-QUICK = {
-    "deadline_s": 20,
-    "request_timeout_s": 5,
-    "backoff_s": 0.01,
-}
+QUICK = {"deadline_s": 20, "request_timeout_s": 5}
 LONG = "Ann moved to Paris in the spring and kept a small garden there. " * 3
 
 
@@ -55,6 +52,19 @@ def asked(
 
 def flat(results):
     return np.concatenate([s.logprobs for r in results for row in r.scores for m in row for s in m])
+
+
+def small():
+    return ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
+
+
+def close_to(got, wanted):
+    np.testing.assert_allclose(flat(got), flat(wanted), atol=1e-4)
+
+
+@pytest.fixture(autouse=True)
+def short_rests(monkeypatch):
+    monkeypatch.setattr(client, "BACKOFF_S", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +107,7 @@ def test_scores_are_those_of_the_local_model(pair, kind, family) -> None:
         requests = [asked(), asked(LONG, (" Rome.",)), asked("")]
         wanted = LocalLM(pair[0], own).score(requests)
         got = remote(server, kind=kind, tokenizer=own).score(requests)
-    np.testing.assert_allclose(flat(got), flat(wanted), atol=1e-4)
+    close_to(got, wanted)
     assert [r.candidate_tokens for r in got] == [r.candidate_tokens for r in wanted]
 
 
@@ -130,11 +140,8 @@ def test_sampling_options_reach_the_server(lm, server) -> None:
 def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
     (result,) = lm.score([asked()])
     assert len(server.worked) == 3 * 2
-    assert result.computed_tokens > 0
-    assert (
-        flat([result]).shape
-        == flat(LocalLM(model("llama"), tokenizer("byte_level")).score([asked()])).shape
-    )
+    sent = sum(len(body.get("input_ids") or body["prompt"]) for body in server.worked)
+    assert 0 < result.computed_tokens <= sent
 
 
 def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> None:
@@ -143,7 +150,6 @@ def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> Non
     lm.score([asked(LONG)])
     first, second = server.worked[:2]
     assert len(server.worked) == 6
-    assert server.faults == type(server.faults)()
     assert first["input_ids"][:64] == second["input_ids"][:64]
 
 
@@ -153,7 +159,7 @@ def test_threads_share_it_and_send_no_more_at_once_than_allowed(server, local) -
     requests = [asked(f"Ann {n}", passages) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
         got = list(pool.map(lambda request: lm.score([request])[0], requests))
-    np.testing.assert_allclose(flat(got), flat(local.score(requests)), atol=1e-4)
+    close_to(got, local.score(requests))
     assert 1 <= server.most_busy <= 3
 
 
@@ -195,7 +201,7 @@ def test_untrusted_text_cannot_send_control_tokens(lm, server, pair) -> None:
 )
 def test_a_passing_fault_is_tried_again(lm, server, local, fault) -> None:
     server.faults.extend([fault, fault])
-    np.testing.assert_allclose(flat(lm.score([asked()])), flat(local.score([asked()])), atol=1e-4)
+    close_to(lm.score([asked()]), local.score([asked()]))
     assert not server.faults
 
 
@@ -213,14 +219,11 @@ def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(lm, server) -
 
 
 @pytest.mark.parametrize("fault", [{"hang": 3.0}, {"drip": 0.2}], ids=["hang", "drip"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, kind, fault) -> None:
-    lm = remote(server, kind=kind, deadline_s=0.5, backoff_s=0.01).warmup()
+def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, fault) -> None:
+    lm = remote(server, deadline_s=0.5).warmup()
     server.faults.extend([fault] * 50)
-    start = time.monotonic()
     with pytest.raises(ModelTimeoutError, match="deadline_s"):
         lm.score([asked()])
-    assert time.monotonic() - start < 20
 
 
 def entries(answer):
@@ -229,36 +232,25 @@ def entries(answer):
     return answer["meta_info"]["input_token_logprobs"]
 
 
-def shorten(answer):
-    entries(answer).pop()
-
-
-def replace_last(value):
+def with_last(logprob, token=None):
     def edit(answer):
-        last = entries(answer)[-1]
+        last = entries(answer).pop()
         if isinstance(last, dict):
-            next(iter(last.values()))["logprob"] = value
+            new = {token or next(iter(last)): {"logprob": logprob}}
         else:
-            last[0] = value
+            new = [logprob, token or last[1], None]
+        entries(answer).append(new)
 
     return edit
-
-
-def other_token(answer):
-    last = entries(answer)[-1]
-    if isinstance(last, dict):
-        last["99999"] = last.pop(next(iter(last)))
-    else:
-        last[1] = 99999
 
 
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (shorten, "log-probabilities for"),
-        (replace_last(float("nan")), "NaN"),
-        (replace_last(None), "NaN"),
-        (other_token, "changes prompts"),
+        (lambda answer: entries(answer).pop(), "log-probabilities for"),
+        (with_last(float("nan")), "NaN"),
+        (with_last(None), "NaN"),
+        (with_last(-1.0, token=99999), "changes prompts"),
     ],
     ids=["wrong-length", "nan", "null", "other-token"],
 )
@@ -278,7 +270,7 @@ def test_an_answer_of_another_form_says_so(lm, server, edit) -> None:
 def test_a_request_that_is_refused_is_not_tried_again(lm, server) -> None:
     server.faults.extend([{"status": 400}] * 6)
     with pytest.raises(ModelError, match="HTTP 400"):
-        lm.score([ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))])
+        lm.score([small()])
     assert len(server.faults) == 5
 
 
@@ -301,7 +293,7 @@ def test_a_replica_that_dies_is_replaced_by_another(pair, local) -> None:
             lm.score(requests)
             assert stays.worked
             assert leaves.worked
-        np.testing.assert_allclose(flat(lm.score(requests)), flat(local.score(requests)), atol=1e-4)
+        close_to(lm.score(requests), local.score(requests))
 
 
 def test_no_server_at_all_is_a_model_error_that_names_them() -> None:
@@ -320,7 +312,7 @@ def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
 
 def test_a_replica_that_leaves_moves_only_its_own_prompts() -> None:
     urls = [f"http://gpu-{n}" for n in range(5)]
-    keys = [prompt_key((n, n + 1), (n,)) for n in range(2000)]
+    keys = [prompt_key((n, n + 1, n)) for n in range(2000)]
     first = [min(range(5), key=lambda u: weight_of(urls[u], key)) for key in keys]
     fewer = [min(range(4), key=lambda u: weight_of(urls[u], key)) for key in keys]
     assert all(a in (b, 4) for a, b in zip(first, fewer, strict=True))
@@ -329,10 +321,24 @@ def test_a_replica_that_leaves_moves_only_its_own_prompts() -> None:
 
 def test_the_api_key_is_sent_and_not_shown(pair) -> None:
     with serving(*pair, key="secret") as server:
-        assert remote(server, api_key="secret").score([asked()])
+        lm = remote(server, api_key="secret")
+        assert lm.score([small()])
         with pytest.raises(ConfigurationError, match="API key"):
-            remote(server).score([asked()])
-    assert "secret" not in repr(remote(server, api_key="secret"))
+            remote(server).score([small()])
+    assert "secret" not in repr(lm)
+    with pytest.raises(ModelError) as caught:  # the server is gone
+        lm.score([small()])
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("urls", "key"),
+    [("http://me:secret@gpu", None), ("me:secret@gpu", None), ("http://gpu", "secret\n")],
+)
+def test_a_secret_in_the_wrong_place_is_refused_and_not_shown(urls, key) -> None:
+    with pytest.raises(ConfigurationError, match="api_key") as caught:
+        RemoteLM(urls, tokenizer="nowhere", api_key=key)
+    assert "secret" not in str(caught.value)
 
 
 def test_the_environments_proxy_is_not_used(server, monkeypatch) -> None:
@@ -360,12 +366,9 @@ def test_the_window_is_the_servers_or_shorter(server) -> None:
 
 
 def test_it_pickles_as_its_configuration(server, local) -> None:
-    lm = remote(server, max_tokens=150).warmup()
-    again = pickle.loads(pickle.dumps(lm))
+    again = pickle.loads(pickle.dumps(remote(server, max_tokens=150).warmup()))
     assert again.max_tokens == 150
-    np.testing.assert_allclose(
-        flat(again.score([asked()])), flat(local.score([asked()])), atol=1e-4
-    )
+    close_to(again.score([asked()]), local.score([asked()]))
 
 
 def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> None:
@@ -384,9 +387,8 @@ def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> 
 async def test_a_cancelled_task_sends_nothing_more(server) -> None:
     lm = remote(server, max_parallel=1).warmup()
     server.faults.extend([{"hang": 0.2}] * 100)
-    task = asyncio.create_task(
-        run_sync(lm.score, [asked(passages=tuple(f" {n}." for n in range(40)))])
-    )
+    many = asked(passages=tuple(f" {n}." for n in range(40)))
+    task = asyncio.create_task(run_sync(lm.score, [many]))
     while not server.worked:
         await asyncio.sleep(0.01)
     task.cancel()
@@ -394,9 +396,8 @@ async def test_a_cancelled_task_sends_nothing_more(server) -> None:
         await task
     await asyncio.sleep(0.6)
     sent = len(server.worked)
-    assert sent < 10
     await asyncio.sleep(0.4)
-    assert len(server.worked) == sent
+    assert len(server.worked) == sent < 10
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
@@ -407,10 +408,8 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
     child = os.fork()
     if not child:
         signal.alarm(30)
-        same = np.allclose(flat(lm.score([asked()])), before, atol=1e-4)
-        os._exit(0 if same else 7)
+        os._exit(not np.allclose(flat(lm.score([asked()])), before, atol=1e-4))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    np.testing.assert_allclose(flat(lm.score([asked()])), before, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -423,26 +422,12 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
         ("http://gpu", {"server": "tgi"}, "server"),
         ("http://gpu", {"max_tokens": 0}, "max_tokens"),
         ("http://gpu", {"max_parallel": 0}, "max_parallel"),
-        ("http://gpu", {"max_retries": -1}, "max_retries"),
-        ("http://gpu", {"deadline_s": 0}, "deadline_s"),
-        ("http://gpu", {"request_timeout_s": 0}, "request_timeout_s"),
-        ("http://gpu", {"backoff_s": -1}, "backoff_s"),
         ("http://gpu", {"patience": 5}, "patience"),
     ],
 )
 def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options, named) -> None:
     with pytest.raises(ConfigurationError, match=named):
         RemoteLM(urls, tokenizer="nowhere", **options)
-
-
-def test_certificates_that_cannot_be_read_are_a_configuration_error(server) -> None:
-    with pytest.raises(ConfigurationError, match="ca_file"):
-        remote(server, ca_file="/no/such/file.pem").warmup()
-
-
-def test_a_tokenizer_that_is_not_here_says_so(server, tmp_path) -> None:
-    with pytest.raises(ModelNotFoundError, match="tokenizer"):
-        remote(server, tokenizer=tmp_path / "none").warmup()
 
 
 def test_without_httpx_the_error_names_the_extra() -> None:
@@ -456,33 +441,27 @@ from ecs_plugins.lm import RemoteLM
     assert "ecs-plugins[remote]" in done.stderr
 
 
-@pytest.mark.model
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_bundled_model_behind_a_server_scores_as_in_process(bundled_lm, kind) -> None:
-    runtime = bundled_lm._load()
-    with serving(runtime.engine.runner.model, runtime.tokenizer, window=500) as server:
-        patient = {"deadline_s": 200, "request_timeout_s": 200, "max_parallel": 2}
-        lm = remote(server, kind=kind, tokenizer=runtime.tokenizer, **patient)
-        got = lm.score([asked()])
-    np.testing.assert_allclose(flat(got), flat(bundled_lm.score([asked()])), atol=1e-4)
-
-
-def test_retry_after_is_honoured(server) -> None:
-    lm = remote(server).warmup()
-    server.faults.append({"status": 429, "headers": {"Retry-After": "0.4"}})
-    start = time.monotonic()
-    lm.score([ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))])
-    assert time.monotonic() - start >= 0.4
+def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute() -> None:
+    for asked_for, least, most in (("20", 19, 20), ("3600", 59, 60), ("soon", 0, 1)):
+        replica = client.Replica("http://gpu")
+        replica.failed(client._PassingFault("HTTP 429", asked_for))
+        assert least < replica.rests_until - time.monotonic() <= most
 
 
 def test_silence_shorter_than_the_deadline_is_tried_again(server, local) -> None:
-    lm = remote(server, request_timeout_s=0.5, backoff_s=0.01).warmup()
+    lm = remote(server, request_timeout_s=0.5)
     server.faults.append({"hang": 2.0})
-    request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" Paris", scored=True),),))
-    np.testing.assert_allclose(flat(lm.score([request])), flat(local.score([request])), atol=1e-4)
+    close_to(lm.score([small()]), local.score([small()]))
 
 
-def test_a_model_that_is_not_served_is_refused(server) -> None:
-    with pytest.raises(ConfigurationError, match="does not serve 'other'"):
-        remote(server, model="other").warmup()
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": "other"}, ConfigurationError, "does not serve 'other'"),
+        ({"ca_file": "/no/such/file.pem"}, ConfigurationError, "ca_file"),
+        ({"tokenizer": "/no/such/directory"}, ModelNotFoundError, "tokenizer"),
+    ],
+)
+def test_what_is_not_there_is_named_on_first_use(server, options, error, message) -> None:
+    with pytest.raises(error, match=message):
+        remote(server, **options).warmup()

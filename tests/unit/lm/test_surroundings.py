@@ -5,14 +5,11 @@ import threading
 import numpy as np
 import pytest
 import torch
-from tiny_models import model
+from tiny_models import engine, ids, token_request
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.loading import resolve_device, resolve_dtype
-from ecs_plugins.lm.scoring.planner import ScoringEngine
-from ecs_plugins.lm.scoring.profile import profile_of
-from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
-from ecs_plugins.lm.scoring.runner import Runner, is_out_of_memory, undisturbed
+from ecs_plugins.lm.scoring.runner import is_out_of_memory, undisturbed
 
 CPU, FLOAT32 = torch.device("cpu"), torch.float32
 
@@ -31,20 +28,20 @@ def settings():
     torch.set_float32_matmul_precision("highest")
 
 
-@pytest.mark.parametrize("precision", ["high", "medium"])
-def test_float32_is_computed_in_float32_whatever_is_set(settings, precision) -> None:
-    torch.set_float32_matmul_precision(precision)
-    before = by_backend()
-    with undisturbed(CPU, FLOAT32):
-        assert torch.get_float32_matmul_precision() == "highest"
-        assert set(by_backend()) <= {"ieee", "none"}
-    assert torch.get_float32_matmul_precision() == precision
-    assert by_backend() == before
+def general(precision):
+    return lambda: torch.set_float32_matmul_precision(precision)
 
 
-@pytest.mark.parametrize(("backend", "how"), [("cuda", "tf32"), ("mkldnn", "bf16")])
-def test_what_is_set_by_backend_is_put_back(settings, backend, how) -> None:
-    getattr(torch.backends, backend).matmul.fp32_precision = how
+def backend(name, precision):
+    return lambda: setattr(getattr(torch.backends, name).matmul, "fp32_precision", precision)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [general("high"), general("medium"), backend("cuda", "tf32"), backend("mkldnn", "bf16")],
+)
+def test_float32_is_computed_in_float32_whatever_is_set(settings, change) -> None:
+    change()
     before = by_backend()
     with undisturbed(CPU, FLOAT32):
         assert set(by_backend()) <= {"ieee", "none"}
@@ -82,15 +79,12 @@ def test_a_setting_is_put_back_when_the_last_of_several_threads_leaves(settings)
 
 
 def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
-    runner = Runner(model("llama"), "llama")
-    engine = ScoringEngine(runner, profile_of(runner.model, runner.takes, 10**30))
-    ids = tuple(range(4, 40))
-    request = TokenRequest(ids, ((), ids[:9]), (Continuation(ids[3:9], ((2, 6),)),))
-    (wanted,) = engine.score([request])
+    under_test, request = engine(), token_request(ids(1, 36))
+    (wanted,) = under_test.score([request])
     torch.set_float32_matmul_precision("medium")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        engine.cache.clear()
-        (found,) = engine.score([request])
+        under_test.cache.clear()
+        (found,) = under_test.score([request])
         assert torch.is_autocast_enabled("cpu")
     for key, logprobs in wanted.scores.items():
         np.testing.assert_array_equal(found.scores[key], logprobs)

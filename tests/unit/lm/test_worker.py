@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import model, tokenizer
+from tiny_models import local
+from tiny_models import request as text_request
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
@@ -20,8 +21,6 @@ from ecs_plugins.errors import (
     ModelTimeoutError,
     ScoringError,
 )
-from ecs_plugins.lm.base import ScoreRequest, Segment
-from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest
 from ecs_plugins.lm.worker import Call, Scoring, Worker
 
@@ -108,6 +107,21 @@ class Bench:
             time.sleep(0.001)
         assert len(self.worker._queue.jobs) == number
 
+    def go_on(self, number):
+        """Let the engine go once so many calls wait beside the one that it computes."""
+        self.waiting(1 + number)
+        self.engine.let_go()
+
+    def waiting_calls(self, *requests):
+        """Calls that all waited, in this order, before the first of them was computed."""
+        self.occupied()
+        calls = []
+        for number, one in enumerate(requests, 2):
+            calls.append(self.call(one))
+            self.waiting(number)
+        self.engine.let_go()
+        return calls
+
 
 @pytest.fixture
 def bench():
@@ -122,24 +136,25 @@ def values(results):
 
 
 def test_calls_that_wait_are_computed_together_and_get_their_own_results(bench) -> None:
-    bench.occupied()
-    calls = [bench.call(request(str(n), candidates=n)) for n in (1, 2, 3)]
-    bench.waiting(4)
-    bench.engine.let_go()
+    calls = bench.waiting_calls(*(request(str(n), candidates=n) for n in (1, 2, 3)))
     assert [values(c.result(WAIT)) for c in calls] == [[[0.0]], [[0.0, 1.0]], [[0.0, 1.0, 2.0]]]
     assert bench.engine.rounds == [["first"], ["1", "2", "3"]]
 
 
 def test_a_round_holds_what_fits_into_one_pack_or_one_larger_call(bench) -> None:
-    bench.occupied()
-    calls = [bench.call(request("large", 50))]
-    bench.waiting(2)
-    calls += [bench.call(request(str(n), 4)) for n in range(3)]  # 40 tokens each
-    bench.waiting(5)
-    bench.engine.let_go()
-    for call in calls:
+    small = [request(str(n), 4) for n in range(3)]  # 40 tokens each
+    for call in bench.waiting_calls(request("large", 50), *small):
         call.result(WAIT)
     assert [len(names) for names in bench.engine.rounds] == [1, 1, 2, 1]
+
+
+def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
+    bench.occupied()
+    calls = [bench.call(request(str(n)), window=n) for n in (500, 600, 500)]
+    bench.go_on(3)
+    for call in calls:
+        call.result(WAIT)
+    assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
 
 
 def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
@@ -154,23 +169,16 @@ def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
 
 
 def test_an_error_reaches_only_the_call_that_caused_it(bench) -> None:
-    bench.occupied()
-    good, bad, fine = (bench.call(request(name)) for name in ("good", "bad", "fine"))
-    bench.waiting(4)
-    bench.engine.let_go()
+    names = ("good", "bad", "deadly", "fine")
+    good, bad, deadly, fine = bench.waiting_calls(*map(request, names))
     assert values(good.result(WAIT)) == values(fine.result(WAIT)) == [[0.0]]
     with pytest.raises(ScoringError, match="this one is bad"):
         bad.result(WAIT)
-
-
-def test_a_call_that_would_end_the_thread_is_told_and_the_others_are_served(bench) -> None:
-    bench.occupied()
-    deadly, other = bench.call(request("deadly")), bench.call(request("other", 2))
-    bench.waiting(3)
-    bench.engine.let_go()
     with pytest.raises(ModelError, match="SystemExit: gone"):
         deadly.result(WAIT)
-    assert values(other.result(WAIT)) == [[0.0, 1.0]]
+
+
+def test_a_call_that_would_end_the_thread_is_told_and_the_next_is_served(bench) -> None:
     with pytest.raises(ModelError, match="SystemExit"):
         bench.run(lambda: sys.exit(1))
     assert bench.run(lambda: 5) == 5
@@ -184,6 +192,15 @@ def test_a_deadline_ends_the_wait_and_the_work(bench) -> None:
     bench.engine.let_go()
     bench.score(request("next"))
     assert bench.engine.packs == 1
+
+
+def test_a_deadline_holds_while_others_compute(bench) -> None:
+    bench.occupied()
+    with pytest.raises(ModelTimeoutError):
+        bench.call(request("gone"), deadline_s=0.05).result(WAIT)
+    bench.engine.let_go()
+    bench.score(request("next"))
+    assert ["gone"] not in bench.engine.rounds
 
 
 def test_a_full_queue_refuses(bench) -> None:
@@ -226,23 +243,15 @@ def test_an_idle_worker_keeps_no_engine_alive_and_ends_with_it() -> None:
 
 def texts(n):
     passages = (f" Passage {n} says bread.", f" The market number {n} is closed.", " Rome")
-    return ScoreRequest(
-        (Segment(f"Ann lives in house {n}."),),
-        ((), *((Segment(p),) for p in passages)),
-        ((Segment(" Question: where?"), Segment(" in Paris", scored=True)),),
-    )
+    return text_request(f"Ann lives in house {n}.", passages, (" in Paris",))
 
 
 def sums(result):
     return [row[0][0].sum for row in result.scores]
 
 
-@pytest.fixture(scope="module")
-def lm():
-    return LocalLM(model("llama"), tokenizer("byte_level"), token_budget=256)
-
-
-def test_concurrent_results_equal_serial_ones(lm) -> None:
+def test_concurrent_results_equal_serial_ones() -> None:
+    lm = local(token_budget=256)
     requests = [texts(n) for n in range(24)]
     serial = [sums(lm.score([r])[0]) for r in requests]
     with ThreadPoolExecutor(12) as pool:
@@ -250,27 +259,23 @@ def test_concurrent_results_equal_serial_ones(lm) -> None:
     np.testing.assert_allclose(merged, serial, atol=2e-5)
 
 
-def test_work_that_nobody_waits_for_ends_between_packs(lm) -> None:
-    many = ScoreRequest(
-        (Segment("Ann lives in a house with a garden near the sea, says Bob. " * 2),),
-        tuple((Segment(f" Line {n} of {n % 5}."),) for n in range(600)),
-        ((Segment(" So"), Segment(" Paris", scored=True)),),
-    )
-    job, _ = lm._scoring([many])
+def test_work_that_nobody_waits_for_ends_between_packs() -> None:
+    many = text_request(passages=[f" Line {n} of {n % 5}." for n in range(60)])
+    job, _ = local()._scoring([many])
     packs = iter([False] * 3 + [True])
     with pytest.raises(ModelTimeoutError):
         job.engine.score(job.requests, token_budget=256, stopped=lambda: next(packs))
 
 
 def test_deadlines_of_a_handle_and_of_a_call() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"), deadline_s=1e-6)
+    lm = local(deadline_s=1e-6)
     with pytest.raises(ModelTimeoutError):
         lm.score([texts(0)])
     assert lm.score([texts(0)], deadline_s=WAIT)
 
 
 def test_close_during_a_call_lets_it_finish() -> None:
-    lm = LocalLM(model("llama"), tokenizer("byte_level"))
+    lm = local()
     runtime = lm._load()
     with ThreadPoolExecutor(1) as pool:
         with runtime.worker._queue.computing:
@@ -293,10 +298,11 @@ def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
         warnings.simplefilter("ignore")
         import torch
         sys.path.insert(0, sys.argv[1])
-        from test_worker import LocalLM, Segment, model, sums, texts, tokenizer
+        from test_worker import local, sums, texts
+        from ecs_plugins.lm.base import Segment
         signal.alarm(90)
         torch.set_num_threads(2)
-        lm = LocalLM(model("llama"), tokenizer("byte_level"))
+        lm = local()
         wanted = sums(lm.score([texts(1)])[0])
         torch.rand(600, 600) @ torch.rand(600, 600)  # an OpenMP team in the thread that forks
         torch.rand(10**6).exp()
@@ -329,22 +335,3 @@ def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
         check=False,
     )
     assert done.stdout.split("\n")[:-1] == ["0", "0", "0", "parent works"], done.stderr
-
-
-def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
-    bench.occupied()
-    calls = [bench.call(request(str(n)), window=n) for n in (500, 600, 500)]
-    bench.waiting(4)
-    bench.engine.let_go()
-    for call in calls:
-        call.result(WAIT)
-    assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
-
-
-def test_a_deadline_holds_while_others_compute(bench) -> None:
-    bench.occupied()
-    with pytest.raises(ModelTimeoutError):
-        bench.call(request("gone"), deadline_s=0.05).result(WAIT)
-    bench.engine.let_go()
-    bench.score(request("next"))
-    assert ["gone"] not in bench.engine.rounds

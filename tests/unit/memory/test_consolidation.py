@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.infinite_room.entropic import apply_plan
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.consolidation import apply_plan, consolidate
+from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.store.sleeps import DECISION
 from tests.unit.memory.factories import axis, cold, hot
@@ -198,6 +199,7 @@ configs = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(hot_items, st.integers(0, 2**31), configs)
 def test_capacity_holds_every_decision_replays_and_the_seed_decides_the_plan(items, seed, config):
@@ -222,6 +224,7 @@ def test_replay_detects_an_altered_record():
     assert replay(replace(decision, victim=stronger)).kind == "reject"
 
 
+@pytest.mark.slow
 def test_acceptance_frequency_follows_the_recorded_probability():
     values = {"a": 9.0, "b": 1.0}
     std = 4.0  # of F over the store, in which T is measured

@@ -300,6 +300,7 @@ def test_the_in_memory_form_does_everything_but_last():
         assert memory.namespaces() == []
 
 
+@pytest.mark.slow
 def test_the_paper_configuration_runs_against_the_store(open_memory):
     memory = open_memory(
         config=MemoryConfig.paper(hot_capacity=20, sleep_every=20, cold_capacity=5)
@@ -312,6 +313,7 @@ def test_the_paper_configuration_runs_against_the_store(open_memory):
     assert memory.admin.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])
 def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
     code = (

@@ -196,6 +196,7 @@ def test_scores_do_not_depend_on_the_order_of_the_passages(passages, query, rand
         assert again == pytest.approx([scores[i] for i in shuffled], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_ranking_leaves_no_debug_line_in_the_log_of_an_application():
     script = (
         "import logging; logging.basicConfig(level=logging.INFO)\n"
