@@ -70,8 +70,8 @@ class EntropicStore(BaseStore):
     ```
 
     ``batch`` and ``abatch`` are its one core; everything else comes from `BaseStore`. Reads of a
-    batch see the state before it, the last put of a key wins, and all its writes of plain items
-    are one transaction. Returned values are copies. ``created_at`` survives an overwrite.
+    batch see the state before it, the last put of a key wins, and all its writes are one
+    transaction. Returned values are copies. ``created_at`` survives an overwrite.
 
     Args:
         memory: The open memory; stays the caller's to close.
@@ -130,10 +130,13 @@ class EntropicStore(BaseStore):
             self._messages.check(entries)
         results, touched = self._read(ops)
         deletes = [(op.namespace, op.key) for op in plain if op.value is None]
-        if items or deletes or touched:
-            self._items.write(items, deletes=deletes, touched=touched)
-        if self._messages is not None:
-            self._messages.write(entries)
+        if items or deletes or touched or entries:
+            texts = [text for item in items for text in item.texts.values()]
+            texts += [_entry(op).text for op in entries if op.value is not None]
+            with self._items.together(texts):
+                self._items.write(items, deletes=deletes, touched=touched)
+                if self._messages is not None:
+                    self._messages.write(entries)
         return results
 
     @override

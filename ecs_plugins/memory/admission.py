@@ -89,8 +89,7 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
     evidence = in_demand(item.evidence, observation.step)
     vector, resultant = moved_centroid(item.vector, evidence.resultant, observation.vector)
     evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
-    said = observation if may_replace(observation.text, item.text) else item
-    text, asked = said.text, said.asked
+    text, asked = worded(item, observation)
     if isinstance(item, HotItem):
         members = (*item.members, observation.id)
         return replace(
@@ -99,6 +98,15 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
     if config.proposal != "centroid":
         vector = item.vector
     return replace(item, vector=vector, evidence=evidence, text=text, asked=asked, prior=None)
+
+
+def worded(item: HotItem | ColdMemory, said: Observation | ColdMemory) -> tuple[str, str]:
+    """Return what an item says, and the question that this replies to, after what repeats it.
+
+    It keeps its own words if `update` set them.
+    """
+    keeps = item.evidence.edited or not may_replace(said.text, item.text)
+    return (item.text, item.asked) if keeps else (said.text, said.asked)
 
 
 def record_hit(item: Item, *, step: int) -> Item:
@@ -205,5 +213,6 @@ def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
         agreements=first.agreements + second.agreements,
         contradictions=first.contradictions + second.contradictions,
         resultant=resultant,
+        edited=older.edited or newer.edited,
         unlike=first.unlike or second.unlike,
     )

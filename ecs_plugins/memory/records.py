@@ -204,8 +204,9 @@ class ErasureReceipt(Record):
         snapshots: Index snapshots deleted.
         namespaces: Namespaces deleted with everything in them.
         items: Key-value items erased, those of erased messages aside.
-        scrubbed: Whether the freed space is overwritten in every file already. False if another
-            process still reads an older state: `compact` finishes it later.
+        scrubbed: Whether what was erased is in no file any more. False if another process still
+            reads an older state: `compact` finishes it later. False as well if messages that stay
+            say what a memory said: erase them too, with ``delete(..., evidence=True)``.
     """
 
     at: float

@@ -112,6 +112,7 @@ class Evidence:
         contradictions: Times that it did not, decayed likewise.
         resultant: Length of the sum of the unit vectors observed; with the direction it gives the
             sum itself, so the running centroid is exact.
+        edited: Whether its text was set by ``update``: no repeat of the old words replaces it.
         unlike: In what it differed from a memory that it was near enough to repeat, when it was
             first said (`wording`): the reason why it is a memory of its own.
     """
@@ -125,6 +126,7 @@ class Evidence:
     agreements: float = 0.0
     contradictions: float = 0.0
     resultant: float = 1.0
+    edited: bool = False
     unlike: Difference | None = None
 
     @property

@@ -14,6 +14,7 @@ from ecs_plugins.ranking.embedder import default_embedder
 
 _EMBEDDER = "embedder"
 _EPOCH = "epoch"
+_IDENTITY = "name", "dimension", "normalisation"
 
 
 def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
@@ -21,7 +22,13 @@ def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | 
     meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     if _EMBEDDER not in meta:
         return None
-    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
+    try:
+        identity = dict(json.loads(meta[_EMBEDDER]))
+        return {name: identity[name] for name in _IDENTITY}, int(meta[_EPOCH])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"the record of the embedder is damaged ({error}); restore a backup"
+        ) from error
 
 
 def epoch_of(connection: sqlite3.Connection) -> int:

@@ -301,13 +301,17 @@ def log(
 
 
 def observations(
-    connection: sqlite3.Connection, ids: Iterable[str], dimension: int
+    connection: sqlite3.Connection,
+    ids: Iterable[str],
+    dimension: int,
+    now: float = float("-inf"),
 ) -> list[tuple[Observation, Mapping[str, object], float | None]]:
-    """Messages as observations, oldest first, each with its metadata and its expiry."""
+    """Messages that have not expired, oldest first, each with its metadata and its expiry."""
     found = connection.execute(
         "SELECT id, vector, vector_crc, step, text, metadata, expires, asked FROM messages"
-        " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        (dump(list(ids)),),
+        " WHERE id IN (SELECT value FROM json_each(?))"
+        " AND (expires IS NULL OR expires > ?) ORDER BY seq",
+        (dump(list(ids)), now),
     )
     return [
         (

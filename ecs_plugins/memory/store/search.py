@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.recall import CANDIDATES, RecallRequest, probability
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.intake import alive
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import OpenIndex, Rows
 from ecs_plugins.memory.types import ColdMemory, Vector
@@ -29,7 +31,11 @@ class _Score:
 
 
 def recalled(
-    connection: sqlite3.Connection, space: Space, opened: OpenIndex, request: RecallRequest
+    connection: sqlite3.Connection,
+    space: Space,
+    opened: OpenIndex,
+    request: RecallRequest,
+    config: MemoryConfig,
 ) -> list[Recollection]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
@@ -42,6 +48,7 @@ def recalled(
         space: The namespace.
         opened: Its indexes.
         request: What is asked.
+        config: How what has expired in part is derived anew.
     """
     condition = request.condition
     allowed = None if condition is None else _matching(connection, space, condition)
@@ -49,7 +56,7 @@ def recalled(
     stored: dict[int, TierRow] = {}
     while True:
         scores, rest = _scored(opened, request, count, allowed)
-        best = _wanted(connection, space, request, scores, stored)
+        best = _wanted(connection, space, request, scores, stored, config)
         enough = len(best) == request.k and scores[best[-1].row].score >= rest
         if enough or rest < request.threshold:
             break
@@ -120,6 +127,7 @@ def _wanted(
     request: RecallRequest,
     scores: Mapping[int, _Score],
     stored: dict[int, TierRow],
+    config: MemoryConfig,
 ) -> list[TierRow]:
     """The best ``k`` candidates that are wanted; ``stored`` are those that have been read."""
     order = sorted(
@@ -134,10 +142,12 @@ def _wanted(
         part = order[start:stop]
         unread = [row for row in part if row not in stored]
         stored |= tiers.by_rows(connection, space.id, unread) if unread else {}
-        found = [stored[row] for row in part if row in stored]
+        near = [stored[row] for row in part if row in stored]
+        found = [each for each in near if _is_wanted(each, request)]
+        left = alive(connection, found, request.now, config, len(request.vector))
         # Of equals, what was said last comes first, whatever order the indexes find them in.
         best += sorted(
-            (each for each in found if _is_wanted(each, request)),
+            left,
             key=lambda at: (-scores[at.row].score, -at.item.evidence.last_seen, at.item.id),
         )
         start, stop = stop, 4 * stop
@@ -159,8 +169,7 @@ def _matching(connection: sqlite3.Connection, space: Space, condition: Filter) -
 
 
 def _is_wanted(found: TierRow, request: RecallRequest) -> bool:
-    alive = found.expires is None or found.expires > request.now
-    return alive and found.tier in request.tiers and found.item.id not in request.exclude
+    return found.tier in request.tiers and found.item.id not in request.exclude
 
 
 def _why(found: TierRow, score: _Score, request: RecallRequest) -> str:

@@ -25,6 +25,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -52,6 +53,8 @@ KEPT_FROM = 5000
 tens of milliseconds per thousand."""
 
 _BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
+_SAVE_EVERY = 60.0  # seconds at least between two snapshots that nobody asked for
+_GROWN = 5  # a graph is saved again once it grew by one part in so many
 _TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
@@ -340,6 +343,7 @@ class OpenIndex:
     epoch: int
     erasures: int
     revision: int = -1
+    saved: int = 0  # vectors that the graph had in the present snapshot
     last_row: int = 0
     cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -383,6 +387,7 @@ class Indexes:
         self.snapshot = Snapshot(database)
         self._open: OrderedDict[int, OpenIndex] = OrderedDict()
         self._lock = threading.Lock()
+        self._save_due = 0.0
         self._worn: list[VectorIndex] = []
 
     def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
@@ -459,7 +464,7 @@ class Indexes:
                 )
         if opened.erasures != space.erasures:
             index.blank()
-            opened.erasures = space.erasures
+            opened.erasures, opened.saved = space.erasures, 0
         opened.revision = space.revision
         self._tidy(opened)
 
@@ -503,14 +508,22 @@ class Indexes:
                 opened.words.discard(row)
             if opened.erasures != space.erasures:
                 opened.index.blank()
+                opened.saved = 0
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
                 opened.revision, opened.erasures = space.revision, space.erasures
             self._tidy(opened)
 
-    def rolled_back(self, space: Space) -> None:
-        """Take back the rows of a transaction that failed; their numbers will come again."""
+    def rolled_back(self, space: Space, revision: int) -> None:
+        """Take back the rows of a transaction that failed; their numbers will come again.
+
+        Args:
+            space: The namespace as the transaction left it.
+            revision: Its revision before.
+        """
         opened = self._open.get(space.id)
-        if opened is not None and space.written:
+        if opened is not None and opened.revision > revision:  # brought up to what is not there
+            self.drop(space.id)
+        elif opened is not None and space.written:
             with opened.lock:
                 opened.index.remove(np.array(space.written, dtype=np.int64))
                 opened.last_row = min(space.written) - 1
@@ -550,6 +563,17 @@ class Indexes:
 
     # The snapshot
 
+    def are_to_be_saved(self) -> bool:
+        """Whether a graph has changed so much that building it anew would take long."""
+        if self._database.in_memory or time.monotonic() < self._save_due:
+            return False
+        with self._lock:
+            return any(
+                abs(each.index.linked - each.saved) * _GROWN >= each.index.linked
+                for each in self._open.values()
+                if len(each.index) >= KEPT_FROM and each.index.linked
+            )
+
     def save(self) -> None:
         """Write the snapshot under the write lock; a failure is logged, not raised."""
         with self._lock:
@@ -560,6 +584,7 @@ class Indexes:
             }
         if not large or self._database.in_memory:
             return
+        self._save_due = time.monotonic() + _SAVE_EVERY
         try:
             with self._database.write() as connection:
                 now = {space.id: (space.epoch, space.erasures) for space in list_spaces(connection)}
@@ -569,6 +594,8 @@ class Indexes:
                     if now.get(number) == (each.epoch, each.erasures)
                 }
                 self.snapshot.write(connection, graphs)
+            for number in graphs:
+                large[number].saved = large[number].index.linked
         except (OSError, EcsPluginsError) as error:
             self.snapshot.failures += 1
             logger.warning("the index snapshot could not be written: %s", error)
@@ -580,6 +607,6 @@ class Indexes:
             epoch, rows, graph = self.snapshot.read(connection).get(space.id, (None, None, None))
             if rows is not None and graph is not None and epoch == space.epoch:
                 opened.index.restore(rows, graph)
-                opened.last_row = int(rows.max(initial=0))
+                opened.last_row, opened.saved = int(rows.max(initial=0)), len(rows)
         except (OSError, ValueError, RuntimeError) as error:
             logger.warning("the index snapshot cannot be used (%s); it is built anew", error)
