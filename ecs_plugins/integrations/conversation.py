@@ -143,6 +143,7 @@ class Session:
             also=options.also,
             k=options.k if k is None else k,
             threshold=options.threshold,
+            shaper=options.shaper,
             filter=options.filter,
         )
 

@@ -255,7 +255,7 @@ def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) 
         vector=vector if config.proposal == "centroid" else memory.vector,
         evidence=merged(memory.evidence, proposal.evidence, resultant),
         text=proposal.text if may_replace(proposal.text, memory.text) else memory.text,
-        information=None,
+        prior=None,
     )
 
 

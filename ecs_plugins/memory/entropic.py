@@ -19,6 +19,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.recall import RecallRequest, Shaper
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -35,7 +36,6 @@ from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
-from ecs_plugins.memory.store.search import RecallRequest
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
@@ -220,8 +220,9 @@ class EntropicMemory:
         if not drafts:
             return []
         store, every = self._store, self.config.sleep_every
-        vectors = store.embed([draft.text for draft in drafts])
         ids = log.new_ids(len(drafts))
+        drafts = store.replies(namespace, drafts, ids)
+        vectors = store.embed([draft.read for draft in drafts])
         start = 0
         while start < len(drafts):
             added, since = store.add(
@@ -255,6 +256,7 @@ class EntropicMemory:
         tiers: str | None = None,
         exclude: Collection[str] = (),
         record: bool = True,
+        shaper: Shaper | None = None,
     ) -> list[Recollection]:
         """What is remembered about a query, best first.
 
@@ -263,14 +265,16 @@ class EntropicMemory:
             namespace: Where to look.
             also: Other namespaces to look in, such as one that several agents share.
             k: How many at most; None is ``MemoryConfig.top_k``.
-            threshold: Minimum cosine; None is ``MemoryConfig.threshold``, by default 0.5: a
-                question seldom comes nearer than 0.6 to the message that answers it.
+            threshold: Minimum score, in [0, 1]; None is ``MemoryConfig.threshold``. Under the
+                paper's rule, the minimum cosine.
             filter: Metadata that an item must have (`filters`).
             tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
                 the next best take their places.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
+            shaper: A second stage, such as a `ContextShaper`: it orders the best 40 by how much
+                each helps to answer, and what it does not accept is not recalled.
 
         Returns:
             At most ``k`` recollections; none where nothing was ever stored.
@@ -289,6 +293,7 @@ class EntropicMemory:
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
         request = RecallRequest(
+            query=query,
             vector=self._store.embed_query(query),
             k=k,
             threshold=config.threshold if threshold is None else threshold,
@@ -296,8 +301,9 @@ class EntropicMemory:
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
             exclude=frozenset(_listed(exclude, "exclude")),
+            by_cosine=config.rule == "paper",
         )
-        found = self._store.recall(namespaces, request, record=record)
+        found = self._store.recall(namespaces, request, record=record, shaper=shaper)
         self._tend()
         return found
 

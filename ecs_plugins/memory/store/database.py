@@ -225,13 +225,13 @@ def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
     return np.frombuffer(data, dtype=_TYPE)
 
 
-def checked_text(text: str, checksum: int, what: str) -> str:
-    """A stored text.
+def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
+    """A stored text, whose checksum is that of the question that it replies to and of itself.
 
     Raises:
         StorageError: It is not the one that was written.
     """
-    if crc(text) != checksum:
+    if crc(asked + text) != checksum:
         raise damaged(what, "text", "restore a backup, or delete it")
     return text
 

@@ -27,8 +27,10 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc, dump, pack
 from ecs_plugins.memory.store.inspection import joined_at
 from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
+from ecs_plugins.memory.store.reembedding import Embed
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
-from ecs_plugins.memory.types import HotItem, Namespace, Observation, Vector, encode
+from ecs_plugins.memory.types import HotItem, Namespace, Observation, encode
+from ecs_plugins.ranking.conversation import as_reply, asked_at_end
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
@@ -36,11 +38,10 @@ _AMONG = "IN (SELECT value FROM json_each(?))"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be changed; None leaves it as it is. A text comes with its vector."""
+    """What is to be changed; None leaves it as it is."""
 
     text: str | None
     metadata: Mapping[str, object] | None
-    vector: Vector | None
     pinned: bool | None
 
     @property
@@ -65,6 +66,7 @@ class Erasure:
         connection: Inside the transaction.
         config: How observations are merged.
         dimension: Length of the vectors.
+        embed: Embeds what is read otherwise than before.
 
     Attributes:
         receipt: What is gone.
@@ -73,11 +75,12 @@ class Erasure:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, config: MemoryConfig, dimension: int
+        self, connection: sqlite3.Connection, config: MemoryConfig, dimension: int, embed: Embed
     ) -> None:
         self._connection = connection
         self._config = config
         self._dimension = dimension
+        self._embed = embed
         self.receipt = ErasureReceipt(time.time())
         self.changed: list[Space] = []
         self.dropped: list[int] = []
@@ -111,26 +114,49 @@ class Erasure:
         else:
             space = self._space_of(message.namespace)
             if change.erases:
-                self._rewrite(name, change)
-                affected = self._derive(space, frozenset([name]), frozenset())
+                changed = {name}
+                if change.text is not None:
+                    changed |= self._reread([name], change.text)
+                self._rewrite(message, change)
+                affected = self._derive(space, frozenset(changed), frozenset())
                 old = [message.text] if change.text is not None else []
                 self._clean_record(space, (), affected, old)
             if change.pinned is not None:
                 self._pin_message(space, name, change.pinned)
         self._save(space)
 
-    def _rewrite(self, name: str, change: Change) -> None:
-        if change.text is not None and change.vector is not None:
-            data = pack(change.vector)
-            self._connection.execute(
-                "UPDATE messages SET text = ?, text_crc = ?, vector = ?, vector_crc = ?"
-                " WHERE id = ?",
-                (change.text, crc(change.text), data, crc(data), name),
-            )
+    def _rewrite(self, message: log.Message, change: Change) -> None:
+        if change.text is not None:
+            self._write_text(message.id, change.text, message.asked)
         if change.metadata is not None:
             self._connection.execute(
-                "UPDATE messages SET metadata = ? WHERE id = ?", (dump(change.metadata), name)
+                "UPDATE messages SET metadata = ? WHERE id = ?", (dump(change.metadata), message.id)
             )
+
+    def _write_text(self, name: str, text: str, asked: str) -> None:
+        """Write what a message says and replies to, with its vector."""
+        data = pack(self._embed([as_reply(text, asked)])[0])
+        self._connection.execute(
+            "UPDATE messages SET text = ?, asked = ?, asker = iif(? = '', NULL, asker),"
+            " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
+            (text, asked, asked, crc(asked + text), data, crc(data), name),
+        )
+
+    def _reread(self, askers: Collection[str], now_asks: str = "") -> set[str]:
+        """Take the question that is erased out of the replies to it; returns their ids.
+
+        Args:
+            askers: The messages that asked.
+            now_asks: What the message says instead.
+        """
+        among = dump(list(askers))
+        found = self._connection.execute(
+            f"SELECT id, text FROM messages WHERE asker {_AMONG} AND NOT id {_AMONG}",
+            (among, among),
+        ).fetchall()
+        for name, text in found:
+            self._write_text(name, text, asked_at_end(now_asks))
+        return {name for name, _ in found}
 
     def _update_memory(self, space: Space, old: TierRow, change: Change) -> None:
         connection, memory = self._connection, old.memory
@@ -141,8 +167,9 @@ class Erasure:
         if not change.erases:
             tiers.update(connection, old.row, memory)
             return
-        if change.text is not None and change.vector is not None:
-            memory = replace(memory, text=change.text, vector=change.vector, information=None)
+        if change.text is not None:
+            vector = self._embed([change.text])[0]
+            memory = replace(memory, text=change.text, asked="", vector=vector, prior=None)
         new = replace(
             old,
             item=memory,
@@ -277,11 +304,27 @@ class Erasure:
         among = (dump(list(ids)),)
         texts = self._connection.execute(f"SELECT text FROM messages WHERE id {_AMONG}", among)
         said = [text for (text,) in texts.fetchall()]
-        affected = self._derive(space, frozenset(ids), frozenset(ids))
+        replies = self._reread(ids)
+        affected = self._derive(space, frozenset(ids) | replies, frozenset(ids))
+        self._unask(space, {asked_at_end(text) for text in said})
         self._connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         self._connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
-        self.note(messages=tuple(ids))
+        self.note(messages=tuple(ids), replies=tuple(sorted(replies)))
         self._clean_record(space, ids, affected, said)
+
+    def _unask(self, space: Space, questions: Collection[str]) -> None:
+        """Take erased questions out of what rests on replies that the log has no more."""
+        left = tiers.select(
+            self._connection,
+            f"namespace = ? AND asked != '' AND asked {_AMONG} AND EXISTS (SELECT 1 FROM provenance"
+            " p LEFT JOIN messages m ON m.id = p.message WHERE p.item = tiers.id AND m.id IS NULL)",
+            (space.id, dump(list(questions))),
+        )
+        for row in left:
+            vector = self._embed([row.item.text])[0]
+            tiers.delete(self._connection, space, [row])
+            alone = replace(row.item, asked="", vector=vector)
+            tiers.insert(self._connection, space, replace(row, item=alone))
 
     def _erase_memory(self, space: Space, name: str) -> None:
         """Erase every version of a memory; the messages behind it stay."""
@@ -338,7 +381,13 @@ class Erasure:
             self.note(hot_derived=1)
         else:
             evidence = replace(item.evidence, hits=old.memory.evidence.hits)
-            memory = replace(old.memory, vector=item.vector, text=item.text, evidence=evidence)
+            memory = replace(
+                old.memory,
+                vector=item.vector,
+                text=item.text,
+                asked=item.asked,
+                evidence=evidence,
+            )
             tiers.insert(self._connection, space, replace(new, item=memory))
         return True
 

@@ -11,6 +11,7 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import (
     Explanation,
     Memory,
@@ -121,17 +122,20 @@ def explain(
     recorded = decisions(connection, space.id, item=name)
     terms = None if place is None else ranked[place][1]
     rank = None if place is None else place + 1
-    text = message.text if message else ""
+    text = (live or rows)[-1].item.text if rows else message.text if message else ""
+    informed = terms is not None and utility is None and config.utility == "informed"
+    prior = worth(text) if informed else None
     return Explanation(
         id=name,
-        text=(live or rows)[-1].item.text if rows else text,
+        text=text,
         tier=tier,
         free_energy=terms,
         rank=rank,
         versions=tuple(versions),
         decisions=tuple(recorded),
         provenance=behind,
-        lines=_lines(tier, terms, rank, len(ranked), versions, recorded, behind),
+        lines=_lines(tier, terms, prior, rank, len(ranked), versions, recorded, behind),
+        prior=prior,
     )
 
 
@@ -145,6 +149,7 @@ def _behind(connection: sqlite3.Connection, name: str) -> tuple[tuple[str, str |
 def _lines(
     tier: Tier | None,
     terms: FreeEnergy | None,
+    prior: float | None,
     rank: int | None,
     count: int,
     versions: Sequence[Memory],
@@ -156,6 +161,11 @@ def _lines(
         lines.append(
             f"free energy now {terms.total:.4f} (E {terms.energy:.4f}, S {terms.entropy:.4f}): "
             f"number {rank} of {count}, 1 being the safest"
+        )
+    if terms is not None and prior is not None:
+        lines.append(
+            f"of -E, {prior:+.4f} nats are the prior: what its text alone is worth; "
+            f"{-terms.energy - prior:+.4f} come from demand"
         )
     if versions:
         lines.append(
@@ -256,7 +266,8 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
     return [
         f"the {part} of {name.format(**row)} does not match its checksum"
         for part in parts
-        if crc(row[part]) != row[f"{part}_crc"]
+        if crc(row.get("asked", "") + row[part] if part == "text" else row[part])
+        != row[f"{part}_crc"]
         or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
     ]
 

@@ -79,8 +79,10 @@ class Intake:
             for at in range(start, min(start + _SCREENED, len(messages))):
                 space.step += 1
                 space.since_sleep += 1
-                said = Observation(ids[at], vectors[at], space.step, messages[at].text)
-                self._admit(said, messages[at], pinned)
+                message = messages[at]
+                asked = message.reply_to.text if message.reply_to else ""
+                said = Observation(ids[at], vectors[at], space.step, message.text, asked)
+                self._admit(said, message, pinned)
         evict_overflow(self._connection, space, self._config)
 
     def _screen(self, vectors: Matrix) -> None:
@@ -194,7 +196,7 @@ def insert_pinned(
     check_room_to_pin(connection, space, capacity)
     item = hot.item
     name = log.new_ids(1)[0]
-    memory = ColdMemory(name, item.vector, item.evidence, item.text, pinned=True)
+    memory = ColdMemory(name, item.vector, item.evidence, item.text, pinned=True, asked=item.asked)
     tiers.insert(connection, space, replace(hot, item=memory, row=0), members)
 
 

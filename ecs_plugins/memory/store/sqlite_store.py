@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -24,14 +26,16 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
+from ecs_plugins.memory.recall import SHAPED, RecallRequest, Shaper, shaped
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
+from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erasure
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.store.search import RecallRequest, recalled
+from ecs_plugins.memory.store.search import recalled
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
@@ -243,6 +247,17 @@ class SqliteStore:
 
     # Adding, recalling, observing
 
+    def replies(
+        self, namespace: Namespace, messages: Sequence[NewMessage], ids: Sequence[str]
+    ) -> list[NewMessage]:
+        """Messages with the questions that they reply to; the paper's rule knows none."""
+        if self.config.rule == "paper":
+            return list(messages)
+        now = time.time()
+        with self.reading(namespace) as (connection, space):
+            latest = [] if space is None else log.log(connection, space.id, now=now, limit=1)
+        return log.replies(messages, ids, latest[0] if latest else None, now)
+
     def add(
         self,
         namespace: Namespace,
@@ -259,7 +274,7 @@ class SqliteStore:
             namespace: Where.
             messages: What was said.
             ids: Their ids.
-            vectors: ``[messages, dimension]``.
+            vectors: ``[messages, dimension]``, of what they are read as.
             pinned: Whether they go into the cold tier at once, where nothing displaces them.
             until_sleep: Add no more than come before the sleep phase that falls due next.
 
@@ -268,6 +283,10 @@ class SqliteStore:
         """
         with self.writing_to(namespace, create=True) as (connection, space):
             assert space is not None
+            asked = messages[0].reply_to
+            if asked is not None and not log.is_asked(connection, asked):  # erased meanwhile
+                messages = [replace(messages[0], reply_to=None), *messages[1:]]
+                vectors = np.concatenate([self.embed([messages[0].text]), vectors[1:]])
             every = self.config.sleep_every
             count = every - space.since_sleep % every if until_sleep else len(messages)
             intake = Intake(
@@ -277,18 +296,31 @@ class SqliteStore:
             return min(count, len(messages)), space.since_sleep
 
     def recall(
-        self, namespaces: Sequence[Namespace], request: RecallRequest, *, record: bool
+        self,
+        namespaces: Sequence[Namespace],
+        request: RecallRequest,
+        *,
+        record: bool,
+        shaper: Shaper | None = None,
     ) -> list[Recollection]:
         """The best items of several namespaces, best first; counted as hits if ``record``."""
+        k = request.k
+        if shaper is not None:
+            request = replace(request, k=max(k, SHAPED))
         found: list[Recollection] = []
         asked: list[tuple[Namespace, int]] = []
         for each in dict.fromkeys(namespaces):
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
-                    index = self.indexes.current(connection, space).index
-                    found += recalled(connection, space, index, request)
+                    indexes = self.indexes
+                    opened = (indexes.current if request.by_cosine else indexes.worded)(
+                        connection, space
+                    )
+                    found += recalled(connection, space, opened, request)
                     asked.append((each, space.step))
         found = sorted(found, key=lambda item: -item.score)[: request.k]
+        if shaper is not None:
+            found = shaped(request.query, found, shaper)[:k]
         for each, step in asked if record else ():
             names = tuple(item.id for item in found if item.namespace == each)
             access = Access(step, time.time(), request.vector, names)
@@ -386,7 +418,6 @@ class SqliteStore:
         change = Change(
             None if text is None else changed.text,
             None if metadata is None else changed.metadata,
-            None if text is None else self.embed([text])[0],
             pinned,
         )
         with self._erasing(erases=change.erases) as erasure:
@@ -420,7 +451,7 @@ class SqliteStore:
     def _erasing(self, *, erases: bool = True) -> Iterator[Erasure]:
         """A write transaction that erases: it notes that `finish_erasure` has to follow."""
         with self.writing() as connection:
-            erasure = Erasure(connection, self.config, self.dimension)
+            erasure = Erasure(connection, self.config, self.dimension, self.embed)
             yield erasure
             if erases:
                 erasure.note(snapshots=self.indexes.snapshot.forget(connection))

@@ -1,4 +1,4 @@
-"""The vector indexes of a memory file: one per namespace over both tiers, in memory.
+"""The indexes of a memory file: vectors and words of each namespace, over both tiers, in memory.
 
 An index is a cache. It is brought up to date from the database inside the reader's own
 transaction: rows are only ever added at the end or removed, so new rows are those above the last
@@ -14,6 +14,9 @@ so a lock admits one at a time.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
+
+The words of a namespace are read from its texts at its first recall, and follow the database in
+the same way. They never see a transaction that is not on disk, and are never written to a file.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ from ecs_plugins.memory.store.database import Database, unpack
 from ecs_plugins.memory.store.snapshot import Snapshot
 from ecs_plugins.memory.store.tiers import KnownCold, Space, list_spaces
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.ranking.conversation import as_reply
+from ecs_plugins.ranking.coverage import CoverageIndex
 
 logger = logging.getLogger(__name__)
 
@@ -266,6 +271,15 @@ class VectorIndex:
         ]
         return np.array(found, dtype=np.float32).reshape(len(rows), self.dimension)
 
+    def scores(self, rows: Rows, query: Vector) -> Vector:
+        """The inner products of live rows with ``query``; those of rows that left are -1."""
+        with self._lock:
+            there = np.array([row in self._places or row in self._waiting for row in rows.tolist()])
+            out = np.full(len(rows), -1.0, dtype=np.float32)
+            if there.any():
+                out[there] = self._vectors(rows[there]) @ query
+            return out
+
     # Upkeep
 
     @property
@@ -329,6 +343,25 @@ class OpenIndex:
     last_row: int = 0
     cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
     lock: threading.RLock = field(default_factory=threading.RLock)
+    words: CoverageIndex = field(default_factory=CoverageIndex)
+    words_revision: int = -1
+    words_row: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes held, about."""
+        return self.index.size + self.words.size
+
+    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
+        """The rows that cover most of a query; see `CoverageIndex.nearest`."""
+        with self.lock:
+            return self.words.nearest(query, k)
+
+    def coverage(self, query: str, rows: Rows) -> list[float]:
+        """How much of a query each row covers."""
+        with self.lock:
+            found = self.words.coverage(query, rows.tolist())
+        return [found[row] for row in rows.tolist()]
 
     def add(self, row: int, vector: np.ndarray) -> None:
         """Add a row that a transaction has written and not committed."""
@@ -365,6 +398,45 @@ class Indexes:
             with opened.lock:
                 self._refresh(connection, space, opened)
         return opened
+
+    def worded(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
+        """`current`, with the words of the namespace as of the same transaction or later."""
+        opened = self.current(connection, space)
+        if opened.words_revision < space.revision:
+            with opened.lock:
+                self._refresh_words(connection, space, opened)
+        return opened
+
+    def _refresh_words(
+        self, connection: sqlite3.Connection, space: Space, opened: OpenIndex
+    ) -> None:
+        if opened.words_revision >= space.revision:
+            return
+        words, live = opened.words, "namespace = ? AND live = 1"
+        self._load_words(connection, opened, f"{live} AND row > ?", (space.id, opened.words_row))
+        if len(words) != space.items:
+            rows = connection.execute(f"SELECT row FROM tiers WHERE {live}", (space.id,))
+            wanted = {row for (row,) in rows}
+            for row in words.numbers() - wanted:
+                words.discard(row)
+            missing = json.dumps(sorted(wanted - words.numbers()))
+            where = "row IN (SELECT value FROM json_each(?))"
+            self._load_words(connection, opened, where, (missing,))
+        opened.words_revision = space.revision
+
+    def _load_words(
+        self,
+        connection: sqlite3.Connection,
+        opened: OpenIndex,
+        where: str,
+        values: tuple[object, ...],
+    ) -> None:
+        found = connection.execute(
+            f"SELECT row, text, asked FROM tiers WHERE {where} ORDER BY row", values
+        )
+        for row, text, asked in found:
+            opened.words.add(row, as_reply(text, asked))
+            opened.words_row = max(opened.words_row, row)
 
     def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
         if opened.revision >= space.revision:
@@ -428,6 +500,7 @@ class Indexes:
             opened.index.remove(np.array(space.gone, dtype=np.int64))
             for row in space.gone:
                 opened.cold.pop(row, None)
+                opened.words.discard(row)
             if opened.erasures != space.erasures:
                 opened.index.blank()
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
@@ -443,7 +516,7 @@ class Indexes:
                 opened.last_row = min(space.written) - 1
 
     def _enforce_budget(self, keep: int) -> None:
-        while sum(each.index.size for each in self._open.values()) > _BUDGET:
+        while sum(each.size for each in self._open.values()) > _BUDGET:
             victim = next((number for number in self._open if number != keep), None)
             if victim is None:
                 return
@@ -465,9 +538,10 @@ class Indexes:
         """Open indexes, their bytes, their linked vectors and tombstones; the snapshot."""
         with self._lock:
             indexes = [opened.index for opened in self._open.values()]
+            size = sum(opened.size for opened in self._open.values())
         return {
             "open": len(indexes),
-            "bytes": sum(index.size for index in indexes),
+            "bytes": size,
             "linked": sum(index.linked for index in indexes),
             "tombstones": sum(index.dead for index in indexes),
             "snapshot_bytes": self.snapshot.size,

@@ -72,7 +72,7 @@ def test_an_item_is_derived_anew_from_the_messages_that_remain(db, open_memory, 
     assert (after.text, after.support, after.provenance) == (
         "the old mill burned down", 2, tuple(rest),
     )  # fmt: skip
-    assert after.score == pytest.approx(1.0)
+    assert after.similarity == pytest.approx(1.0)
     assert files_that_hold(db.parent, b"xyzzysecret") == []
     assert memory.admin.verify().ok
 
