@@ -201,7 +201,12 @@ class ContextShaper:
         for index, passage in enumerate(passages):
             decision = settled.get(index) or outcome.decisions.get(index)
             if decision is None:
-                reason = _why_unscored(index, scoring.unscored, pool)
+                reason = (
+                    f"the model could not score it: {scoring.unscored[index]}"
+                    if index in scoring.unscored
+                    else f"not among the {len(pool.units)} passages that the ranker passed on "
+                    f"(it is number {pool.ranks[index]})"
+                )
                 decision = Decision(Verdict.UNSCORED, False, reason)
             scored, place = outcome.scored.get(index), places.get(index)
             verdicts.append(_verdict(index, passage, tokens, decision, pool, scored, place))
@@ -406,15 +411,6 @@ def _verdict(
         reason=decision.reason,
         score=scored.score if scored else None,
         place=place,
-    )
-
-
-def _why_unscored(index: int, unscored: Mapping[int, str], pool: Pool) -> str:
-    if index in unscored:
-        return f"the model could not score it: {unscored[index]}"
-    return (
-        f"not among the {len(pool.units)} passages that the ranker passed on "
-        f"(it is number {pool.ranks[index]})"
     )
 
 
