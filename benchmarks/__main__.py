@@ -15,6 +15,7 @@ from benchmarks.commands import (
     infinite_room,
     memory_scale,
     passes,
+    pruning,
     questions,
 )
 from ecs_plugins.errors import EcsPluginsError
@@ -35,6 +36,7 @@ app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("deployment")(deployment.deployment)
 app.command("questions", help=questions.HELP)(questions.questions)
+app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 

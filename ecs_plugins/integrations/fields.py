@@ -129,6 +129,11 @@ class ShapingFields(StrictFields):
     max_tokens: int | None = Field(
         default=None, description="Token budget of the kept passages; overrides the config."
     )
+    prune: bool = Field(
+        default=False,
+        description="Leave out of kept passages the sentences that do not help: the config with "
+        "unit='sentence'.",
+    )
     answer: Annotated[
         AnswerSource | None,
         PlainValidator(_check_answer, json_schema_input_type=None),
@@ -169,6 +174,8 @@ class ShapingFields(StrictFields):
         """The config in effect: ``config`` with the fields set here in its place."""
         names = ("top_k", "threshold", "max_tokens")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.prune:
+            given["unit"] = "sentence"
         return self.config.replace(**given) if given else self.config
 
     def signals(self) -> dict[str, Signal]:
@@ -260,7 +267,7 @@ def verdict_metadata(
 
     ``original_rank`` is its place in what the retriever returned; 1 is the first.
     """
-    held = ("text", "index", "kept")
+    held = ("text", "index", "kept", "spans")
     return {
         **{name: value for name, value in verdict.to_dict().items() if name not in held},
         "original_rank": verdict.index + 1,

@@ -58,8 +58,9 @@ class ECSDocumentCompressor(
     ```
 
     Kept documents are copies with the same ids; their metadata gains ``relevance_score`` and
-    ``ecs``, the verdict with its numbers. When the model cannot score, all come back with the
-    verdict ``unscored`` and the error, unless ``config.on_error`` is ``"raise"``.
+    ``ecs``, the verdict with its numbers. With ``prune=True`` their text is what helps of it.
+    When the model cannot score, all come back with the verdict ``unscored`` and the error, unless
+    ``config.on_error`` is ``"raise"``.
 
     The fields are those of `ShapingFields`; ``embedder`` may be LangChain ``Embeddings``.
     """
@@ -151,7 +152,8 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
         score = as_score(verdict.score)
         if score is not None:
             metadata[SCORE_KEY] = score
-        kept.append(document.model_copy(update={"metadata": metadata}))
+        changed = {"metadata": metadata, "page_content": verdict.kept_text}
+        kept.append(document.model_copy(update=changed))
     return kept
 
 

@@ -15,7 +15,7 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
@@ -30,6 +30,7 @@ from ecs_plugins.integrations.fields import (
     with_template,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
+from ecs_plugins.shaping.sentences import join_spans
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -42,7 +43,8 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     ```
 
     Kept nodes are copies with the same ids; their score is what they are ordered by, and their
-    metadata gains ``ecs``, the verdict with its numbers, hidden from models. When the model cannot
+    metadata gains ``ecs``, the verdict with its numbers, hidden from models. With ``prune=True``
+    the text of a `TextNode` is what helps of it. When the model cannot
     score, all come back with the verdict ``unscored``, the error and the retriever's score, unless
     ``config.on_error`` is ``"raise"``.
 
@@ -148,6 +150,8 @@ def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) 
             "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
         }
     )
+    if isinstance(copy, TextNode) and (spans := verdict.spans_in(copy.text)):
+        copy.text = join_spans(spans, copy.text)
     score = as_score(verdict.score)
     return NodeWithScore(node=copy, score=retriever_score if score is None else score)
 

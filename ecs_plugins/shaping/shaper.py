@@ -46,7 +46,8 @@ from ecs_plugins.shaping.passages import (
     split_passages,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
-from ecs_plugins.shaping.signals.base import ScoringTask, Signal
+from ecs_plugins.shaping.sentences import prune
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
@@ -210,6 +211,8 @@ class ContextShaper:
                 decision = Decision(Verdict.UNSCORED, False, reason)
             scored, place = outcome.scored.get(index), places.get(index)
             verdicts.append(_verdict(index, passage, tokens, decision, pool, scored, place))
+        if config.unit == "sentence":
+            verdicts = self._pruned(verdicts, scoring)
         return ShapedContext(
             query=query,
             verdicts=tuple(verdicts),
@@ -219,6 +222,18 @@ class ContextShaper:
             seconds=time.perf_counter() - started,
             conversation=conversation,
         )
+
+    def _pruned(
+        self, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
+    ) -> list[PassageVerdict]:
+        """The same, where kept passages keep only the sentences that help."""
+        kept = [verdict for verdict in verdicts if verdict.kept]
+        spans = prune([verdict.text for verdict in kept], scoring.score_texts)
+        shorter = {v.index: replace(v, spans=s) for v, s in zip(kept, spans, strict=True) if s}
+        counts = self._model.count_tokens([v.kept_text for v in shorter.values()] or [""])
+        for verdict, tokens in zip(shorter.values(), counts, strict=False):
+            shorter[verdict.index] = replace(verdict, tokens_kept=tokens)
+        return [shorter.get(verdict.index, verdict) for verdict in verdicts]
 
     def _returned(
         self,
@@ -293,21 +308,7 @@ class PassageScoring:
         if not units:
             return {}
         known = self._fitted([self._context, *(self._passages[index] for index in kept)])
-        task = self._task.narrowed([unit.text.strip() for unit in units], known)
-        requests = self._signal.requests(task, self._model.layout)
-        results = self._model.score(requests)
-        if len(results) != len(requests):
-            raise ScoringError(
-                f"the model answered {len(requests)} requests with {len(results)} results"
-            )
-        for result in results:
-            self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
-        utilities = self._signal.utilities(task, results)
-        if len(utilities) != len(units):
-            raise ScoringError(
-                f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
-                f"{len(units)} passages; it must give one for each"
-            )
+        utilities = self._utilities([unit.text.strip() for unit in units], known)
         best: dict[int, PassageScore] = {}
         for unit, found in zip(units, utilities, strict=True):
             order_by = found.utility if found.order_by is None else found.order_by
@@ -329,6 +330,30 @@ class PassageScoring:
         for index in best:
             self.unscored.pop(index, None)
         return best
+
+    def score_texts(self, texts: Sequence[str]) -> list[float | None]:
+        """What each text is ordered by, once nothing is kept; None where it cannot be scored."""
+        found = self._utilities(texts, self._fitted([self._context]))
+        scores = [f.utility if f.order_by is None else f.order_by for f in found]
+        return [score if math.isfinite(score) else None for score in scores]
+
+    def _utilities(self, texts: Sequence[str], known: str) -> Sequence[UnitUtility]:
+        task = self._task.narrowed(texts, known)
+        requests = self._signal.requests(task, self._model.layout)
+        results = self._model.score(requests)
+        if len(results) != len(requests):
+            raise ScoringError(
+                f"the model answered {len(requests)} requests with {len(results)} results"
+            )
+        for result in results:
+            self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+        utilities = self._signal.utilities(task, results)
+        if len(utilities) != len(texts):
+            raise ScoringError(
+                f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
+                f"{len(texts)} passages; it must give one for each"
+            )
+        return utilities
 
     def _room_for(self, task: ScoringTask) -> int:
         asked = self._model.count_tokens([task.query, *task.answers])

@@ -282,3 +282,22 @@ def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make, mon
     kept = kind.shape(make(config=RANKED.replace(pool_size=4)), kind.given(), f"{QUERY} \ude42")
     assert kind.ids(kept) == ["id-1", "id-3"]
     assert kind.text(kept[1]) == texts[3]
+
+
+LONG = "The ferry leaves at nine. Maria does live now in the city of Lisbon. Sardines taste best."
+
+
+def with_text(item, text):
+    if isinstance(item, Document):
+        return item.model_copy(update={"page_content": text})
+    return NodeWithScore(node=item.node.model_copy(update={"text": text}), score=item.score)
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_with_prune_only_sentences_that_help_stay_in_what_is_kept(kind, make, given, prune):
+    before = with_text(given[0], LONG)
+    (kept,) = kind.shape(make(prune=prune, top_k=1), [before])
+    assert kind.text(kept) == (LONG.split(". ")[1] + "." if prune else LONG)
+    assert kind.text(before) == LONG
+    assert kept.metadata["tag"] == "x"
+    assert json.loads(json.dumps(kept.metadata)) == kept.metadata
