@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
+from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from ecs_plugins.common.config import StrictFields, unknown
+from ecs_plugins.common.unicode import one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
@@ -37,6 +40,18 @@ from ecs_plugins.shaping.signals.fused import RankFused
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
+
+RESTORE_TOOL = "ecs_restore"
+"""Name of the tool with which an agent gets back what was left out."""
+RESTORE_DESCRIPTION = (
+    "Gives back text that was left out of retrieved passages because it did not seem to help. "
+    "Takes the id of a left out text; without an id, lists the latest ids and how each text begins."
+)
+RESTORABLE = 2000
+"""Left out texts that a tool can give back, the latest."""
+LISTED = 50
+"""Left out texts that the tool lists."""
+_RESTORING = threading.Lock()
 
 AnswerSource = Callable[[str], str | Sequence[str] | None]
 """From a query to its known answer or answers; None where none is known."""
@@ -213,6 +228,31 @@ class ShapingFields(StrictFields):
             config = config.replace(signal=self._signal(has_answer=bool(answer)))
         return ContextShaper(as_model(self.model), config).shape(query, passages, answer=answer)
 
+    def _remember(self, dropped: Mapping[str, str]) -> None:
+        """Hold what was dropped, by id, if there is a tool that could ask for it."""
+        if (held := self.__dict__.get("_dropped")) is not None:
+            with _RESTORING:
+                held.update(dropped)
+
+    def _restorer(self) -> Callable[[str], str]:
+        """The function of the tool `RESTORE_TOOL`; what is dropped is remembered from now on."""
+        dropped: LRUCache[str, str] = self.__dict__.setdefault("_dropped", LRUCache(RESTORABLE))
+
+        def restore(id: str = "") -> str:
+            with _RESTORING:
+                if (text := dropped.get(id.strip())) is not None:
+                    return text
+                known = list(dropped.items())[-LISTED:]
+            lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(known)]
+            return "\n".join([f"Nothing is held under {id!r}. What was left out:", *lines])
+
+        return restore
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        held = {key: value for key, value in state["__dict__"].items() if key != "_dropped"}
+        return {**state, "__dict__": held}
+
     def _ranker_of(self, ranker: str | Ranker | None) -> Ranker | None:
         """A ranker by name is kept between calls, because it remembers what it has embedded.
 
@@ -229,8 +269,10 @@ class ShapingFields(StrictFields):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         memo = {} if memo is None else memo
-        for name in self._shared:
-            part = getattr(self, name)
+        for part in (
+            *(getattr(self, name) for name in self._shared),
+            self.__dict__.get("_dropped"),
+        ):
             memo[id(part)] = part
         return super().__deepcopy__(memo)
 
@@ -261,12 +303,17 @@ def with_template(signal: Signal, parts: Mapping[str, str]) -> Signal:
 
 
 def verdict_metadata(
-    shaped: ShapedContext, verdict: PassageVerdict, retriever_score: float | None
+    shaped: ShapedContext,
+    verdict: PassageVerdict,
+    retriever_score: float | None,
+    dropped: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """What a kept passage carries under `METADATA_KEY`; JSON types only.
 
-    ``original_rank`` is its place in what the retriever returned; 1 is the first.
+    ``original_rank`` is its place in what the retriever returned; 1 is the first. ``dropped`` is
+    what was left out of its text, by id, where anything was.
     """
+    dropped = verdict.dropped if dropped is None else dropped
     held = ("text", "index", "kept", "spans")
     return {
         **{name: value for name, value in verdict.to_dict().items() if name not in held},
@@ -275,6 +322,7 @@ def verdict_metadata(
         "signal": shaped.signal,
         "model": shaped.model,
         **({} if shaped.error is None else {"error": shaped.error}),
+        **({"dropped": dict(dropped)} if dropped else {}),
     }
 
 

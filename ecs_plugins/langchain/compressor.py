@@ -11,13 +11,21 @@ from typing import Any
 from langchain_core.callbacks import CallbackManagerForChainRun, Callbacks, dispatch_custom_event
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from langchain_core.tools import StructuredTool
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.fields import METADATA_KEY, ShapingFields, as_score, verdict_metadata
+from ecs_plugins.integrations.fields import (
+    METADATA_KEY,
+    RESTORE_DESCRIPTION,
+    RESTORE_TOOL,
+    ShapingFields,
+    as_score,
+    verdict_metadata,
+)
 from ecs_plugins.shaping.result import ShapedContext
 
 EVENT = "ecs_shaping"
@@ -100,6 +108,15 @@ class ECSDocumentCompressor(
         """`invoke` with the model off the event loop."""
         return await run_sync(self.invoke, input, config, **kwargs)
 
+    def restore_tool(self) -> StructuredTool:
+        """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
+
+        It holds whole documents that were not kept and what ``prune`` left out of kept ones.
+        """
+        return StructuredTool.from_function(
+            self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
+        )
+
     def _compress(
         self, input: CompressionInput, run_manager: CallbackManagerForChainRun
     ) -> list[Document]:
@@ -109,6 +126,7 @@ class ECSDocumentCompressor(
         shaped = self.shape_passages(query, [document.page_content for document in documents])
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
+        self._remember(shaped.dropped)
         return _kept(documents, shaped)
 
     @property

@@ -16,6 +16,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.tools import FunctionTool
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
@@ -23,6 +24,8 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
     METADATA_KEY,
+    RESTORE_DESCRIPTION,
+    RESTORE_TOOL,
     ShapingFields,
     as_score,
     signal_template,
@@ -30,7 +33,7 @@ from ecs_plugins.integrations.fields import (
     with_template,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
-from ecs_plugins.shaping.sentences import join_spans
+from ecs_plugins.shaping.sentences import by_handle, gaps, join_spans
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -93,6 +96,10 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
             texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
             shaped = self.shape_passages(query, texts)
             kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
+            for verdict in shaped.verdicts:
+                self._remember({} if verdict.kept else verdict.dropped)
+            for node in kept:
+                self._remember(node.metadata[METADATA_KEY].get("dropped", {}))
             event.on_end(payload={EventPayload.NODES: kept})
         _dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
@@ -102,6 +109,15 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         return await run_sync(self._postprocess_nodes, nodes, query_bundle)
+
+    def restore_tool(self) -> FunctionTool:
+        """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
+
+        It holds whole nodes that were not kept and what ``prune`` left out of kept ones.
+        """
+        return FunctionTool.from_defaults(
+            self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
+        )
 
     @override
     def _get_prompts(self) -> PromptDictType:
@@ -142,7 +158,10 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
 def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:
     node = given.node
     retriever_score = as_score(given.score)
-    info = verdict_metadata(shaped, verdict, retriever_score)
+    text = node.text if isinstance(node, TextNode) else ""
+    spans = verdict.spans_in(text)
+    dropped = by_handle(gaps(spans, text)) if spans else {}
+    info = verdict_metadata(shaped, verdict, retriever_score, dropped)
     copy = node.model_copy(
         update={
             "metadata": {**node.metadata, METADATA_KEY: info},
@@ -150,8 +169,8 @@ def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) 
             "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
         }
     )
-    if isinstance(copy, TextNode) and (spans := verdict.spans_in(copy.text)):
-        copy.text = join_spans(spans, copy.text)
+    if isinstance(copy, TextNode) and spans:
+        copy.text = join_spans(spans, text)
     score = as_score(verdict.score)
     return NodeWithScore(node=copy, score=retriever_score if score is None else score)
 

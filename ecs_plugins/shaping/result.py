@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ecs_plugins.common.unicode import one_line
-from ecs_plugins.shaping.sentences import Span, join_spans
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -76,6 +77,13 @@ class PassageVerdict:
         if not self.kept:
             return ""
         return join_spans(self.spans, self.text) if self.spans else self.text
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """What does not stay, by id: the passage, or each gap between its sentences."""
+        if not self.kept:
+            return by_handle([self.text])
+        return by_handle(gaps(self.spans, self.text)) if self.spans else {}
 
     def spans_in(self, part: str) -> tuple[Span, ...]:
         """What stays of a part of the passage, such as its text behind metadata.
@@ -145,6 +153,22 @@ class ShapedContext:
     def text(self) -> str:
         """What stays of the kept passages, separated by blank lines."""
         return "\n\n".join(verdict.kept_text for verdict in self.kept)
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """What was left out, by id: passages, and gaps between the sentences of kept ones."""
+        return {id: text for verdict in self.verdicts for id, text in verdict.dropped.items()}
+
+    def restore(self, id: str) -> str:
+        """What was left out under an id of `dropped`.
+
+        Raises:
+            InvalidInputError: Nothing was.
+        """
+        dropped = self.dropped
+        if id not in dropped:
+            raise InvalidInputError(f"nothing was dropped under {id!r}: see ShapedContext.dropped")
+        return dropped[id]
 
     @property
     def tokens_before(self) -> int:

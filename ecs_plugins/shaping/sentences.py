@@ -224,22 +224,22 @@ def join_spans(spans: Iterable[Span], text: str) -> str:
     return kept
 
 
-def gaps(spans: Iterable[Span], text: str) -> list[Span]:
+def gaps(spans: Iterable[Span], text: str) -> list[str]:
     """What `join_spans` leaves out, without white space around it; blank gaps do not count."""
-    found: list[Span] = []
-    at = 0
+    ends = [0]
+    found: list[str] = []
     for start, end in (*sorted(spans), (len(text), len(text))):
-        gap = text[at:start]
-        if gap.strip():
-            lead = at + len(gap) - len(gap.lstrip())
-            found.append((lead, lead + len(gap.strip())))
-        at = max(at, end)
-    return found
+        found.append(text[ends[-1] : start].strip())
+        ends.append(end)
+    return [gap for gap in found if gap]
 
 
-def handle(text: str) -> str:
-    """The id of a dropped text: the same for the same text, everywhere."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+def by_handle(texts: Iterable[str]) -> dict[str, str]:
+    """Dropped texts by their id, which is the same for the same text everywhere."""
+    return {
+        hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]: text
+        for text in texts
+    }
 
 
 def prune(

@@ -301,3 +301,29 @@ def test_with_prune_only_sentences_that_help_stay_in_what_is_kept(kind, make, gi
     assert kind.text(before) == LONG
     assert kept.metadata["tag"] == "x"
     assert json.loads(json.dumps(kept.metadata)) == kept.metadata
+
+
+def call(tool, **arguments):
+    if hasattr(tool, "invoke"):
+        return tool.invoke(arguments)
+    return tool.call(**arguments).content
+
+
+def test_an_agents_tool_gives_back_what_was_dropped(kind, make, given):
+    component = make(prune=True, top_k=1)
+    tool = component.restore_tool()
+    assert getattr(tool, "name", None) or tool.metadata.name == "ecs_restore"
+    (kept,) = kind.shape(component, [with_text(given[0], LONG), given[2]])
+    dropped = kept.metadata["ecs"]["dropped"]
+    assert set(dropped.values()) == {"The ferry leaves at nine.", "Sardines taste best."}
+    assert all(call(tool, id=id) == text for id, text in dropped.items())
+    listed = call(tool)
+    assert TEXTS[2] in listed
+    whole = next(line.partition(":")[0] for line in listed.splitlines() if TEXTS[2] in line)
+    assert TEXTS[2] in call(tool, id=whole)
+    assert call(copy.deepcopy(component).restore_tool(), id=whole) == call(tool, id=whole)
+    assert TEXTS[2] not in call(pickle.loads(pickle.dumps(component)).restore_tool())
+
+
+def test_without_prune_no_kept_item_says_that_something_was_dropped(kind, make, given):
+    assert all("dropped" not in item.metadata["ecs"] for item in kind.shape(make(), given))

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.sentences import gaps, join_spans, pieces_of, prune
@@ -74,9 +75,8 @@ def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
         texts, prune(texts, lambda read: [draw.random() for _ in read]), strict=True
     ):
         if spans:
-            dropped = [text[start:end] for start, end in gaps(spans, text)]
             kept = "".join(text[start:end] for start, end in spans)
-            assert _letters(kept + "".join(dropped)) == _letters(text)
+            assert _letters(kept + "".join(gaps(spans, text))) == _letters(text)
             assert "".join(join_spans(spans, text).split()) == "".join(kept.split())
 
 
@@ -119,3 +119,17 @@ def test_by_sentences_a_kept_passage_is_shortened_and_the_verdict_is_the_same():
     assert shaped.tokens_after < whole.tokens_after
     assert shaped.ledger.total() > whole.ledger.total()
     assert shaped.to_dict()["passages"][0]["spans"] == [[19, 39]]
+
+
+def test_what_was_dropped_can_be_restored_by_an_id_that_stays_the_same():
+    shaped, again = shape(unit="sentence"), shape(unit="sentence")
+    assert set(shaped.dropped.values()) == {
+        "The tram was late.",
+        "Soup is served at noon, as every day.",
+        PASSAGES[1],
+    }
+    assert again.dropped == shaped.dropped
+    assert all(shaped.restore(id) == text for id, text in shaped.dropped.items())
+    with pytest.raises(InvalidInputError, match="nothing was dropped"):
+        shaped.restore("no-such-id")
+    assert set(shape().dropped.values()) == {PASSAGES[1]}
