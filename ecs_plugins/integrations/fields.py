@@ -24,6 +24,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.conversation import as_replies_to
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
@@ -101,6 +102,15 @@ def _check_answer(value: object) -> object:
     )
 
 
+def _check_neighbours(value: object) -> object:
+    if value is None or callable(value):
+        return value
+    raise ConfigurationError(
+        "neighbours must be a function from a document or node to the text of the turn before it, "
+        f"got {type(value).__name__}"
+    )
+
+
 def _check_embedder(
     value: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
 ) -> Embedder | None:
@@ -155,6 +165,16 @@ class ShapingFields(StrictFields):
         PlainSerializer(_plain),
     ] = Field(default=None, description="A function from a query to its known answer or answers.")
 
+    neighbours: Annotated[
+        Callable[[Any], str | None] | None,
+        PlainValidator(_check_neighbours, json_schema_input_type=None),
+        PlainSerializer(_plain),
+    ] = Field(
+        default=None,
+        description="A function from a document or node to the text of the turn before it, for "
+        "turns of a conversation in any order; None goes by their metadata.",
+    )
+
     embedder: Annotated[
         Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
         PlainValidator(_check_embedder, json_schema_input_type=None),
@@ -172,7 +192,7 @@ class ShapingFields(StrictFields):
     )
 
     # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
-    _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "embedder")
+    _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "neighbours", "embedder")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -212,7 +232,25 @@ class ShapingFields(StrictFields):
         asked = with_template(asked, self.templates.get(asked.name, {}))
         return replace(signal, signal=asked) if isinstance(signal, RankFused) else asked
 
-    def shape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
+    def replies(
+        self, items: Sequence[object], turns: Sequence[str], before: Sequence[str | None]
+    ) -> list[str] | None:
+        """The turns as they are read where the turns before them are known; None if none is.
+
+        Args:
+            items: What ``neighbours`` is asked about.
+            turns: Their texts.
+            before: The turn before each, as far as metadata tells.
+        """
+        if self.neighbours is not None:
+            before = [self.neighbours(item) for item in items]
+        if self.config.conversation is False or not any(before):
+            return None
+        return as_replies_to(turns, before)
+
+    def shape_passages(
+        self, query: str, passages: Sequence[str], read_as: Sequence[str] | None = None
+    ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object.
 
         Raises:
@@ -226,7 +264,8 @@ class ShapingFields(StrictFields):
         config = self.shaping_config().replace(ranker=self._ranker_of(self.config.ranker))
         if self.templates:
             config = config.replace(signal=self._signal(has_answer=bool(answer)))
-        return ContextShaper(as_model(self.model), config).shape(query, passages, answer=answer)
+        shaper = ContextShaper(as_model(self.model), config)
+        return shaper.shape(query, passages, answer=answer, read_as=read_as)
 
     def _remember(self, dropped: Mapping[str, str]) -> None:
         """Hold what was dropped, by id, if there is a tool that could ask for it."""
@@ -324,6 +363,25 @@ def verdict_metadata(
         **({} if shaped.error is None else {"error": shaped.error}),
         **({"dropped": dict(dropped)} if dropped else {}),
     }
+
+
+def said_before(metadata: Sequence[Mapping[str, Any]], turns: Sequence[str]) -> list[str | None]:
+    """The turn before each one, if it is among them, by ``dia_id`` or ``session`` and ``index``.
+
+    ``dia_id`` is a session and a number, such as ``D1:3``. Turns of different conversations are
+    told apart by ``sample_id`` or ``conversation``, where their metadata have it.
+    """
+    places = [_place(each) for each in metadata]
+    known = {place: turn for place, turn in zip(places, turns, strict=True) if place is not None}
+    return [None if p is None else known.get((*p[:-1], p[-1] - 1)) for p in places]
+
+
+def _place(metadata: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    within = str(metadata.get("sample_id", metadata.get("conversation", "")))
+    session, _, index = str(metadata.get("dia_id", "")).rpartition(":")
+    if not session:
+        session, index = str(metadata.get("session", "")), str(metadata.get("index", ""))
+    return (within, session, int(index)) if session and index.isdecimal() else None
 
 
 def as_score(value: object) -> float | None:

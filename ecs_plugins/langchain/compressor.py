@@ -24,6 +24,7 @@ from ecs_plugins.integrations.fields import (
     RESTORE_TOOL,
     ShapingFields,
     as_score,
+    said_before,
     verdict_metadata,
 )
 from ecs_plugins.shaping.result import ShapedContext
@@ -123,7 +124,9 @@ class ECSDocumentCompressor(
         documents, query = _unpack(input)
         if not documents:
             return []
-        shaped = self.shape_passages(query, [document.page_content for document in documents])
+        texts = [document.page_content for document in documents]
+        before = said_before([document.metadata for document in documents], texts)
+        shaped = self.shape_passages(query, texts, self.replies(documents, texts, before))
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
         self._remember(shaped.dropped)

@@ -28,6 +28,7 @@ from ecs_plugins.integrations.fields import (
     RESTORE_TOOL,
     ShapingFields,
     as_score,
+    said_before,
     signal_template,
     verdict_metadata,
     with_template,
@@ -94,7 +95,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
             texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
-            shaped = self.shape_passages(query, texts)
+            shaped = self.shape_passages(query, texts, self._read(nodes, texts))
             kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
             for verdict in shaped.verdicts:
                 self._remember({} if verdict.kept else verdict.dropped)
@@ -109,6 +110,25 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         return await run_sync(self._postprocess_nodes, nodes, query_bundle)
+
+    def _read(self, nodes: list[NodeWithScore], texts: list[str]) -> list[str] | None:
+        turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+        before = said_before([node.node.metadata for node in nodes], turns)
+        place = {node.node_id: index for index, node in enumerate(nodes)}
+        for index, node in enumerate(nodes):
+            previous, following = node.node.prev_node, node.node.next_node
+            if previous is not None and previous.node_id in place:
+                before[index] = turns[place[previous.node_id]]
+            if following is not None and following.node_id in place:
+                before[place[following.node_id]] = turns[index]
+        replies = self.replies([node.node for node in nodes], turns, before)
+        if replies is None:
+            return None
+        # A turn stands behind its metadata in what is scored.
+        return [
+            text.removesuffix(turn) + reply if text.endswith(turn) else text
+            for text, turn, reply in zip(texts, turns, replies, strict=True)
+        ]
 
     def restore_tool(self) -> FunctionTool:
         """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.

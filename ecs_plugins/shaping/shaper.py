@@ -100,6 +100,7 @@ class ContextShaper:
         *,
         context: str = "",
         answer: str | Sequence[str] | None = None,
+        read_as: Sequence[str] | None = None,
     ) -> ShapedContext:
         """Give every passage a verdict.
 
@@ -108,13 +109,17 @@ class ContextShaper:
             passages: Any number of texts, none of which is changed.
             context: What the reader knows already (C); it stands before every passage.
             answer: The known answer, or several acceptable ones, for signals that use it.
+            read_as: For each passage, what ranker and model read in its place, such as a turn
+                behind the question that it replies to
+                (`ecs_plugins.ranking.conversation.as_replies_to`).
 
         Returns:
             A verdict for every passage, with its numbers; the kept ones in input order.
 
         Raises:
-            InvalidInputError: The query is blank or has no tokens, a passage is not text, an
-                answer has no tokens, or the signal needs an answer and there is none.
+            InvalidInputError: The query is blank or has no tokens, a passage is not text,
+                ``read_as`` has another length, an answer has no tokens, or the signal needs an
+                answer and there is none.
             ConfigurationError: The settings do not go together.
             ModelNotFoundError: The model or the embedder is not installed.
             EcsPluginsError: The model cannot score and ``on_error`` is ``"raise"``.
@@ -124,7 +129,7 @@ class ContextShaper:
         signal = resolve_signal(self._config.signal, has_answer=bool(answer))
         limits = Limits.of(self._config, signal.threshold, signal.name, signal.unit)
         try:
-            return self._run(query, passages, context, answer, signal, limits, started)
+            return self._run(query, passages, context, answer, read_as, signal, limits, started)
         except _ALWAYS_RAISED:
             raise
         except Exception as error:
@@ -140,9 +145,12 @@ class ContextShaper:
         *,
         context: str = "",
         answer: str | Sequence[str] | None = None,
+        read_as: Sequence[str] | None = None,
     ) -> ShapedContext:
         """As `shape`, in a worker thread: the event loop stays free."""
-        return await run_sync(self.shape, query, passages, context=context, answer=answer)
+        return await run_sync(
+            self.shape, query, passages, context=context, answer=answer, read_as=read_as
+        )
 
     def _run(
         self,
@@ -150,6 +158,7 @@ class ContextShaper:
         passages: Sequence[str],
         context: str,
         answer: str | Sequence[str] | None,
+        read_as: Sequence[str] | None,
         signal: Signal,
         limits: Limits,
         started: float,
@@ -159,9 +168,15 @@ class ContextShaper:
         if not passages:
             return ShapedContext(query, (), signal.name, model.name)
         conversation = config.conversation
-        if conversation is None:
-            conversation = is_conversation(passages)
-        read = as_replies(passages) if conversation else passages
+        if read_as is not None:
+            read: Sequence[str] = list(read_as)
+            conversation = read != passages
+        else:
+            if conversation is None:
+                conversation = is_conversation(passages)
+            read = as_replies(passages) if conversation else passages
+        if len(read) != len(passages):
+            raise InvalidInputError(f"read_as has {len(read)} texts for {len(passages)} passages")
         counted = model.count_tokens([query, *passages, *(read if conversation else ())])
         query_tokens, tokens = counted[0], counted[1 : len(passages) + 1]
         lengths = counted[len(passages) + 1 :] or tokens

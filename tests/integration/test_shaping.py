@@ -327,3 +327,54 @@ def test_an_agents_tool_gives_back_what_was_dropped(kind, make, given):
 
 def test_without_prune_no_kept_item_says_that_something_was_dropped(kind, make, given):
     assert all("dropped" not in item.metadata["ecs"] for item in kind.shape(make(), given))
+
+
+ASKED, REPLY = "Ana: I am back. What did the kids see?", "Ben: A blue whale."
+
+
+def turns_of(kind, given, metadata):
+    found = []
+    for item, text, known in zip(given, (REPLY, ASKED), metadata, strict=False):
+        changed = with_text(item, text)
+        changed.metadata.update(known)
+        found.append(changed)
+    return found
+
+
+def scored_by(model) -> str:
+    return "|".join(s.text for r in model.requests for c in r.candidates for s in c)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "read"),
+    [
+        (({"dia_id": "D1:8"}, {"dia_id": "D1:7"}), True),
+        (({"session": 2, "index": 4}, {"session": 2, "index": 3}), True),
+        (({"dia_id": "D1:9"}, {"dia_id": "D1:7"}), False),
+        (({"dia_id": "D2:8"}, {"dia_id": "D1:7"}), False),
+        (
+            (
+                {"dia_id": "D1:8", "conversation": "a"},
+                {"dia_id": "D1:7", "conversation": "b"},
+            ),
+            False,
+        ),
+        (({}, {}), False),
+    ],
+)
+def test_a_reply_is_read_with_its_question_where_metadata_names_neighbours(
+    kind, make, given, metadata, read
+):
+    model = FakeLanguageModel()
+    kept = kind.shape(make(model=model), turns_of(kind, given, metadata))
+    assert ("Ben: What did the kids see? A blue whale." in scored_by(model)) is read
+    assert kind.text(kept[0]) == REPLY
+
+
+def test_a_function_names_the_turn_before_also_where_it_was_not_retrieved(kind, make, given):
+    model = FakeLanguageModel()
+    component = make(model=model, neighbours=lambda item: ASKED)
+    kind.shape(component, turns_of(kind, given[:1], ({},)))
+    assert "Ben: What did the kids see? A blue whale." in scored_by(model)
+    with pytest.raises(ConfigurationError, match="neighbours must be a function"):
+        make(neighbours="before")
