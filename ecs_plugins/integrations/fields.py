@@ -24,7 +24,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.conversation import as_replies_to
+from ecs_plugins.ranking.conversation import as_replies, as_replies_to, is_conversation
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
@@ -246,7 +246,8 @@ class ShapingFields(StrictFields):
             before = [self.neighbours(item) for item in items]
         if self.config.conversation is False or not any(before):
             return None
-        return as_replies_to(turns, before)
+        in_order = self.neighbours is None and is_conversation(turns)
+        return as_replies(turns) if in_order else as_replies_to(turns, before)
 
     def shape_passages(
         self, query: str, passages: Sequence[str], read_as: Sequence[str] | None = None

@@ -378,3 +378,19 @@ def test_a_function_names_the_turn_before_also_where_it_was_not_retrieved(kind, 
     assert "Ben: What did the kids see? A blue whale." in scored_by(model)
     with pytest.raises(ConfigurationError, match="neighbours must be a function"):
         make(neighbours="before")
+
+
+def test_a_whole_conversation_in_order_is_read_as_one_although_metadata_names_two_neighbours(
+    kind, make, given
+):
+    texts = [
+        line
+        for n in range(7)
+        for line in (f"Ana: Day {n}, {n} miles. What did you see?", f"Ben: {n} whales.")
+    ]
+    items = [with_text(copy.deepcopy(given[0]), text) for text in texts]
+    for number in (0, 1):
+        items[number].metadata["dia_id"] = f"D1:{number + 1}"
+    model = FakeLanguageModel()
+    kind.shape(make(model=model), items)
+    assert all(f"Ben: What did you see? {n} whales." in scored_by(model) for n in range(7))
