@@ -25,8 +25,10 @@ HELP = """How often the answer's text survives when only sentences that help are
   python -m benchmarks pruning squad --data squad.json --out out/pruning-squad.json
 
 Of SQuAD or HotpotQA: the passages with the answer among others of the same article or question.
-Compared with keeping whole passages, best first, in as many characters.
+Compared with keeping whole passages, best first, in as many characters. Of the sample, questions
+that are answered by yes or no are left out: these words stand anywhere.
 """
+_POLAR = frozenset({"yes", "no"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def pruning(
     found = [q for q in read_contexts(dataset, data) if any(a in q.context.text for a in q.answers)]
     random.Random(seed).shuffle(found)
     model = LocalLM.bundled(dtype=dtype)
-    rows = measure(model, found[skip : skip + limit], passages, seed=seed)
+    chosen = [q for q in found[skip : skip + limit] if not _POLAR.issuperset(q.answers)]
+    rows = measure(model, chosen, passages, seed=seed)
     typer.echo("\n".join(summary(rows)))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)

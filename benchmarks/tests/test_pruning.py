@@ -56,7 +56,12 @@ def test_the_command_prints_its_figures_and_writes_every_question(bench, tmp_pat
         ],
     }
     data = tmp_path / "squad.json"
+    polar = {"id": "2", "question": "Did it rain, or no?", "answers": [{"text": "no"}]}
+    record["paragraphs"][0]["qas"].append(polar)
+    record["paragraphs"][0]["context"] += " It did not."
     data.write_text(json.dumps({"data": [record]}))
     shown = bench("pruning", "squad", "--data", data, "--out", tmp_path / "out.json")
     assert "fewer characters by sentences" in shown
-    assert json.loads((tmp_path / "out.json").read_text())[0]["in_whole"]
+    (row,) = json.loads((tmp_path / "out.json").read_text())
+    assert row["question"] == "Where?"
+    assert row["in_whole"]
