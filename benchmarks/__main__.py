@@ -16,6 +16,7 @@ from benchmarks.commands import (
     memory_prior,
     memory_scale,
     passes,
+    pruning,
     questions,
 )
 from ecs_plugins.errors import EcsPluginsError
@@ -37,6 +38,7 @@ app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("deployment")(deployment.deployment)
 app.command("questions", help=questions.HELP)(questions.questions)
+app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 

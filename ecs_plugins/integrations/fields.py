@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
+from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from ecs_plugins.common.config import StrictFields, unknown
+from ecs_plugins.common.unicode import one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
+from ecs_plugins.ranking.conversation import as_replies, as_replies_to, is_conversation
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,
@@ -37,6 +41,18 @@ from ecs_plugins.shaping.signals.fused import RankFused
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
+
+RESTORE_TOOL = "ecs_restore"
+"""Name of the tool with which an agent gets back what was left out."""
+RESTORE_DESCRIPTION = (
+    "Gives back text that was left out of retrieved passages because it did not seem to help. "
+    "Takes the id of a left out text; without an id, lists the latest ids and how each text begins."
+)
+RESTORABLE = 2000
+"""Left out texts that a tool can give back, the latest."""
+LISTED = 50
+"""Left out texts that the tool lists."""
+_RESTORING = threading.Lock()
 
 AnswerSource = Callable[[str], str | Sequence[str] | None]
 """From a query to its known answer or answers; None where none is known."""
@@ -86,6 +102,15 @@ def _check_answer(value: object) -> object:
     )
 
 
+def _check_neighbours(value: object) -> object:
+    if value is None or callable(value):
+        return value
+    raise ConfigurationError(
+        "neighbours must be a function from a document or node to the text of the turn before it, "
+        f"got {type(value).__name__}"
+    )
+
+
 def _check_embedder(
     value: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
 ) -> Embedder | None:
@@ -129,11 +154,26 @@ class ShapingFields(StrictFields):
     max_tokens: int | None = Field(
         default=None, description="Token budget of the kept passages; overrides the config."
     )
+    prune: bool = Field(
+        default=False,
+        description="Leave out of kept passages the sentences that do not help: the config with "
+        "unit='sentence'.",
+    )
     answer: Annotated[
         AnswerSource | None,
         PlainValidator(_check_answer, json_schema_input_type=None),
         PlainSerializer(_plain),
     ] = Field(default=None, description="A function from a query to its known answer or answers.")
+
+    neighbours: Annotated[
+        Callable[[Any], str | None] | None,
+        PlainValidator(_check_neighbours, json_schema_input_type=None),
+        PlainSerializer(_plain),
+    ] = Field(
+        default=None,
+        description="A function from a document or node to the text of the turn before it, for "
+        "turns of a conversation in any order; None goes by their metadata.",
+    )
 
     embedder: Annotated[
         Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
@@ -152,7 +192,7 @@ class ShapingFields(StrictFields):
     )
 
     # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
-    _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "embedder")
+    _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "neighbours", "embedder")
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
@@ -169,6 +209,8 @@ class ShapingFields(StrictFields):
         """The config in effect: ``config`` with the fields set here in its place."""
         names = ("top_k", "threshold", "max_tokens")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.prune:
+            given["unit"] = "sentence"
         return self.config.replace(**given) if given else self.config
 
     def signals(self) -> dict[str, Signal]:
@@ -190,7 +232,26 @@ class ShapingFields(StrictFields):
         asked = with_template(asked, self.templates.get(asked.name, {}))
         return replace(signal, signal=asked) if isinstance(signal, RankFused) else asked
 
-    def shape_passages(self, query: str, passages: Sequence[str]) -> ShapedContext:
+    def replies(
+        self, items: Sequence[object], turns: Sequence[str], before: Sequence[str | None]
+    ) -> list[str] | None:
+        """The turns as they are read where the turns before them are known; None if none is.
+
+        Args:
+            items: What ``neighbours`` is asked about.
+            turns: Their texts.
+            before: The turn before each, as far as metadata tells.
+        """
+        if self.neighbours is not None:
+            before = [self.neighbours(item) for item in items]
+        if self.config.conversation is False or not any(before):
+            return None
+        in_order = self.neighbours is None and is_conversation(turns)
+        return as_replies(turns) if in_order else as_replies_to(turns, before)
+
+    def shape_passages(
+        self, query: str, passages: Sequence[str], read_as: Sequence[str] | None = None
+    ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object.
 
         Raises:
@@ -204,7 +265,33 @@ class ShapingFields(StrictFields):
         config = self.shaping_config().replace(ranker=self._ranker_of(self.config.ranker))
         if self.templates:
             config = config.replace(signal=self._signal(has_answer=bool(answer)))
-        return ContextShaper(as_model(self.model), config).shape(query, passages, answer=answer)
+        shaper = ContextShaper(as_model(self.model), config)
+        return shaper.shape(query, passages, answer=answer, read_as=read_as)
+
+    def _remember(self, dropped: Mapping[str, str]) -> None:
+        """Hold what was dropped, by id, if there is a tool that could ask for it."""
+        if (held := self.__dict__.get("_dropped")) is not None:
+            with _RESTORING:
+                held.update(dropped)
+
+    def _restorer(self) -> Callable[[str], str]:
+        """The function of the tool `RESTORE_TOOL`; what is dropped is remembered from now on."""
+        dropped: LRUCache[str, str] = self.__dict__.setdefault("_dropped", LRUCache(RESTORABLE))
+
+        def restore(id: str = "") -> str:
+            with _RESTORING:
+                if (text := dropped.get(id.strip())) is not None:
+                    return text
+                known = list(dropped.items())[-LISTED:]
+            lines = [f"{key}: {one_line(text[:200])[:80]}" for key, text in reversed(known)]
+            return "\n".join([f"Nothing is held under {id!r}. What was left out:", *lines])
+
+        return restore
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()
+        held = {key: value for key, value in state["__dict__"].items() if key != "_dropped"}
+        return {**state, "__dict__": held}
 
     def _ranker_of(self, ranker: str | Ranker | None) -> Ranker | None:
         """A ranker by name is kept between calls, because it remembers what it has embedded.
@@ -222,8 +309,10 @@ class ShapingFields(StrictFields):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         memo = {} if memo is None else memo
-        for name in self._shared:
-            part = getattr(self, name)
+        for part in (
+            *(getattr(self, name) for name in self._shared),
+            self.__dict__.get("_dropped"),
+        ):
             memo[id(part)] = part
         return super().__deepcopy__(memo)
 
@@ -254,13 +343,18 @@ def with_template(signal: Signal, parts: Mapping[str, str]) -> Signal:
 
 
 def verdict_metadata(
-    shaped: ShapedContext, verdict: PassageVerdict, retriever_score: float | None
+    shaped: ShapedContext,
+    verdict: PassageVerdict,
+    retriever_score: float | None,
+    dropped: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """What a kept passage carries under `METADATA_KEY`; JSON types only.
 
-    ``original_rank`` is its place in what the retriever returned; 1 is the first.
+    ``original_rank`` is its place in what the retriever returned; 1 is the first. ``dropped`` is
+    what was left out of its text, by id, where anything was.
     """
-    held = ("text", "index", "kept")
+    dropped = verdict.dropped if dropped is None else dropped
+    held = ("text", "index", "kept", "spans")
     return {
         **{name: value for name, value in verdict.to_dict().items() if name not in held},
         "original_rank": verdict.index + 1,
@@ -268,7 +362,27 @@ def verdict_metadata(
         "signal": shaped.signal,
         "model": shaped.model,
         **({} if shaped.error is None else {"error": shaped.error}),
+        **({"dropped": dict(dropped)} if dropped else {}),
     }
+
+
+def said_before(metadata: Sequence[Mapping[str, Any]], turns: Sequence[str]) -> list[str | None]:
+    """The turn before each one, if it is among them, by ``dia_id`` or ``session`` and ``index``.
+
+    ``dia_id`` is a session and a number, such as ``D1:3``. Turns of different conversations are
+    told apart by ``sample_id`` or ``conversation``, where their metadata have it.
+    """
+    places = [_place(each) for each in metadata]
+    known = {place: turn for place, turn in zip(places, turns, strict=True) if place is not None}
+    return [None if p is None else known.get((*p[:-1], p[-1] - 1)) for p in places]
+
+
+def _place(metadata: Mapping[str, Any]) -> tuple[str, str, int] | None:
+    within = str(metadata.get("sample_id", metadata.get("conversation", "")))
+    session, _, index = str(metadata.get("dia_id", "")).rpartition(":")
+    if not session:
+        session, index = str(metadata.get("session", "")), str(metadata.get("index", ""))
+    return (within, session, int(index)) if session and index.isdecimal() else None
 
 
 def as_score(value: object) -> float | None:

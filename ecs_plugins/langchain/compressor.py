@@ -11,13 +11,22 @@ from typing import Any
 from langchain_core.callbacks import CallbackManagerForChainRun, Callbacks, dispatch_custom_event
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.runnables import RunnableConfig, RunnableSerializable
+from langchain_core.tools import StructuredTool
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.fields import METADATA_KEY, ShapingFields, as_score, verdict_metadata
+from ecs_plugins.integrations.fields import (
+    METADATA_KEY,
+    RESTORE_DESCRIPTION,
+    RESTORE_TOOL,
+    ShapingFields,
+    as_score,
+    said_before,
+    verdict_metadata,
+)
 from ecs_plugins.shaping.result import ShapedContext
 
 EVENT = "ecs_shaping"
@@ -58,8 +67,9 @@ class ECSDocumentCompressor(
     ```
 
     Kept documents are copies with the same ids; their metadata gains ``relevance_score`` and
-    ``ecs``, the verdict with its numbers. When the model cannot score, all come back with the
-    verdict ``unscored`` and the error, unless ``config.on_error`` is ``"raise"``.
+    ``ecs``, the verdict with its numbers. With ``prune=True`` their text is what helps of it.
+    When the model cannot score, all come back with the verdict ``unscored`` and the error, unless
+    ``config.on_error`` is ``"raise"``.
 
     The fields are those of `ShapingFields`; ``embedder`` may be LangChain ``Embeddings``.
     """
@@ -99,15 +109,27 @@ class ECSDocumentCompressor(
         """`invoke` with the model off the event loop."""
         return await run_sync(self.invoke, input, config, **kwargs)
 
+    def restore_tool(self) -> StructuredTool:
+        """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
+
+        It holds whole documents that were not kept and what ``prune`` left out of kept ones.
+        """
+        return StructuredTool.from_function(
+            self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
+        )
+
     def _compress(
         self, input: CompressionInput, run_manager: CallbackManagerForChainRun
     ) -> list[Document]:
         documents, query = _unpack(input)
         if not documents:
             return []
-        shaped = self.shape_passages(query, [document.page_content for document in documents])
+        texts = [document.page_content for document in documents]
+        before = said_before([document.metadata for document in documents], texts)
+        shaped = self.shape_passages(query, texts, self.replies(documents, texts, before))
         config: RunnableConfig = {"callbacks": run_manager.get_child()}
         dispatch_custom_event(EVENT, shaped.to_dict(), config=config)
+        self._remember(shaped.dropped)
         return _kept(documents, shaped)
 
     @property
@@ -151,7 +173,8 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
         score = as_score(verdict.score)
         if score is not None:
             metadata[SCORE_KEY] = score
-        kept.append(document.model_copy(update={"metadata": metadata}))
+        changed = {"metadata": metadata, "page_content": verdict.kept_text}
+        kept.append(document.model_copy(update=changed))
     return kept
 
 

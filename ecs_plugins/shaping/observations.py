@@ -15,8 +15,10 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import NotRequired
 
 from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError
@@ -60,23 +62,18 @@ class LabelledExample:
             if isinstance(getattr(self, name), str):
                 raise InvalidInputError(f"{name} must be a list, got one text")
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not self.question.strip():
-            raise InvalidInputError("an example needs a question")
-        if not all(text.strip() for text in (*self.passages, *self.answers)):
-            raise InvalidInputError(
-                f"a passage or an answer to {self.question!r} is blank; leave it out"
-            )
-        if not self.passages:
-            raise InvalidInputError(f"the question {self.question!r} has no passages")
-        if not set(self.evidence) <= set(range(len(self.passages))):
-            raise InvalidInputError(
-                f"evidence {list(self.evidence)} of {self.question!r} must be indices of its "
-                f"{len(self.passages)} passages, the first of which is 0"
-            )
-        if len(set(self.evidence)) < len(self.evidence):
-            raise InvalidInputError(
-                f"evidence {list(self.evidence)} of {self.question!r} repeats an index"
-            )
+        texts, evidence, size = (*self.passages, *self.answers), self.evidence, len(self.passages)
+        faults = {
+            "needs a question": not self.question.strip(),
+            "has a blank passage or answer; leave it out": not all(map(str.strip, texts)),
+            "has no passages": not size,
+            f"needs evidence that are indices of its {size} passages, from 0; got {evidence}": (
+                not set(evidence) <= set(range(size))
+            ),
+            f"repeats an index of its evidence {evidence}": len(set(evidence)) < len(evidence),
+        }
+        for fault in (text for text, found in faults.items() if found):
+            raise InvalidInputError(f"the example {self.question!r} {fault}")
 
     @property
     def labels(self) -> tuple[bool, ...]:
@@ -114,22 +111,20 @@ class LabelledExample:
         return examples
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(TypedDict):
     question: str
     passages: list[str]
     evidence: list[int]
-    answer: str | list[str] | None = None
+    answer: NotRequired[str | list[str] | None]
 
 
 def _example(line: str, where: str) -> LabelledExample:
     try:
         found = TypeAdapter(_Record).validate_json(line, strict=True)
-        answers = [found.answer] if isinstance(found.answer, str) else found.answer
-        answers = [answer for answer in answers or () if answer]
-        return LabelledExample(
-            found.question, tuple(found.passages), tuple(found.evidence), tuple(answers)
-        )
+        known = found.get("answer") or ()
+        answers = (known,) if isinstance(known, str) else tuple(filter(None, known))
+        passages, evidence = tuple(found["passages"]), tuple(found["evidence"])
+        return LabelledExample(found["question"], passages, evidence, answers)
     except ValidationError as error:
         (first, *_) = error.errors(include_url=False)
         place = ".".join(map(str, first["loc"][:1]))
@@ -245,16 +240,12 @@ def observe(
     checked = range(min(NOISE_QUESTIONS, len(examples)))
     steps = len(found) * (len(examples) + len(ways) * len(checked))
     done = count(1)
+    plain = ShapingConfig(
+        ranker=None, redundancy_similarity=None, on_error="raise", seed=seed, conversation=False
+    )
 
     def shape(by: LanguageModel, signal: Signal, n: int) -> ShapedContext:
-        config = ShapingConfig(
-            signal=signal,
-            ranker=None,
-            redundancy_similarity=None,
-            on_error="raise",
-            seed=seed,
-            conversation=False,
-        )
+        config = plain.replace(signal=signal)
         answers = examples[n].answers if signal.needs_answer else ()
         shaped = ContextShaper(by, config).shape(examples[n].question, shown[n], answer=answers)
         if progress is not None:

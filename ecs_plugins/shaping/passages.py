@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.text import sentence_spans
+from ecs_plugins.shaping.sentences import join_spans
 
 UNIT_TOKENS = 200
 """Section 4.10 of the paper: score passages of at most about 200 tokens."""
@@ -121,20 +122,9 @@ def _pack(pieces: Iterable[tuple[int, int, int]], max_tokens: int) -> list[tuple
     return packed
 
 
-def join_units(units: Iterable[Unit], passage: str, gap: str = "\n") -> str:
-    """The kept units of a passage together again, in reading order.
-
-    All of them give the passage unchanged; ``gap`` stands where some between two are missing.
-    """
-    runs: list[tuple[int, int]] = []
-    for unit in sorted(set(units), key=lambda unit: unit.start):
-        if runs and runs[-1][1] == unit.start:
-            runs[-1] = (runs[-1][0], unit.end)
-        else:
-            runs.append((unit.start, unit.end))
-    if runs == [(0, len(passage))]:
-        return passage
-    return gap.join(passage[start:end].strip() for start, end in runs)
+def join_units(units: Iterable[Unit], passage: str) -> str:
+    """The kept units of a passage together again, in reading order, as by `join_spans`."""
+    return join_spans([(unit.start, unit.end) for unit in units], passage)
 
 
 @dataclass(frozen=True, slots=True)

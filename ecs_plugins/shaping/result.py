@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ecs_plugins.common.unicode import one_line
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
 from ecs_plugins.tokens import TokenLedger
 
 
@@ -50,6 +52,8 @@ class PassageVerdict:
             something else.
         place: Its place in the order of acceptance, 1 is the first; None if it was not kept. With
             ``acceptance="greedy"`` or ``"stream"`` that is not the order of the scores.
+        spans: What stays of the text, where its sentences were chosen and not all of them stay.
+        tokens_kept: Tokens of `kept_text`, where that is not the whole text.
     """
 
     index: int
@@ -64,6 +68,34 @@ class PassageVerdict:
     reason: str
     score: float | None = None
     place: int | None = None
+    spans: tuple[Span, ...] = ()
+    tokens_kept: int | None = None
+
+    @property
+    def kept_text(self) -> str:
+        """What stays of the passage; empty if it is not kept."""
+        if not self.kept:
+            return ""
+        return join_spans(self.spans, self.text) if self.spans else self.text
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """What does not stay, by id: the passage, or each gap between its sentences."""
+        if not self.kept:
+            return by_handle([self.text])
+        return by_handle(gaps(self.spans, self.text)) if self.spans else {}
+
+    def spans_in(self, part: str) -> tuple[Span, ...]:
+        """What stays of a part of the passage, such as its text behind metadata.
+
+        Empty where the part stays as it is, stands nowhere, or would be left without text.
+        """
+        offset = self.text.rfind(part) if self.spans else -1
+        moved = (
+            (max(0, start - offset), min(len(part), end - offset)) for start, end in self.spans
+        )
+        inside = tuple((start, end) for start, end in moved if start < end)
+        return inside if offset >= 0 and join_spans(inside, part).strip() else ()
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only; what is not finite becomes None."""
@@ -72,6 +104,7 @@ class PassageVerdict:
             "verdict": str(self.verdict),
             "parts": {name: _finite(value) for name, value in self.parts.items()},
             "rank_score": _finite(self.rank_score),
+            "spans": [list(span) for span in self.spans],
         }
 
 
@@ -118,8 +151,24 @@ class ShapedContext:
 
     @property
     def text(self) -> str:
-        """The kept passages, separated by blank lines."""
-        return "\n\n".join(verdict.text for verdict in self.kept)
+        """What stays of the kept passages, separated by blank lines."""
+        return "\n\n".join(verdict.kept_text for verdict in self.kept)
+
+    @property
+    def dropped(self) -> dict[str, str]:
+        """What was left out, by id: passages, and gaps between the sentences of kept ones."""
+        return {id: text for verdict in self.verdicts for id, text in verdict.dropped.items()}
+
+    def restore(self, id: str) -> str:
+        """What was left out under an id of `dropped`.
+
+        Raises:
+            InvalidInputError: Nothing was.
+        """
+        dropped = self.dropped
+        if id not in dropped:
+            raise InvalidInputError(f"nothing was dropped under {id!r}: see ShapedContext.dropped")
+        return dropped[id]
 
     @property
     def tokens_before(self) -> int:
@@ -128,8 +177,8 @@ class ShapedContext:
 
     @property
     def tokens_after(self) -> int:
-        """Tokens of the kept passages."""
-        return sum(verdict.tokens for verdict in self.kept)
+        """Tokens of what stays of the kept passages."""
+        return sum(v.tokens if v.tokens_kept is None else v.tokens_kept for v in self.kept)
 
     def explain(self, *, width: int = 120, limit: int | None = 50) -> str:
         """A table of the verdicts: kept and scored passages first, best first.

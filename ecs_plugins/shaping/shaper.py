@@ -46,7 +46,8 @@ from ecs_plugins.shaping.passages import (
     split_passages,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
-from ecs_plugins.shaping.signals.base import ScoringTask, Signal
+from ecs_plugins.shaping.sentences import prune
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class ContextShaper:
         *,
         context: str = "",
         answer: str | Sequence[str] | None = None,
+        read_as: Sequence[str] | None = None,
     ) -> ShapedContext:
         """Give every passage a verdict.
 
@@ -107,13 +109,17 @@ class ContextShaper:
             passages: Any number of texts, none of which is changed.
             context: What the reader knows already (C); it stands before every passage.
             answer: The known answer, or several acceptable ones, for signals that use it.
+            read_as: For each passage, what ranker and model read in its place, such as a turn
+                behind the question that it replies to
+                (`ecs_plugins.ranking.conversation.as_replies_to`).
 
         Returns:
             A verdict for every passage, with its numbers; the kept ones in input order.
 
         Raises:
-            InvalidInputError: The query is blank or has no tokens, a passage is not text, an
-                answer has no tokens, or the signal needs an answer and there is none.
+            InvalidInputError: The query is blank or has no tokens, a passage is not text,
+                ``read_as`` has another length, an answer has no tokens, or the signal needs an
+                answer and there is none.
             ConfigurationError: The settings do not go together.
             ModelNotFoundError: The model or the embedder is not installed.
             EcsPluginsError: The model cannot score and ``on_error`` is ``"raise"``.
@@ -123,7 +129,7 @@ class ContextShaper:
         signal = resolve_signal(self._config.signal, has_answer=bool(answer))
         limits = Limits.of(self._config, signal.threshold, signal.name, signal.unit)
         try:
-            return self._run(query, passages, context, answer, signal, limits, started)
+            return self._run(query, passages, context, answer, read_as, signal, limits, started)
         except _ALWAYS_RAISED:
             raise
         except Exception as error:
@@ -139,9 +145,12 @@ class ContextShaper:
         *,
         context: str = "",
         answer: str | Sequence[str] | None = None,
+        read_as: Sequence[str] | None = None,
     ) -> ShapedContext:
         """As `shape`, in a worker thread: the event loop stays free."""
-        return await run_sync(self.shape, query, passages, context=context, answer=answer)
+        return await run_sync(
+            self.shape, query, passages, context=context, answer=answer, read_as=read_as
+        )
 
     def _run(
         self,
@@ -149,6 +158,7 @@ class ContextShaper:
         passages: Sequence[str],
         context: str,
         answer: str | Sequence[str] | None,
+        read_as: Sequence[str] | None,
         signal: Signal,
         limits: Limits,
         started: float,
@@ -158,9 +168,15 @@ class ContextShaper:
         if not passages:
             return ShapedContext(query, (), signal.name, model.name)
         conversation = config.conversation
-        if conversation is None:
-            conversation = is_conversation(passages)
-        read = as_replies(passages) if conversation else passages
+        if read_as is not None:
+            read: Sequence[str] = list(read_as)
+            conversation = read != passages
+        else:
+            if conversation is None:
+                conversation = is_conversation(passages)
+            read = as_replies(passages) if conversation else passages
+        if len(read) != len(passages):
+            raise InvalidInputError(f"read_as has {len(read)} texts for {len(passages)} passages")
         counted = model.count_tokens([query, *passages, *(read if conversation else ())])
         query_tokens, tokens = counted[0], counted[1 : len(passages) + 1]
         lengths = counted[len(passages) + 1 :] or tokens
@@ -201,10 +217,17 @@ class ContextShaper:
         for index, passage in enumerate(passages):
             decision = settled.get(index) or outcome.decisions.get(index)
             if decision is None:
-                reason = _why_unscored(index, scoring.unscored, pool)
+                reason = (
+                    f"the model could not score it: {scoring.unscored[index]}"
+                    if index in scoring.unscored
+                    else f"not among the {len(pool.units)} passages that the ranker passed on "
+                    f"(it is number {pool.ranks[index]})"
+                )
                 decision = Decision(Verdict.UNSCORED, False, reason)
             scored, place = outcome.scored.get(index), places.get(index)
             verdicts.append(_verdict(index, passage, tokens, decision, pool, scored, place))
+        if config.unit == "sentence":
+            verdicts = self._pruned(verdicts, scoring)
         return ShapedContext(
             query=query,
             verdicts=tuple(verdicts),
@@ -214,6 +237,18 @@ class ContextShaper:
             seconds=time.perf_counter() - started,
             conversation=conversation,
         )
+
+    def _pruned(
+        self, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
+    ) -> list[PassageVerdict]:
+        """The same, where kept passages keep only the sentences that help."""
+        kept = [verdict for verdict in verdicts if verdict.kept]
+        spans = prune([verdict.text for verdict in kept], scoring.score_texts)
+        shorter = {v.index: replace(v, spans=s) for v, s in zip(kept, spans, strict=True) if s}
+        counts = self._model.count_tokens([v.kept_text for v in shorter.values()] or [""])
+        for verdict, tokens in zip(shorter.values(), counts, strict=False):
+            shorter[verdict.index] = replace(verdict, tokens_kept=tokens)
+        return [shorter.get(verdict.index, verdict) for verdict in verdicts]
 
     def _returned(
         self,
@@ -288,21 +323,7 @@ class PassageScoring:
         if not units:
             return {}
         known = self._fitted([self._context, *(self._passages[index] for index in kept)])
-        task = self._task.narrowed([unit.text.strip() for unit in units], known)
-        requests = self._signal.requests(task, self._model.layout)
-        results = self._model.score(requests)
-        if len(results) != len(requests):
-            raise ScoringError(
-                f"the model answered {len(requests)} requests with {len(results)} results"
-            )
-        for result in results:
-            self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
-        utilities = self._signal.utilities(task, results)
-        if len(utilities) != len(units):
-            raise ScoringError(
-                f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
-                f"{len(units)} passages; it must give one for each"
-            )
+        utilities = self._utilities([unit.text.strip() for unit in units], known)
         best: dict[int, PassageScore] = {}
         for unit, found in zip(units, utilities, strict=True):
             order_by = found.utility if found.order_by is None else found.order_by
@@ -324,6 +345,30 @@ class PassageScoring:
         for index in best:
             self.unscored.pop(index, None)
         return best
+
+    def score_texts(self, texts: Sequence[str]) -> list[float | None]:
+        """What each text is ordered by, once nothing is kept; None where it cannot be scored."""
+        found = self._utilities(texts, self._fitted([self._context]))
+        scores = [f.utility if f.order_by is None else f.order_by for f in found]
+        return [score if math.isfinite(score) else None for score in scores]
+
+    def _utilities(self, texts: Sequence[str], known: str) -> Sequence[UnitUtility]:
+        task = self._task.narrowed(texts, known)
+        requests = self._signal.requests(task, self._model.layout)
+        results = self._model.score(requests)
+        if len(results) != len(requests):
+            raise ScoringError(
+                f"the model answered {len(requests)} requests with {len(results)} results"
+            )
+        for result in results:
+            self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
+        utilities = self._signal.utilities(task, results)
+        if len(utilities) != len(texts):
+            raise ScoringError(
+                f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
+                f"{len(texts)} passages; it must give one for each"
+            )
+        return utilities
 
     def _room_for(self, task: ScoringTask) -> int:
         asked = self._model.count_tokens([task.query, *task.answers])
@@ -406,15 +451,6 @@ def _verdict(
         reason=decision.reason,
         score=scored.score if scored else None,
         place=place,
-    )
-
-
-def _why_unscored(index: int, unscored: Mapping[int, str], pool: Pool) -> str:
-    if index in unscored:
-        return f"the model could not score it: {unscored[index]}"
-    return (
-        f"not among the {len(pool.units)} passages that the ranker passed on "
-        f"(it is number {pool.ranks[index]})"
     )
 
 

@@ -282,3 +282,115 @@ def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make, mon
     kept = kind.shape(make(config=RANKED.replace(pool_size=4)), kind.given(), f"{QUERY} \ude42")
     assert kind.ids(kept) == ["id-1", "id-3"]
     assert kind.text(kept[1]) == texts[3]
+
+
+LONG = "The ferry leaves at nine. Maria does live now in the city of Lisbon. Sardines taste best."
+
+
+def with_text(item, text):
+    if isinstance(item, Document):
+        return item.model_copy(update={"page_content": text})
+    return NodeWithScore(node=item.node.model_copy(update={"text": text}), score=item.score)
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_with_prune_only_sentences_that_help_stay_in_what_is_kept(kind, make, given, prune):
+    before = with_text(given[0], LONG)
+    (kept,) = kind.shape(make(prune=prune, top_k=1), [before])
+    assert kind.text(kept) == (LONG.split(". ")[1] + "." if prune else LONG)
+    assert kind.text(before) == LONG
+    assert kept.metadata["tag"] == "x"
+    assert json.loads(json.dumps(kept.metadata)) == kept.metadata
+
+
+def call(tool, **arguments):
+    if hasattr(tool, "invoke"):
+        return tool.invoke(arguments)
+    return tool.call(**arguments).content
+
+
+def test_an_agents_tool_gives_back_what_was_dropped(kind, make, given):
+    component = make(prune=True, top_k=1)
+    tool = component.restore_tool()
+    assert getattr(tool, "name", None) or tool.metadata.name == "ecs_restore"
+    (kept,) = kind.shape(component, [with_text(given[0], LONG), given[2]])
+    dropped = kept.metadata["ecs"]["dropped"]
+    assert set(dropped.values()) == {"The ferry leaves at nine.", "Sardines taste best."}
+    assert all(call(tool, id=id) == text for id, text in dropped.items())
+    listed = call(tool)
+    assert TEXTS[2] in listed
+    whole = next(line.partition(":")[0] for line in listed.splitlines() if TEXTS[2] in line)
+    assert TEXTS[2] in call(tool, id=whole)
+    assert call(copy.deepcopy(component).restore_tool(), id=whole) == call(tool, id=whole)
+    assert TEXTS[2] not in call(pickle.loads(pickle.dumps(component)).restore_tool())
+
+
+def test_without_prune_no_kept_item_says_that_something_was_dropped(kind, make, given):
+    assert all("dropped" not in item.metadata["ecs"] for item in kind.shape(make(), given))
+
+
+ASKED, REPLY = "Ana: I am back. What did the kids see?", "Ben: A blue whale."
+
+
+def turns_of(kind, given, metadata):
+    found = []
+    for item, text, known in zip(given, (REPLY, ASKED), metadata, strict=False):
+        changed = with_text(item, text)
+        changed.metadata.update(known)
+        found.append(changed)
+    return found
+
+
+def scored_by(model) -> str:
+    return "|".join(s.text for r in model.requests for c in r.candidates for s in c)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "read"),
+    [
+        (({"dia_id": "D1:8"}, {"dia_id": "D1:7"}), True),
+        (({"session": 2, "index": 4}, {"session": 2, "index": 3}), True),
+        (({"dia_id": "D1:9"}, {"dia_id": "D1:7"}), False),
+        (({"dia_id": "D2:8"}, {"dia_id": "D1:7"}), False),
+        (
+            (
+                {"dia_id": "D1:8", "conversation": "a"},
+                {"dia_id": "D1:7", "conversation": "b"},
+            ),
+            False,
+        ),
+        (({}, {}), False),
+    ],
+)
+def test_a_reply_is_read_with_its_question_where_metadata_names_neighbours(
+    kind, make, given, metadata, read
+):
+    model = FakeLanguageModel()
+    kept = kind.shape(make(model=model), turns_of(kind, given, metadata))
+    assert ("Ben: What did the kids see? A blue whale." in scored_by(model)) is read
+    assert kind.text(kept[0]) == REPLY
+
+
+def test_a_function_names_the_turn_before_also_where_it_was_not_retrieved(kind, make, given):
+    model = FakeLanguageModel()
+    component = make(model=model, neighbours=lambda item: ASKED)
+    kind.shape(component, turns_of(kind, given[:1], ({},)))
+    assert "Ben: What did the kids see? A blue whale." in scored_by(model)
+    with pytest.raises(ConfigurationError, match="neighbours must be a function"):
+        make(neighbours="before")
+
+
+def test_a_whole_conversation_in_order_is_read_as_one_although_metadata_names_two_neighbours(
+    kind, make, given
+):
+    texts = [
+        line
+        for n in range(7)
+        for line in (f"Ana: Day {n}, {n} miles. What did you see?", f"Ben: {n} whales.")
+    ]
+    items = [with_text(copy.deepcopy(given[0]), text) for text in texts]
+    for number in (0, 1):
+        items[number].metadata["dia_id"] = f"D1:{number + 1}"
+    model = FakeLanguageModel()
+    kind.shape(make(model=model), items)
+    assert all(f"Ben: What did you see? {n} whales." in scored_by(model) for n in range(7))

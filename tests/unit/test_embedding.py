@@ -128,8 +128,8 @@ def test_the_default_needs_no_network(monkeypatch):
 
 def test_without_package_and_cache_the_default_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_offline_package", lambda: None)
-    monkeypatch.setattr(module, "_is_cached", lambda name: False)
-    monkeypatch.setattr(module, "_default", None)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    default_embedder.cache_clear()
     with pytest.raises(ModelNotFoundError, match=r"ecs-plugins\[offline\]"):
         default_embedder()
 

@@ -14,7 +14,10 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import (
     MetadataMode,
+    NodeRelationship,
     NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
 )
 
 from ecs_plugins.errors import InvalidInputError
@@ -182,3 +185,19 @@ async def test_a_query_engine_answers_from_the_kept_nodes(nodes):
     )
     assert_answered_from_kept_nodes(engine.query(QUERY))
     assert_answered_from_kept_nodes(await engine.aquery(QUERY))
+
+
+@pytest.mark.parametrize("named", [NodeRelationship.PREVIOUS, NodeRelationship.NEXT])
+def test_a_reply_is_read_with_the_question_of_the_node_before_it(named):
+    asked = TextNode(text="Ana: I am back. What did the kids see?", id_="asked")
+    reply = TextNode(text="Ben: A blue whale.", id_="reply")
+    if named is NodeRelationship.PREVIOUS:
+        reply.relationships[named] = RelatedNodeInfo(node_id="asked")
+    else:
+        asked.relationships[named] = RelatedNodeInfo(node_id="reply")
+    model = FakeLanguageModel()
+    nodes = [NodeWithScore(node=reply), NodeWithScore(node=asked)]
+    kept = postprocessor(model=model).postprocess_nodes(nodes, query_str=QUERY)
+    scored = "|".join(s.text for r in model.requests for c in r.candidates for s in c)
+    assert "Ben: What did the kids see? A blue whale." in scored
+    assert [node.text for node in kept] == [reply.text, asked.text]

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking.conversation import as_replies, is_conversation
+from ecs_plugins.ranking.conversation import as_replies, as_replies_to, is_conversation
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
@@ -148,3 +148,15 @@ def test_the_setting_decides_in_place_of_the_look(setting, read):
     shaped = ContextShaper(model, ShapingConfig(conversation=setting)).shape("Who?", few)
     assert shaped.conversation is setting
     assert any(read in text for text in asked_of(model))
+
+
+def test_turns_in_any_order_are_read_behind_the_question_of_the_turn_before_each():
+    asked, reply = "Ana: I am back. How was Rome?", "Ben: Hot! And you?"
+    assert as_replies_to([reply, asked], [asked, None]) == [
+        "Ben: How was Rome? Hot! And you?",
+        "Ana: I am back.",
+    ]
+    # The turn before need not have been retrieved.
+    assert as_replies_to([reply], [asked]) == ["Ben: How was Rome? Hot! And you?"]
+    assert as_replies_to([reply], ["Ben: Who asks?"]) == [reply]
+    assert as_replies_to(["No turn at all."], [asked]) == ["No turn at all."]

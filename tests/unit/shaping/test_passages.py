@@ -83,7 +83,7 @@ def test_kept_units_return_in_reading_order_with_gaps_marked():
     passage = "One two. Three four. Five six. Seven eight."
     units = split_passages([passage], count, max_tokens=2)
     kept = [units[3], units[0], units[1]]
-    assert join_units(kept, passage) == "One two. Three four.\nSeven eight."
+    assert join_units(kept, passage) == "One two. Three four. Seven eight."
     assert join_units([], passage) == ""
 
 

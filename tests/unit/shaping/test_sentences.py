@@ -1,0 +1,135 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from ecs_plugins.shaping.sentences import gaps, join_spans, pieces_of, prune
+
+TABLE = "Boats:\n| name | berth |\n|---|---|\n| Ida | 4 |\n| Eos | 7 |\n"
+LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
+
+
+def kept_for(wanted, text):
+    """What stays if only the piece with ``wanted`` is chosen: all others score less."""
+    (spans,) = prune([text], lambda read: [float(wanted in each) for each in read], 0.0)
+    return join_spans(spans, text) if spans else text
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "expected"),
+    [
+        (
+            "One thing came first. Another followed. Rome won.",
+            "Rome",
+            "Rome won.",
+        ),
+        (
+            "It rained a lot, as always here. Ida bought a boat. She painted it red. The end came.",
+            "red",
+            "Ida bought a boat. She painted it red.",
+        ),
+        ("The tides\nWater falls slowly at night. It rises at six.", "six", None),
+        (
+            "# Boats\n\nIda is red, they say, and very old.\n\n# Trams\n\nNine runs late. Ten "
+            "is on time today.\n",
+            "Nine",
+            "# Trams\nNine runs late.",
+        ),
+        (TABLE, "Eos", "| name | berth |\n|---|---|\n| Eos | 7 |"),
+        (LIST, "Bo", "The crew:\n- Ada steers.\n  - Bo helps her."),
+        (
+            "Run this first, then wait for a while:\n```\na = 1\n\nb = 2\n```\nThe rest is simple. "
+            "It takes an hour.",
+            "b = 2",
+            "Run this first, then wait for a while:\n```\na = 1\n\nb = 2\n```",
+        ),
+        (
+            "(1 May) Ana: I am back from the sea and slept. The boat was called Eos.",
+            "Eos",
+            "(1 May) Ana: The boat was called Eos.",
+        ),
+        ("今天下雨了,而且很久。船是红色的。他走了。", "红色", "船是红色的。"),
+    ],
+)
+def test_a_sentence_stays_with_what_it_needs_and_nothing_is_rewritten(text, wanted, expected):
+    assert kept_for(wanted, text) == (text if expected is None else expected)
+
+
+def _letters(text):
+    return sorted("".join(text.split()))
+
+
+WRITING = st.text(alphabet="ab. \n!?|-#`:。A*1\t\u2028\r", max_size=160)
+
+
+@settings(deadline=None)
+@given(st.lists(WRITING, max_size=4), st.randoms(use_true_random=False))
+def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
+    for text in texts:
+        pieces = pieces_of(text)
+        assert "".join(text[p.start : p.end] for p in pieces) == text
+        assert all(0 <= need < len(pieces) for p in pieces for need in p.needs)
+    for text, spans in zip(
+        texts, prune(texts, lambda read: [draw.random() for _ in read]), strict=True
+    ):
+        if spans:
+            kept = "".join(text[start:end] for start, end in spans)
+            assert _letters(kept + "".join(gaps(spans, text))) == _letters(text)
+            assert "".join(join_spans(spans, text).split()) == "".join(kept.split())
+
+
+def test_what_cannot_be_scored_stays():
+    text = "Ida is red. Bo is blue. Cy is green."
+    (spans,) = prune(
+        [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read]
+    )
+    assert "Bo is blue." in join_spans(spans, text)
+
+
+def test_every_kept_passage_keeps_at_least_its_best_sentence():
+    texts = ["Ida is red. Bo is blue.", "Cy is green. Di is grey."]
+    spans = prune(texts, lambda read: [3.0, 2.5, 0.1, 0.2])
+    assert [join_spans(s, t) for s, t in zip(spans, texts, strict=True)] == [
+        "Ida is red.",
+        "Di is grey.",
+    ]
+
+
+PASSAGES = [
+    "The tram was late. Anna lives in Rome. Soup is served at noon, as every day.",
+    "Nothing else happened.",
+]
+
+
+def shape(**settings):
+    settings = {"top_k": 1, "ranker": None, **settings}
+    model = FakeLanguageModel(lambda context, text: -4.0 + 3.0 * ("Rome" in context))
+    config = ShapingConfig(signal="query_likelihood", **settings)
+    return ContextShaper(model, config).shape("Where does Anna live?", PASSAGES)
+
+
+def test_by_sentences_a_kept_passage_is_shortened_and_the_verdict_is_the_same():
+    whole, shaped = shape(), shape(unit="sentence")
+    assert shaped.text == "Anna lives in Rome."
+    assert whole.text == PASSAGES[0]
+    assert [v.kept for v in shaped.verdicts] == [v.kept for v in whole.verdicts]
+    assert shaped.verdicts[0].text == PASSAGES[0]
+    assert shaped.tokens_after < whole.tokens_after
+    assert shaped.ledger.total() > whole.ledger.total()
+    assert shaped.to_dict()["passages"][0]["spans"] == [[19, 39]]
+
+
+def test_what_was_dropped_can_be_restored_by_an_id_that_stays_the_same():
+    shaped, again = shape(unit="sentence"), shape(unit="sentence")
+    assert set(shaped.dropped.values()) == {
+        "The tram was late.",
+        "Soup is served at noon, as every day.",
+        PASSAGES[1],
+    }
+    assert again.dropped == shaped.dropped
+    assert all(shaped.restore(id) == text for id, text in shaped.dropped.items())
+    with pytest.raises(InvalidInputError, match="nothing was dropped"):
+        shaped.restore("no-such-id")
+    assert set(shape().dropped.values()) == {PASSAGES[1]}
