@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 from typing import Annotated
 
@@ -9,6 +12,7 @@ import typer
 
 from ecs_plugins import __version__
 from ecs_plugins.cli import diagnose, frontier, memory, model, shape
+from ecs_plugins.common.unicode import printable
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(
@@ -46,9 +50,23 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line; an expected error is one line on stderr and exit status 1."""
+    """Run the command line; an expected error is one line on stderr and exit status 1.
+
+    So is an output that cannot be written. A reader that has closed its end of a pipe knows.
+    """
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except EcsPluginsError as error:
-        typer.echo(f"ecs-plugins: {error}", err=True)
+        typer.echo(f"ecs-plugins: {printable(str(error))}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        # What is left in the buffer is not tried again when the interpreter ends.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with contextlib.suppress(OSError):
+            if error.errno != errno.EPIPE:
+                typer.echo(f"ecs-plugins: {printable(str(error))}", err=True)
         sys.exit(1)

@@ -13,7 +13,7 @@ import typer
 from ecs_plugins.cli._passages import STDIN, read_text
 from ecs_plugins.cli._setup import JsonOption
 from ecs_plugins.common import files
-from ecs_plugins.common.unicode import one_line
+from ecs_plugins.common.unicode import one_line, printable
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def _receipt(receipt: ErasureReceipt) -> str:
 
 def _print(value: object, as_json: bool, lines: Sequence[str]) -> None:
     if as_json:
-        typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+        typer.echo(printable(json.dumps(value, ensure_ascii=False, indent=2)))
     else:
         for line in lines:
-            typer.echo(line)
+            typer.echo(printable(line))

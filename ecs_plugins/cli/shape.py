@@ -12,6 +12,7 @@ import typer
 
 from ecs_plugins.cli._passages import read_passages
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
+from ecs_plugins.common.unicode import printable
 
 HELP = """Keep the passages that help to answer a question, and say why.
 
@@ -101,6 +102,6 @@ def shape(
             status.update(f"scoring {scored} of {len(texts)} passages")
             shaped = ContextShaper(language_model, config).shape(query, texts, answer=answer)
     if as_json:
-        typer.echo(json.dumps(shaped.to_dict(), ensure_ascii=False, allow_nan=False))
+        typer.echo(printable(json.dumps(shaped.to_dict(), ensure_ascii=False, allow_nan=False)))
     else:
         typer.echo(shaped.explain(width=max(80, shutil.get_terminal_size((120, 40)).columns)))

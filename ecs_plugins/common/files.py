@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from ecs_plugins.common.sqlite import refuse_open_database
@@ -32,8 +33,20 @@ def read_text(path: str | os.PathLike[str], what: str = "") -> str:
         raise StorageError(f"cannot read {name}: it is not UTF-8; convert it first") from error
 
 
-def write_atomically(path: Path, content: str | bytes) -> Path:
+def private(path: str, flags: int) -> int:
+    """The ``opener`` of a file that only its owner may read, because it holds what users say."""
+    return os.open(path, flags, 0o600)
+
+
+def write_atomically(
+    path: Path, content: str | bytes, opener: Callable[[str, int], int] | None = None
+) -> Path:
     """Write beside ``path``, flush to disk, then replace it.
+
+    Args:
+        path: Which file.
+        content: All of it.
+        opener: `private`, or None for the mode that the user's files have.
 
     Raises:
         StorageError: It cannot be written, for example because the disk is full, or it is a
@@ -44,7 +57,7 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=opener) as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

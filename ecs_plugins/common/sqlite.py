@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ecs_plugins.errors import StorageError
@@ -204,3 +204,25 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork.
         after_in_parent=_after_fork_in_parent,
         after_in_child=_after_fork_in_child,
     )
+
+
+def create_private(path: str) -> bool:
+    """Make a new, empty database file, and its directory; False where there is one already.
+
+    Not left to SQLite, so that what users say is private from birth; SQLite gives the log and its
+    index the same mode.
+
+    Raises:
+        StorageError: It cannot be made.
+    """
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        # Only a file that is new may be opened and closed here: closing a descriptor of an
+        # existing one would drop the locks that other connections of this process hold on it.
+        # The lock keeps a second opening away until the new file's descriptor is closed.
+        with creating, suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            return True
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error
+    return False

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from pydantic import TypeAdapter
 
+from ecs_plugins.common.files import private
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.frontier.points import PointKey
 
@@ -92,7 +93,8 @@ class LineJournal:
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered, so that what a failed write left behind is not written again on closing.
-        file = self._file = path.open("r+b" if path.exists() else "x+b", buffering=0)
+        mode = "r+b" if path.exists() else "x+b"
+        file = self._file = open(path, mode, buffering=0, opener=private)  # noqa: SIM115
         self._lock(file)
         content = file.read()
         # What follows the last line break was cut short.

@@ -23,10 +23,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, translated
+from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, create_private, translated
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.points import PointKey
 
@@ -329,12 +328,7 @@ class ReuseLedger:
 
     def _open(self) -> ConnectionPool:
         if self._path != MEMORY:
-            try:
-                Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise StorageError(
-                    f"cannot open {self._path}: {error}; make its directory writable"
-                ) from error
+            create_private(self._path)
         # One connection: the threads of a process wait for each other, not for SQLite's lock.
         pool = ConnectionPool(self._path, self._connect, size=1)
         with translated(self._path), pool.connection():

@@ -262,7 +262,10 @@ def check_template(template: Sequence[str]) -> Namespace:
 
 
 def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:
-    """A template whose ``"{user_id}"`` is filled from the first source that has ``user_id``."""
+    """A template whose ``"{user_id}"`` is filled from the first source that has ``user_id``.
+
+    A source that has it and leaves it empty names nobody: the next one is not asked then.
+    """
     return checked([_label(label, sources) for label in template])
 
 
@@ -272,9 +275,9 @@ def _label(label: str, sources: Sequence[object]) -> str:
         return label
     name = match[1]
     for source in sources:
-        value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-        if value is None:
+        if not (name in source if isinstance(source, Mapping) else hasattr(source, name)):
             continue
+        value = source[name] if isinstance(source, Mapping) else getattr(source, name)
         if isinstance(value, bool) or not isinstance(value, str | int | UUID):
             raise ConfigurationError(
                 f"{name} is {value!r}; whose memory it is must be a text or an integer"

@@ -36,12 +36,13 @@ from ecs_plugins.integrations.recall import (
 from ecs_plugins.langchain.history import REMEMBERED, is_user, own_words, role_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.types import Namespace
+from ecs_plugins.memory.types import Namespace, checked
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 
 NamespaceSource = Sequence[str] | Callable[[Runtime[Any]], Sequence[str]]
-"""Labels, of which ``"{user_id}"`` is filled from the run, or a function of the runtime."""
+"""Labels, of which ``"{user_id}"`` is filled from the run, or a function of the runtime, whose
+labels are taken as they are. Only a function may use labels that a user has chosen."""
 
 OnError = Literal["warn", "raise"]
 
@@ -207,7 +208,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
         if callable(self._namespace):
             assert runtime is not None
-            return fill_namespace(check_template(self._namespace(runtime)))
+            return checked(self._namespace(runtime))
         context = None if runtime is None else runtime.context
         return fill_namespace(self._namespace, context, _configurable())
 

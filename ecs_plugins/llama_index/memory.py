@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock, ToolCallBlock
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.utils import get_tokenizer
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import AfterValidator, Field, PrivateAttr
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import (
     SESSION,
     Entry,
@@ -24,10 +25,10 @@ from ecs_plugins.integrations.conversation import (
     turns,
 )
 from ecs_plugins.integrations.recall import (
+    Labels,
     RecallFields,
     RecallOptions,
     TextLength,
-    check_template,
     fill_namespace,
     inert,
     recall,
@@ -207,6 +208,15 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         return kept
 
 
+def _no_template(namespace: Namespace) -> Namespace:
+    if "{session_id}" in namespace:
+        raise ConfigurationError(
+            "'{session_id}' is a label like any other would be, and no session's memory; leave it "
+            "out and pass per_session=True"
+        )
+    return namespace
+
+
 class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     """Remembers what leaves the short term, and recalls what matters for the present question.
 
@@ -219,11 +229,12 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
 
     ``insert_method="user"`` keeps recalled text out of the system message. What is recalled stands
     between marks and is data. Nothing of a call is kept in the block, so it may serve several
-    sessions at once; ``"{session_id}"`` in the namespace gives each session a memory of its own.
+    sessions at once; ``per_session`` gives each a memory of its own.
 
     Attributes:
         memory: The open memory; stays the caller's to close.
-        namespace: Whose memory.
+        namespace: Whose memory; the labels are taken as they are.
+        per_session: Whether the session's id is a last label of the namespace.
         k: How many recollections at most.
         threshold: Minimum score of a recollection; None is the memory's own setting.
         shaper: A second stage that orders what is found, such as a `ContextShaper`.
@@ -236,7 +247,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     description: str | None = "What was said in earlier conversations and bears on the question."
     priority: int = 1
     memory: EntropicMemory = Field(exclude=True, repr=False)
-    namespace: Annotated[Namespace, BeforeValidator(check_template)]
+    namespace: Annotated[Labels, AfterValidator(_no_template)]
+    per_session: bool = False
     max_tokens: int = Field(default=RecallOptions().max_tokens, ge=1)
     count_tokens: TextLength | None = Field(default=None, exclude=True)
 
@@ -285,7 +297,9 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         return await run_sync(shortened, content, room, length)
 
     def _namespace_of(self, session_id: str | None) -> Namespace:
-        return fill_namespace(self.namespace, {"session_id": session_id})
+        if not self.per_session:
+            return self.namespace
+        return (*self.namespace, *fill_namespace(("{session_id}",), {"session_id": session_id}))
 
 
 def text_length(count_tokens: TextLength | None) -> TextLength:

@@ -130,7 +130,7 @@ class StoreMessages(StoreItems):
 class Block(Direct):
     def block(self):
         # One block for all users, as several sessions share one.
-        return EntropicMemoryBlock(memory=self.memory, namespace=("memories", "{session_id}"))
+        return EntropicMemoryBlock(memory=self.memory, namespace=("memories",), per_session=True)
 
     def remember(self, user, text):
         message = ChatMessage(role="user", content=text)

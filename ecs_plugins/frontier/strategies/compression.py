@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ecs_plugins.common.files import write_atomically
+from ecs_plugins.common.files import private, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, Completion
 from ecs_plugins.frontier.data import Context
@@ -177,4 +177,4 @@ class MemoryCompression:
         if path is not None:
             ledger = prepared.ledger.to_dict()
             data = {"text": prepared.text, "ledger": ledger, "seconds": prepared.seconds}
-            write_atomically(path, json.dumps(data, ensure_ascii=False))
+            write_atomically(path, json.dumps(data, ensure_ascii=False), private)

@@ -16,7 +16,6 @@ a flipped bit from a stored value, which neither SQLite nor FAISS would notice.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -84,28 +83,11 @@ class Database:
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._here = threading.local()
-        if not self.in_memory:
-            self._create_file()
+        if not self.in_memory and not sqlite.create_private(self.path):
+            self._refuse_empty()
         self._pool = ConnectionPool(self.path, self._connect)
         with translated(self.path):
             self._migrate()
-
-    def _create_file(self) -> None:
-        # Created here and not by SQLite so that what an agent remembers is private from birth;
-        # SQLite gives the log and its index the same mode.
-        try:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            # Only a file that is new may be opened and closed here: closing a descriptor of an
-            # existing one would drop the locks that other connections of this process hold on it.
-            # The lock keeps a second opening away until the new file's descriptor is closed.
-            with sqlite.creating, contextlib.suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-                return
-            self._refuse_empty()
-        except OSError as error:
-            raise StorageError(
-                f"cannot open {self.path}: {error}; make its directory writable"
-            ) from error
 
     def _refuse_empty(self) -> None:
         """Refuse a file of no bytes: it was cut off, unless somebody else is just making it."""

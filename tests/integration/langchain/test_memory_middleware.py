@@ -153,10 +153,19 @@ def test_nobody_knows_whose_memory_it_is(memory):
     assert memory.namespaces() == []
 
 
-@pytest.mark.parametrize("user", ["", "  ", True, 1.5, ["u1"]])
+@pytest.mark.parametrize("user", [None, "", "  ", True, 1.5, ["u1"]])
 def test_a_user_that_names_nobody_is_refused(memory, user):
+    another = {"configurable": {"user_id": "u2"}}
     with pytest.raises(ConfigurationError):
-        ask(agent(ScriptedModel(), memory), "hi", user=user)
+        ask(agent(ScriptedModel(), memory), "hi", user=user, config=another)
+    assert memory.namespaces() == []
+
+
+def test_the_labels_of_a_function_are_taken_as_they_are(memory):
+    named = EntropicMemoryMiddleware(memory, namespace=lambda runtime: ("memories", "{user_id}"))
+    built = create_agent(ScriptedModel(), [], middleware=[named], context_schema=Context)
+    ask(built, FACT)
+    assert memory.namespaces() == [("memories", "{user_id}")]
 
 
 def test_the_namespace_may_come_from_the_config_or_a_function(memory):

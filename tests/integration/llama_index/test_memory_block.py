@@ -113,7 +113,7 @@ async def test_truncation_keeps_the_best(memory):
 
 
 async def test_one_block_serves_several_sessions_at_once(memory):
-    shared = block(memory, namespace=("memories", "{session_id}"))
+    shared = block(memory, namespace=("memories",), per_session=True)
 
     async def talk(session: str) -> str:
         await shared.aput([say(f"My code is {session}x.")], session_id=session)
@@ -125,6 +125,11 @@ async def test_one_block_serves_several_sessions_at_once(memory):
         assert [other for other in sessions if f"{other}x." in content] == [session]
     with pytest.raises(ConfigurationError, match="session_id"):
         await shared.aget([say("What is my code?")])
+
+
+def test_a_label_is_never_a_template(memory):
+    with pytest.raises(ConfigurationError, match="per_session"):
+        block(memory, namespace=("memories", "{session_id}"))
 
 
 async def test_an_agent_reads_what_an_earlier_session_said(memory):

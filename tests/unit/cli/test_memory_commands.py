@@ -121,3 +121,15 @@ def test_a_damaged_file_is_reported_by_its_exit_status(run, tmp_path):
     result = CliRunner().invoke(app, ["memory", "verify", "--db", str(tmp_path / "m.db")])
     assert result.exit_code == 1
     assert "does not match its checksum" in result.stdout
+
+
+def test_no_label_and_no_text_reaches_the_terminal_with_control_characters(run):
+    evil = "x\x1b[2J\x9b31m\x7f\u202e"
+    run("add", "-n", evil, f"text {evil}")
+    for command in (["stats"], ["stats", "--json"], ["recall", "-n", evil, "text"],
+                    ["recall", "-n", evil, "text", "--json"]):  # fmt: skip
+        shown = run(*command)
+        if isinstance(shown, str):
+            assert all(c.isprintable() or c == "\n" for c in shown), shown
+        elif command[0] == "stats":
+            assert shown["namespaces"][0]["namespace"] == [evil]
