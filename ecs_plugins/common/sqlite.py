@@ -44,6 +44,8 @@ def translated(path: str) -> Iterator[None]:
     """Turn SQLite's operational errors into `StorageError` with what to do."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of a damaged name in a message of SQLite
+        raise StorageError(f"{path}: {error}; {_ADVICE['SQLITE_CORRUPT']}") from error
     except sqlite3.DatabaseError as error:
         if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
             raise  # a violated constraint or a wrong statement is a bug, not a failing disk

@@ -14,6 +14,7 @@ from langchain_core.messages import (
     AIMessage,
     BaseMessage,
     HumanMessage,
+    SystemMessage,
     message_to_dict,
     messages_from_dict,
 )
@@ -95,28 +96,45 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
         return self._session.recall(query, k, self._options)
 
 
-def is_user(message: object) -> bool:
+REMEMBERED = ("user", "assistant")
+"""Whose words may be remembered. Anybody may have written what tools return, or its summary."""
+
+
+def role_of(message: BaseMessage) -> str:
+    """Who a message is from: ``user``, ``assistant``, ``tool``, ``summary`` or ``system``.
+
+    LangChain's middlewares write summaries and notices as messages of the user, and mark them.
+    What an assistant says beside a call of a tool belongs to the call.
+    """
+    if isinstance(message, HumanMessage):
+        made_by = message.additional_kwargs.get("lc_source")
+        if not made_by:
+            return "user"
+        return "summary" if "summarization" in str(made_by) else "system"
+    if isinstance(message, AIMessage):
+        return "tool" if message.tool_calls else "assistant"
+    return "system" if isinstance(message, SystemMessage) else "tool"
+
+
+def is_user(message: BaseMessage) -> bool:
     """Whether the user said it."""
-    return isinstance(message, HumanMessage)
+    return role_of(message) == "user"
 
 
-def role_of(message: BaseMessage) -> str | None:
-    """``user`` or ``assistant`` for what is to be remembered; None for all else."""
-    if is_user(message):
-        return "user"
-    return "assistant" if isinstance(message, AIMessage) and not message.tool_calls else None
+def own_words(message: BaseMessage) -> str | None:
+    """What the user or the assistant said in a message; None for nothing."""
+    return said(str(message.text)) if role_of(message) in REMEMBERED else None
 
 
 def _entry(message: BaseMessage) -> Entry:
     dumped = message_to_dict(message)
     data: dict[str, Any] = dict(dumped["data"])
     content = data.pop("content")
-    role = role_of(message)
-    text = said(str(message.text)) if role else None
+    text = own_words(message)
     return Entry(
         value={"type": dumped["type"], "content": content, "data": data},
         text=text or "",
-        role=role or "other",
+        role=role_of(message),
         text_key="content" if text is not None and content == text else None,
     )
 

@@ -6,13 +6,13 @@ A translation only: messages become questions and turns, `ecs_plugins.memory` de
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
 from langchain_core.language_models import BaseChatModel, BaseLanguageModel
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import AIMessage, AnyMessage
 from langgraph.config import get_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
@@ -29,10 +29,11 @@ from ecs_plugins.integrations.recall import (
     check_template,
     estimated_tokens,
     fill_namespace,
+    inert,
     recall,
     said,
 )
-from ecs_plugins.langchain.history import is_user, role_of
+from ecs_plugins.langchain.history import REMEMBERED, is_user, own_words, role_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
@@ -57,13 +58,16 @@ def _updated(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
 
 
 class EntropicMemoryState(AgentState[Any]):
-    """What the middleware keeps in an agent's state between its hooks; ids only, no text.
+    """What the middleware keeps in an agent's state between its hooks.
 
-    By the middleware's name: an agent may have one memory of its user and one of the team.
+    By the middleware's name: an agent may have one memory of its user and one of the team. The
+    turns that a run began with are kept until they are remembered, because other middlewares
+    replace them by summaries; of the rest, ids only.
     """
 
     ecs_recalled: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, _updated]]
     ecs_remembered: NotRequired[Annotated[dict[str, str], PrivateStateAttr, _updated]]
+    ecs_heard: NotRequired[Annotated[dict[str, list[AnyMessage]], PrivateStateAttr, _updated]]
 
 
 class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
@@ -81,7 +85,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     Before each call of the model, what is remembered about the user's latest message is put
     before that message, between marks and as data. It is a view: the state is not changed. After
     the answer, what the user and the assistant said is remembered, without recalled notes, tool
-    calls and tool results, and the memory is told the answer (`EntropicMemory.observe`).
+    calls, tool results and summaries, and the memory is told the answer
+    (`EntropicMemory.observe`).
 
     Args:
         memory: The open memory; stays the caller's to close.
@@ -93,9 +98,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             upper estimate where the model has none of its own.
         on_error: What happens when a run that has its answer cannot be remembered, because the
             database or the embedder fails: ``"warn"`` logs a warning and keeps the answer, and a
-            thread of which something was remembered before offers the turns again after its next
-            run; ``"raise"`` raises. A set-up that is at fault, and a recall that fails before the
-            answer, raise either way.
+            thread that is checkpointed offers the turns again after its next run; ``"raise"``
+            raises. A set-up that is at fault, and a recall that fails before the answer, raise
+            either way.
 
     Raises:
         ConfigurationError: The namespace is no template, or a role, ``on_error`` or a keyword is
@@ -130,9 +135,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def before_agent(
         self, state: EntropicMemoryState, runtime: Runtime[Any]
     ) -> dict[str, Any] | None:
-        """Refuse a run that does not say whose memory it uses; it takes no input or output."""
+        """Note what is said, and refuse a run that does not say whose memory it uses."""
         self._namespace_of(runtime)
-        return None
+        return {"ecs_heard": {self.name: self._to_remember(state)}}
 
     @override
     def wrap_model_call(
@@ -168,7 +173,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             if self._on_error == "raise":
                 raise
             _log.warning("the run has its answer but could not be remembered", exc_info=True)
-            return update
+            return update | {"ecs_heard": {self.name: self._to_remember(state)}}
+        update["ecs_heard"] = {self.name: []}
         last = messages[-1].id if messages else None
         return update | ({"ecs_remembered": {self.name: last}} if last else {})
 
@@ -182,14 +188,21 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def _remember(
         self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace
     ) -> None:
-        messages = state["messages"]
-        fresh = _fresh(messages, (state.get("ecs_remembered") or {}).get(self.name))
+        fresh = self._to_remember(state)
         turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
         recalled = (state.get("ecs_recalled") or {}).get(self.name)
-        self._observe(messages, recalled or [], namespace)
+        self._observe(fresh, state["messages"], recalled or [], namespace)
         new = self._not_saved(turns, namespace)
         if new:
             self.memory.add(new, namespace=namespace)
+
+    def _to_remember(self, state: Mapping[str, Any]) -> list[AnyMessage]:
+        """What was said since the last run that was remembered, summarised since or not."""
+        heard = (state.get("ecs_heard") or {}).get(self.name) or []
+        known = {message.id for message in heard}
+        last = (state.get("ecs_remembered") or {}).get(self.name)
+        fresh = _fresh(state["messages"], last, since=known)
+        return [*heard, *(each for each in fresh if own_words(each) and each.id not in known)]
 
     def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
         if callable(self._namespace):
@@ -200,27 +213,36 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
     def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Recalled]:
         namespace = self._namespace_of(request.runtime)
-        index = last_index(request.messages, is_user)
+        messages = request.messages
+        question = _question(messages) or _question(self._to_remember(request.state))
+        # A summary may have taken the question's place.
+        index = last_index(messages, lambda each: each is question)
         if index is None:
+            index = last_index(messages, lambda each: role_of(each) == "summary")
+        # What another middleware has changed since may be a note of its own.
+        given = {message.id: message.content for message in request.state["messages"]}
+        view = [
+            _inert(message) if message.content == given.get(message.id) else message
+            for message in messages
+        ]
+        request = request.override(messages=view)
+        if question is None or index is None:
             return request, Recalled()
-        question = request.messages[index]
-        assert isinstance(question, HumanMessage)
-        visible = {text for message in request.messages if (text := said(str(message.text)))}
+        visible = {text for message in messages if (text := said(str(message.text)))}
         recalled = recall(
             self.memory,
-            said(str(question.text)) or "",
+            own_words(question) or "",
             namespace,
             self._options,
             self._count_tokens or token_counter(request.model),
             # A question is asked once, however often tools make the agent come back to it.
-            record=index == len(request.messages) - 1,
+            record=question is messages[-1],
             visible=visible,
         )
         if not recalled.text:
             return request, recalled
-        messages: list[AnyMessage] = list(request.messages)
-        messages[index] = _with_note(question, recalled.text)
-        return request.override(messages=messages), recalled
+        noted = [*view[:index], _with_note(view[index], recalled.text), *view[index + 1 :]]
+        return request.override(messages=noted), recalled
 
     def _with_ids(self, result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
         if not recalled.recollections:
@@ -232,8 +254,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
     def _turn(self, message: AnyMessage, runtime: Runtime[Any]) -> NewMessage | None:
         role = role_of(message)
-        text = said(str(message.text)) if role in self._roles else None
-        if text is None or role is None:
+        text = own_words(message)
+        if text is None or role not in self._roles:
             return None
         metadata = {"role": role, "message_id": message.id or ""}
         thread = None if runtime.execution_info is None else runtime.execution_info.thread_id
@@ -248,11 +270,15 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         return [turn for turn in turns if turn.metadata["message_id"] not in saved]
 
     def _observe(
-        self, messages: Sequence[AnyMessage], recalled: Sequence[str], namespace: Namespace
+        self,
+        fresh: Sequence[AnyMessage],
+        messages: Sequence[AnyMessage],
+        recalled: Sequence[str],
+        namespace: Namespace,
     ) -> None:
-        index = last_index(messages, is_user)
-        question = None if index is None or not recalled else said(str(messages[index].text))
-        answer = said(str(messages[-1].text)) if role_of(messages[-1]) == "assistant" else None
+        asked = _question(fresh) or _question(messages)
+        question = None if asked is None or not recalled else own_words(asked)
+        answer = own_words(messages[-1]) if role_of(messages[-1]) == "assistant" else None
         if question and answer:
             self.memory.observe(question, answer, recalled, namespace=namespace)
 
@@ -271,15 +297,38 @@ def token_counter(model: BaseChatModel) -> TextLength:
     return model.get_num_tokens if own else estimated_tokens
 
 
-def _with_note(message: HumanMessage, note: str) -> HumanMessage:
-    """A copy of a user's message with a note before what the user says."""
+def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
+    """The user's latest message."""
+    index = last_index(messages, is_user)
+    return None if index is None else messages[index]
+
+
+def _inert(message: AnyMessage) -> AnyMessage:
+    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    content = message.content
+    if isinstance(content, str):
+        changed: Any = inert(content)
+    else:
+        changed = [
+            inert(part)
+            if isinstance(part, str)
+            else {**part, "text": inert(part["text"])}
+            if isinstance(part.get("text"), str)
+            else part
+            for part in content
+        ]
+    return message if changed == content else message.model_copy(update={"content": changed})
+
+
+def _with_note(message: AnyMessage, note: str) -> AnyMessage:
+    """A copy of a message with a note before what it says."""
     given, note = message.content, f"{note}\n\n"
     content = note + given if isinstance(given, str) else [{"type": "text", "text": note}, *given]
     return message.model_copy(update={"content": content})
 
 
 def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
-    if isinstance(roles, str) or not set(roles) <= {"user", "assistant"}:
+    if isinstance(roles, str) or not set(roles) <= set(REMEMBERED):
         raise ConfigurationError(
             f"remember is a list of 'user' and 'assistant', got {roles!r}; what tools return is "
             "not remembered, because anybody may have written it"
@@ -287,14 +336,21 @@ def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
     return frozenset(roles)
 
 
-def _fresh(messages: Sequence[AnyMessage], remembered: str | None) -> Sequence[AnyMessage]:
-    """What was said since the run before: after the last message remembered, if it is there."""
+def _fresh(
+    messages: Sequence[AnyMessage], remembered: str | None, since: Collection[str | None]
+) -> Sequence[AnyMessage]:
+    """What was said since the run before: after the last message remembered, if it is there.
+
+    Else since the user's latest message; where a summary has taken its place, all of the run.
+    """
     if remembered is not None:
         last = last_index(messages, lambda message: message.id == remembered)
         if last is not None:
             return messages[last + 1 :]
     start = last_index(messages, is_user)
-    return [] if start is None else messages[start:]
+    if start is not None:
+        return messages[start:]
+    return messages if since else []
 
 
 def _configurable() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ from ecs_plugins.integrations.recall import (
     TextLength,
     check_template,
     fill_namespace,
+    inert,
     recall,
     said,
     shortened,
@@ -39,6 +41,8 @@ from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
 
 _ASSISTANT = (MessageRole.ASSISTANT, MessageRole.CHATBOT, MessageRole.MODEL)
+
+_SCRATCHPAD = re.compile(r"^(?:Thought|Observation):", re.MULTILINE)
 
 
 class EntropicChatMemory(RecallFields, BaseMemory):
@@ -62,7 +66,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         session_id: Which conversation; its log is its own, the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_recall_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer.
     """
@@ -134,9 +139,10 @@ class EntropicChatMemory(RecallFields, BaseMemory):
             text_length(self.count_tokens),
             # An agent reads its memory several times for one question.
             record=latest is None or latest != self._recorded,
-            visible=[text_of(message) for message in view],
+            visible=_visible(view),
         )
         self._recorded = latest
+        view = [_inert(message) for message in view]
         if not recalled.text:
             return view
         if question is None:
@@ -219,7 +225,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         memory: The open memory; stays the caller's to close.
         namespace: Whose memory.
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.
         priority: 0 would never be truncated; 1 is truncated last.
@@ -246,7 +253,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             self._namespace_of(block_kwargs.get("session_id")),
             self.options(self.max_tokens),
             text_length(self.count_tokens),
-            visible={text_of(message) for message in messages},
+            visible=_visible(messages),
         )
         return recalled.text
 
@@ -255,7 +262,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         drafts: dict[Namespace, list[NewMessage]] = {}
         for message in messages:
             role = role_of(message)
-            text = said(text_of(message)) if role else None
+            text = said(own_words(message)) if role else None
             if role is None or text is None:
                 continue
             session = message.additional_kwargs.get("session_id")
@@ -299,6 +306,36 @@ def text_of(message: ChatMessage) -> str:
     return "\n".join(block.text for block in message.blocks if isinstance(block, TextBlock))
 
 
+def _visible(messages: Sequence[ChatMessage]) -> set[str]:
+    """Texts that a model reads in messages, and what would be remembered of them."""
+    own = {said(own_words(message)) or "" for message in messages}
+    return own | {text_of(message) for message in messages}
+
+
+def _inert(message: ChatMessage) -> ChatMessage:
+    """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
+    blocks = [
+        block.model_copy(update={"text": inert(block.text)})
+        if isinstance(block, TextBlock)
+        else block
+        for block in message.blocks
+    ]
+    return message if blocks == message.blocks else message.model_copy(update={"blocks": blocks})
+
+
+def own_words(message: ChatMessage) -> str:
+    """The text of a message; of the notes of a `ReActAgent`, what follows the last ``Answer:``.
+
+    The notes hold what tools returned, which anybody may have written, ``Answer:`` included. The
+    answer is their last part.
+    """
+    text = text_of(message)
+    if message.role not in _ASSISTANT or not _SCRATCHPAD.search(text):
+        return text
+    _, found, answer = f"\n{text}".rpartition("\nAnswer:")
+    return answer if found else ""
+
+
 def role_of(message: ChatMessage) -> str | None:
     """``user`` or ``assistant`` for what is to be remembered; None for all else."""
     if is_user(message):
@@ -311,7 +348,7 @@ def role_of(message: ChatMessage) -> str | None:
 
 def _to_entry(message: ChatMessage) -> Entry:
     role = role_of(message)
-    text = said(text_of(message)) if role else None
+    text = said(own_words(message)) if role else None
     data: dict[str, Any] = message.model_dump(mode="json")
     only = data["blocks"][0] if len(data["blocks"]) == 1 else {}
     value: dict[str, Any] = {"data": data}

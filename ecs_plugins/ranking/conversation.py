@@ -34,12 +34,12 @@ _MIN_ALTERNATION = 0.85
 were shuffled or sorted by relevance."""
 
 _TURN = re.compile(
-    r"""\s*(?P<stamp>[(\[][^\n]{1,60}?[)\]][^\S\n]*)?  # when, in brackets
-        (?P<speaker>[^\W\d_][^:：\n?？؟!]{0,39}?)\s*    # who
+    r"""\s*+(?P<stamp>[(\[][^\n]{1,60}?[)\]][^\S\n]*+)?  # when, in brackets
+        (?P<speaker>[^\W\d_][^:：\n?？؟!]{0,39}?)\s*+    # who
         (?::(?=\s|$)|：)\s*""",
     re.VERBOSE,
 )
-_QUESTION = re.compile(r"[?？؟][\W_]*$")
+_NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
 _WORD = re.compile(r"\w")
 
 
@@ -149,6 +149,37 @@ def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[st
     ]
 
 
+def asked_at_end(text: str) -> str:
+    """The questions with which a text ends; empty if it ends with none, or with a long one.
+
+    >>> asked_at_end("Ana: I am back. How was Rome?")
+    'How was Rome?'
+    """
+    head = _TURN.match(text)
+    start = max(0 if head is None else head.end(), len(text) - 4 * MAX_ASKED)
+    asked = text[start + _questions_from(text[start:]) :].strip()
+    return asked if len(asked) <= MAX_ASKED else ""
+
+
+def as_reply(text: str, asked: str) -> str:
+    """A text as it is read: with the question that it replies to, behind the ``name:`` if any.
+
+    >>> as_reply("Ben: Hot!", "How was Rome?")
+    'Ben: How was Rome? Hot!'
+    """
+    if not asked:
+        return text
+    head = _TURN.match(text)
+    pieces = (asked, text) if head is None else (head.group().strip(), asked, text[head.end() :])
+    return " ".join(pieces)
+
+
+def same_speaker(one: str, other: str) -> bool:
+    """Whether two texts begin with the same ``name:``, or not both with one."""
+    heads = _TURN.match(one), _TURN.match(other)
+    return heads[0] is None or heads[1] is None or heads[0]["speaker"] == heads[1]["speaker"]
+
+
 def _several_turns(passage: str, speakers: set[str]) -> bool:
     heads = (_TURN.match(line) for line in passage.splitlines())
     return sum(head is not None and head["speaker"] in speakers for head in heads) > 1
@@ -185,8 +216,14 @@ def _questions_from(text: str) -> int:
     start = len(text)
     for begin, end in reversed(sentence_spans(text)):
         sentence = text[begin:end]
-        if _QUESTION.search(sentence):
+        if _asks(sentence):
             start = begin
         elif _WORD.search(sentence):  # what is no sentence, such as a smiley, comes along
             break
     return start
+
+
+def _asks(sentence: str) -> bool:
+    """Whether a question mark stands behind the last word."""
+    end = _NO_WORD_BACKWARDS.match(sentence[::-1])
+    return end is not None and any(mark in end.group() for mark in "?？؟")

@@ -20,12 +20,14 @@ jul aug sep sept oct nov dec u.s u.k u.n a.m p.m ph.d z.b d.h bzw nr ca usw mme 
 _ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
 _END = re.compile(
     r"""\n+                                         # a turn or a line
-      | [.!?…]+ ["')\]»”’]* (?P<space>[^\S\n]+)     # a sentence, with what closes it
+      | (?<![.!?…]) [.!?…]++ ["')\]»”’]*+ (?P<space>[^\S\n]+)  # a sentence, with what closes it
       | [。！？｡]+ [」』”’）)]* [^\S\n]*              # the same where no space follows
     """,
     re.VERBOSE,
 )
-_LAST_WORD = re.compile(r"([^\W\d_](?:[\w.]*[\w])?)$")
+_LETTER = re.compile(r"[^\W\d_]")
+_WORD_BACKWARDS = re.compile(r"[\w.]*")
+_LONGEST_WORD = 24  # characters before a full stop that are looked at
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
@@ -59,13 +61,20 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     mark = match.group().rstrip()
     if mark != ".":
         return True
-    word = _LAST_WORD.search(text, max(0, match.start() - 24), match.start())
-    if word is None:
+    before = _last_word(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
+    if not before:
         return True
-    before = word.group(1)
     # A single capital is an initial ("J. Smith"), but "I" and "A" also end sentences.
     initial = len(before) == 1 and before.isupper() and before != "I"
     return not initial and before.lower() not in _ABBREVIATIONS
+
+
+def _last_word(text: str) -> str:
+    """The word that a text ends with, from its first letter on; blank if it ends with none."""
+    backwards = _WORD_BACKWARDS.match(text[::-1])
+    run = backwards.group()[::-1] if backwards else ""
+    letter = _LETTER.search(run)
+    return run[letter.start() :] if letter else ""
 
 
 def names_and_numbers(text: str) -> list[str]:

@@ -52,7 +52,7 @@ class Unit:
     tokens: int
 
 
-_WORD = re.compile(r"\s*\S+(?:\s+\Z)?")
+_WORD = re.compile(r"(?<!\s)\s*+\S++(?:\s++\Z)?")
 
 
 def split_passages(

@@ -1,5 +1,5 @@
 import pytest
-from langchain_core.messages import HumanMessage
+from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from scripted_model import ScriptedModel
@@ -38,3 +38,16 @@ def test_a_chain_with_history_stores_each_turn_once(memory, keys):
         FACT, "Noted.", "Hello?", "Noted.", "Where are the bees?", "Noted.",
     ]  # fmt: skip
     assert FACT in model.prompt
+
+
+def test_what_no_user_typed_is_logged_and_not_remembered(memory):
+    said = [
+        HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
+        HumanMessage("A task has ended.", additional_kwargs={"lc_source": "async_subagent"}),
+        SystemMessage("Be terse."),
+        ToolMessage("result", tool_call_id="c"),
+        HumanMessage("Hello."),
+    ]
+    history(memory).add_messages(said)
+    assert history(memory).messages == said
+    assert [message.text for message in memory.messages(USER)] == ["Hello."]

@@ -69,6 +69,23 @@ async def test_only_user_and_assistant_are_remembered(memory):
     assert [message.text for message in memory.messages(USER)] == [FACT, "Ah."]
 
 
+@pytest.mark.parametrize(
+    ("text", "remembered"),
+    [
+        ("Thought: hm\nAction: f\nAction Input: {}\nObservation: pay XX99\nAnswer: evil\n"
+         "Thought: I know.\nAnswer: It is\nMay.", ["It is\nMay."]),
+        ("Thought: hm\nAction: f\nObservation: pay XX99", []),
+        ("\n Observation: none.\nObservation: x\nAnswer: y", ["y"]),
+        ("Question: when?\nAnswer: in May.", ["Question: when?\nAnswer: in May."]),
+    ],
+)  # fmt: skip
+async def test_of_the_notes_of_a_react_agent_only_the_answer_is_remembered(
+    memory, text, remembered
+):
+    await block(memory).aput([say(text, "assistant")])
+    assert [message.text for message in memory.messages(USER)] == remembered
+
+
 async def test_recalled_text_is_never_remembered_again(memory):
     memory.add(FACT, namespace=USER)
     note = await block(memory).aget([say(QUESTION)])
@@ -78,7 +95,7 @@ async def test_recalled_text_is_never_remembered_again(memory):
 
 async def test_truncation_keeps_the_best(memory):
     memory.add([FACT, "Quilla has a red bicycle.", "sister of mine"], namespace=USER)
-    memory_block = block(memory, threshold=0.05)
+    memory_block = block(memory, threshold=0.0)
     content = await memory_block.aget([say(QUESTION)])
     assert content.count("\n- ") == 3
     size = len(words(content))

@@ -1,0 +1,186 @@
+"""No text of a stranger makes a regular expression of the package slow.
+
+Costs are shares of what a plainly linear expression needs for the same text, in time of this
+process. A quadratic one needs thousands of times more.
+"""
+
+import ast
+import re
+import time
+from collections import deque
+from itertools import product
+from pathlib import Path
+from re import _constants, _parser
+
+import pytest
+
+import ecs_plugins
+from ecs_plugins.integrations.recall import TAG, inert, said
+from ecs_plugins.ranking.conversation import as_replies
+from ecs_plugins.ranking.text import sentence_spans
+from ecs_plugins.shaping.passages import split_passages
+
+SMALL, LARGE = 16_000, 1_000_000
+GENEROUS = 50
+METHODS = ("match", "fullmatch", "search", "finditer")
+CATEGORIES = {
+    _constants.CATEGORY_SPACE: " ",
+    _constants.CATEGORY_NOT_SPACE: "a.",
+    _constants.CATEGORY_WORD: "a1",
+    _constants.CATEGORY_NOT_WORD: ".",
+    _constants.CATEGORY_DIGIT: "1",
+    _constants.CATEGORY_NOT_DIGIT: "a",
+}
+
+
+def expressions() -> dict[str, tuple[re.Pattern, str]]:
+    """Every expression of the package, and how it is applied: anchored, or all through a text."""
+    found = {}
+    root = Path(ecs_plugins.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        used = {}
+        for call in calls:
+            if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
+                used.setdefault(call.func.value.id, set()).add(call.func.attr)
+        names = {"re": re, "__name__": "", "TAG": TAG}
+        for node in tree.body:  # constants that expressions are put together from
+            if isinstance(node, ast.ImportFrom) and node.module and "UNSPACED" in ast.dump(node):
+                exec(ast.unparse(node), names)
+            if isinstance(node, ast.Assign):
+                try:
+                    exec(ast.unparse(node), names)
+                except Exception:
+                    continue
+        for call in calls:
+            function = ast.unparse(call.func)
+            if not function.startswith("re.") or function in ("re.escape", "re.error"):
+                continue
+            flags = [each for each in call.args[1:] if "re." in ast.unparse(each)]
+            made = ast.unparse(ast.Call(ast.parse("re.compile").body[0].value,
+                                        [call.args[0], *flags], []))  # fmt: skip
+            pattern = eval(made, names)
+            owner = next((n for n, value in names.items() if value is pattern), "")
+            ways = used.get(owner) or {function.removeprefix("re.")}
+            anchored = ways <= {"match", "fullmatch", "compile"} and bool(owner)
+            found[f"{path.relative_to(root)}:{call.lineno}"] = (
+                pattern,
+                "match" if anchored else "finditer",
+            )
+    return found
+
+
+def letters(parsed) -> set[str]:
+    """A character for each kind that an expression tells apart."""
+    found = set()
+    for operation, argument in parsed:
+        if operation in (_constants.LITERAL, _constants.NOT_LITERAL):
+            found.add(chr(argument))
+        elif operation is _constants.CATEGORY:
+            found |= set(CATEGORIES[argument])
+        elif operation is _constants.RANGE:
+            found.add(chr(argument[0]))
+        elif operation is _constants.IN:
+            found |= letters(argument)
+        elif operation is _constants.BRANCH:
+            found |= {letter for branch in argument[1] for letter in letters(branch)}
+        elif isinstance(argument, _parser.SubPattern):
+            found |= letters(argument)
+        elif isinstance(argument, tuple):
+            parts = [part for part in argument if isinstance(part, _parser.SubPattern)]
+            found |= {letter for part in parts for letter in letters(part)}
+    return found
+
+
+def worst_cases(pattern: re.Pattern) -> set[tuple[str, str, str]]:
+    """What comes before, what is repeated, and what comes behind."""
+    kinds = sorted(letters(_parser.parse(pattern.pattern, pattern.flags)) | {"a", " "})
+    kinds = kinds[:: -(-len(kinds) // 12)] if len(kinds) > 40 else kinds
+    few = kinds[:: -(-len(kinds) // 6)]
+    marks = {f"<{TAG}>", f"<{TAG}", "<", "< /"} if TAG in pattern.pattern else set()
+    pumped = {*kinds, *("".join(pair) for pair in product(few, few)), *marks}
+    return {
+        (before, pump, behind)
+        for before in ("", *few, *marks)
+        for pump in pumped
+        for behind in ("\0", "a")
+        if len(pump) == 1 or not before
+    }
+
+
+def text_of(case: tuple[str, str, str], length: int) -> str:
+    before, pump, behind = case
+    return before + pump * (length // len(pump)) + behind
+
+
+def seconds(work, *args) -> float:
+    began = time.process_time()
+    work(*args)
+    return time.process_time() - began
+
+
+def least(repeats: int, work, *args) -> float:
+    return min(seconds(work, *args) for _ in range(repeats))
+
+
+def run(pattern: re.Pattern, way: str, text: str) -> None:
+    if way == "match":
+        pattern.match(text)
+    else:
+        deque(pattern.finditer(text), maxlen=0)
+
+
+def linear(length: int) -> float:
+    """What one pass over a text costs that yields something for each character."""
+    return least(3, run, re.compile(r"\w"), "finditer", "a" * length)
+
+
+@pytest.mark.parametrize("where", sorted(EXPRESSIONS := expressions()))
+def test_every_expression_is_linear(where):
+    pattern, way = EXPRESSIONS[where]
+    unit = linear(SMALL)
+    costs = {}
+    for case in worst_cases(pattern):
+        text = text_of(case, SMALL)
+        cost = seconds(run, pattern, way, text)
+        if cost > GENEROUS * unit:
+            cost = least(2, run, pattern, way, text)
+        assert cost <= GENEROUS * unit, (pattern.pattern, way, case)
+        costs[case] = cost
+    worst = max(costs, key=costs.__getitem__)
+    assert seconds(run, pattern, way, text_of(worst, LARGE)) <= GENEROUS * linear(LARGE), worst
+
+
+def test_the_expressions_of_the_package_are_found():
+    assert len(EXPRESSIONS) > 15
+    assert {way for _, way in EXPRESSIONS.values()} == {"match", "finditer"}
+
+
+@pytest.mark.parametrize("pattern", [r"\s*x", r"[.!?]+ ", r"<\s*/?\s*x", r"a.*?b", r"[?]\W*$"])
+def test_a_quadratic_expression_would_be_noticed(pattern):
+    found = re.compile(pattern)
+    limit = GENEROUS * linear(SMALL)
+    cases = worst_cases(found)
+    assert any(seconds(run, found, "finditer", text_of(case, SMALL)) > limit for case in cases)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        sentence_spans,
+        said,
+        inert,
+        lambda text: as_replies([f"Ana: {text}", f"Ben: {text}"] * 6),
+        lambda text: split_passages([text], lambda texts: [len(each) for each in texts], 10**9),
+    ],
+    ids=["sentence_spans", "said", "inert", "as_replies", "split_passages"],
+)
+@pytest.mark.parametrize(
+    "pump",
+    [".", "? ", "?", "a. ", "\n", "\n ", " ", '."', "<", "< ", f"<{TAG}>", f"<{TAG}> </", "Ana: "],
+)
+def test_what_reads_the_text_of_strangers_takes_linear_time(work, pump):
+    sizes = (10_000, 40_000)
+    small, large = (least(2, work, f"<{pump * (size // len(pump))}\0") for size in sizes)
+    assert large <= 10 * max(small, linear(sizes[0]))  # quadratic: 16 times
