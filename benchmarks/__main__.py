@@ -13,6 +13,7 @@ from benchmarks.commands import (
     evidence,
     frontier,
     infinite_room,
+    memory_prior,
     memory_scale,
     passes,
     questions,
@@ -32,6 +33,7 @@ app.command("evidence-methods", help=evidence.METHODS_HELP)(evidence.methods)
 app.command("engine", help=engine.HELP)(engine.engine)
 app.command("infinite-room")(infinite_room.infinite_room)
 app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
+app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("deployment")(deployment.deployment)
 app.command("questions", help=questions.HELP)(questions.questions)

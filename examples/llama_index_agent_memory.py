@@ -67,8 +67,8 @@ async def main() -> None:
             )
             print(f"  it answers: {await agent.run(QUESTION, memory=short_term)}")
 
-            receipt = monday.erase()
-            print(f"\nthe first session is erased: {len(receipt.messages)} messages")
+            receipt = memory.forget(USER)
+            print(f"\nthe user is forgotten: {len(receipt.messages)} messages")
             sunday = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="late")
             print(f"  it answers: {await agent.run(QUESTION, memory=sunday)}")
 

@@ -1,4 +1,4 @@
-"""Long chats with questions, turn by turn: the reader of LoCoMo and the cache of embeddings.
+"""Long chats with questions, turn by turn: two data sets, and the cache of embeddings.
 
 LoCoMo (Maharana et al., 2024) marks for every question the turns that hold its answer. Which
 questions an agent has been asked before the chat ends, and which it will be asked, is decided
@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
@@ -22,7 +22,7 @@ from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.ranking.embedder import Embedder, Vectors
 
-Split = Literal["chronological", "interleaved"]
+Split = Literal["chronological", "interleaved", "end"]
 
 ADVERSARIAL = 5
 """LoCoMo's category of questions about what was never said: nothing can be remembered for them."""
@@ -67,11 +67,19 @@ class ChatQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """A conversation with questions, in the order of their evidence."""
+    """A conversation with questions, in the order of their evidence.
+
+    Attributes:
+        id: Its name in the data set.
+        turns: In the order in which they were said.
+        questions: In the order in which they can be answered.
+        by_session: Whether any turn of a session of the evidence counts for it.
+    """
 
     id: str
     turns: tuple[ChatTurn, ...]
     questions: tuple[ChatQuestion, ...]
+    by_session: bool = False
 
     def split(self, split: Split) -> tuple[tuple[ChatQuestion, ...], tuple[ChatQuestion, ...]]:
         """Return the questions asked while the chat goes on, and those asked at its end.
@@ -80,7 +88,10 @@ class Chat:
             split: ``chronological``: the half whose evidence comes first is asked on the way,
                 so what is asked at the end is about the later part of the chat.
                 ``interleaved``: every other question, so both halves are about all of it.
+                ``end``: nothing is asked on the way, everything at the end.
         """
+        if split == "end":
+            return (), self.questions
         if split == "interleaved":
             return self.questions[::2], self.questions[1::2]
         half = len(self.questions) // 2
@@ -96,9 +107,10 @@ class Chat:
 
 
 def read_chats(path: Path, limit: int | None = None) -> list[Chat]:
-    """Read LoCoMo's JSON file.
+    """Read the JSON file of LoCoMo or of LongMemEval.
 
     Questions without evidence in the chat, and those about what was never said, are left out.
+    LongMemEval names the sessions that hold an answer; they become the question's evidence.
 
     Args:
         path: The file.
@@ -106,7 +118,7 @@ def read_chats(path: Path, limit: int | None = None) -> list[Chat]:
 
     Raises:
         StorageError: It cannot be read.
-        InvalidInputError: It is not LoCoMo's format, or holds no question with evidence.
+        InvalidInputError: It has another format, or holds no question with evidence.
     """
     text = read_text(path)
     try:
@@ -118,10 +130,12 @@ def read_chats(path: Path, limit: int | None = None) -> list[Chat]:
     chats = []
     for number, record in enumerate(records[:limit]):
         try:
-            chats.append(_chat(record, number))
+            chats.append(
+                _history(record) if "haystack_sessions" in record else _chat(record, number)
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInputError(
-                f"{path}, record {number}: not a LoCoMo conversation ({error!r})"
+                f"{path}, record {number}: neither of LoCoMo nor of LongMemEval ({error!r})"
             ) from error
     if not any(chat.questions for chat in chats):
         raise InvalidInputError(f"{path}: no question with evidence among the turns")
@@ -156,6 +170,30 @@ def _chat(record: Mapping[str, object], number: int) -> Chat:
             )
     questions.sort(key=lambda question: (question.known_at, question.text))
     return Chat(str(record.get("sample_id", number)), turns, tuple(questions))
+
+
+def _history(record: Mapping[str, Any]) -> Chat:
+    """An assistant's history of LongMemEval, its sessions in the order of their dates."""
+    columns = ("haystack_dates", "haystack_session_ids", "haystack_sessions")
+    sessions = sorted(zip(*(record[name] for name in columns), strict=True), key=lambda s: s[:2])
+    turns: list[ChatTurn] = []
+    behind: dict[str, range] = {}
+    for number, (_, name, said) in enumerate(sessions):
+        behind[name] = range(len(turns), len(turns) + len(said))
+        turns += [
+            ChatTurn(f"{name}:{at}", number, f"{turn['role']}: {turn['content']}")
+            for at, turn in enumerate(said)
+        ]
+    # The published file repeats the history in every question; here it may have several.
+    entries = record.get("questions", [record])
+    questions = [
+        ChatQuestion(str(entry["question"]), str(entry["answer"]), tuple(sorted(evidence)), 0)
+        for entry in entries
+        if (evidence := {at for name in entry["answer_session_ids"] for at in behind.get(name, ())})
+    ]
+    questions.sort(key=lambda question: (question.known_at, question.text))
+    identity = str(entries[0]["question_id"])
+    return Chat(identity, tuple(turns), tuple(questions), by_session=True)
 
 
 def beginning(chat: Chat, turns: int) -> Chat:

@@ -14,6 +14,8 @@ of a question's evidence turns among the k items recalled. It is counted twice:
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
@@ -30,6 +32,8 @@ Count = Literal["words", "provenance"]
 COUNTS: tuple[Count, ...] = ("words", "provenance")
 RESAMPLES = 4000
 
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
 
 @dataclass(frozen=True, slots=True)
 class ChatProtocol:
@@ -40,11 +44,11 @@ class ChatProtocol:
         ks: Values of k.
         split: Which questions are asked on the way.
         recalls: Items that a recall returns on the way.
-        threshold: Least cosine of those, the same for every store.
+        threshold: Least cosine of those, for stores that search by cosine; the memory has its own.
         seed: For the stores that draw.
     """
 
-    capacities: tuple[float, ...] = (0.02, 0.05, 0.10, 0.20)
+    capacities: tuple[float, ...] = (0.01, 0.02, 0.05, 0.10, 0.20, 0.50, 1.00)
     ks: tuple[int, ...] = (5, 10)
     split: Split = "interleaved"
     recalls: int = 3
@@ -69,6 +73,8 @@ class ChatRun:
         size: Items that it did search at the end.
         words: Per k, the strict recall of each question.
         provenance: Per k, the recall of each question with all turns behind an item.
+        milliseconds: To tell it one turn, without embedding; the questions on the way included.
+        tokens: Words and punctuation marks recalled per question, per k.
     """
 
     chat: str
@@ -76,6 +82,8 @@ class ChatRun:
     size: int
     words: dict[int, list[float]] = field(default_factory=dict)
     provenance: dict[int, list[float]] = field(default_factory=dict)
+    milliseconds: float = 0.0
+    tokens: dict[int, float] = field(default_factory=dict)
 
     def recalls(self, k: int, count: Count) -> list[float]:
         """Recall of each question."""
@@ -105,6 +113,13 @@ class ChatResults:
         differences = [a - b for a, b in pairs]
         low, high = two_level(differences, seed=self.protocol.seed)
         return float(np.mean(np.concatenate(differences))), low, high
+
+    def cost(self, capacity: float, store: str, k: int) -> tuple[float, float]:
+        """Milliseconds per turn told, and tokens that a recall of k items returns."""
+        runs = self.runs[capacity][store]
+        weights = [len(run.recalls(k, "words")) for run in runs]
+        tokens = np.average([run.tokens[k] for run in runs], weights=weights)
+        return float(np.mean([run.milliseconds for run in runs])), float(tokens)
 
     def best(self, capacity: float, stores: Sequence[str], k: int) -> str:
         """The store of highest mean recall by the strict count."""
@@ -153,22 +168,41 @@ def two_level(
 
 def play(store: ChatStore, chat: Chat, protocol: ChatProtocol) -> list[list[Remembered]]:
     """Tell a chat to a store; return what it recalls for each question asked at the end."""
-    seen, later = chat.split(protocol.split)
+    tell(store, chat, protocol)
+    return [store.recall(each, max(protocol.ks)) for each in chat.split(protocol.split)[1]]
+
+
+def tell(store: ChatStore, chat: Chat, protocol: ChatProtocol) -> None:
+    """Tell a chat to a store, and ask what is asked on the way."""
+    seen, _ = chat.split(protocol.split)
     asked = chat.asked_after(seen)
     for position in range(len(chat.turns)):
         store.add(position)
         for question in asked.get(position, ()):
             store.ask(question)
-    return [store.recall(question, max(protocol.ks)) for question in later]
 
 
-def evidence_recall(question: ChatQuestion, recalled: Sequence[Remembered], count: Count) -> float:
-    """Share of the question's evidence turns that the items recalled hold."""
+def evidence_recall(
+    question: ChatQuestion,
+    recalled: Sequence[Remembered],
+    count: Count,
+    sessions: Sequence[int] | None = None,
+) -> float:
+    """Share of the question's evidence turns that the items recalled hold.
+
+    Args:
+        question: The question.
+        recalled: The items.
+        count: How they count.
+        sessions: Of each turn: count the sessions of the evidence, each by any of its turns.
+    """
     wanted = set(question.evidence)
     if count == "words":
-        held = {item.representative for item in recalled}
+        held = {item.representative for item in recalled if item.representative is not None}
     else:
         held = {position for item in recalled for position in item.provenance}
+    if sessions is not None:
+        wanted, held = ({sessions[position] for position in each} for each in (wanted, held))
     return len(wanted & held) / len(wanted)
 
 
@@ -218,12 +252,20 @@ def compare(
 
 def _run(store: ChatStore, room: Room, protocol: ChatProtocol) -> ChatRun:
     try:
-        recalled = play(store, room.chat, protocol)
-        run = ChatRun(room.chat.id, room.budget, store.size())
+        began = time.perf_counter()
+        tell(store, room.chat, protocol)
+        taken = 1000 * (time.perf_counter() - began) / len(room.chat.turns)
+        recalled = [store.recall(question, max(protocol.ks)) for question in room.asked_later]
+        run = ChatRun(room.chat.id, room.budget, store.size(), milliseconds=taken)
     finally:
         store.close()
+    turns = room.chat.turns
+    sessions = [turn.session for turn in turns] if room.chat.by_session else None
+    answered = list(zip(room.asked_later, recalled, strict=True))
     for k in protocol.ks:
-        answered = list(zip(room.asked_later, recalled, strict=True))
-        run.words[k] = [evidence_recall(q, items[:k], "words") for q, items in answered]
-        run.provenance[k] = [evidence_recall(q, items[:k], "provenance") for q, items in answered]
+        for count, values in zip(COUNTS, (run.words, run.provenance), strict=True):
+            values[k] = [evidence_recall(q, items[:k], count, sessions) for q, items in answered]
+        said = [turns[at].text for items in recalled for item in items[:k]
+                if (at := item.representative) is not None]  # fmt: skip
+        run.tokens[k] = sum(len(_TOKEN.findall(text)) for text in said) / len(recalled)
     return run

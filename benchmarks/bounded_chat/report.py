@@ -55,6 +55,16 @@ def differences(
     return markdown_table(["minus the best baseline", *(f"{c:.0%}" for c in capacities)], rows)
 
 
+def costs(results: ChatResults, k: int) -> str:
+    """Return milliseconds per turn told, and tokens recalled, per store and capacity."""
+    capacities = results.protocol.capacities
+    rows = []
+    for name in results.runs[capacities[0]]:
+        found = (results.cost(capacity, name, k) for capacity in capacities)
+        rows.append([name, *(f"{taken:.2f} ms, {tokens:.0f}" for taken, tokens in found)])
+    return markdown_table(["cost", *(f"{c:.0%}" for c in capacities)], rows)
+
+
 def draw(results: ChatResults, k: int, path: Path) -> Path:
     """Draw recall@k over capacity, the strict count; return the path.
 

@@ -31,6 +31,8 @@ from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
+_DAY = 86400.0
+"""Seconds between two sessions: nothing said in one replies to what was asked in another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ class Room:
         budget: Items that may be searched.
         asked_later: The questions to be asked at the end.
         recalls: Items that a recall returns while the chat goes on.
-        threshold: Least cosine of those.
+        threshold: Least cosine of those, for stores that search by cosine.
         seed: For what draws.
         model: For the variants that need a language model.
     """
@@ -258,7 +260,6 @@ class Entropic:
     ) -> None:
         self._turns = room.chat.turns
         self._recalls = room.recalls
-        self._threshold = room.threshold
         self._position: dict[str, int] = {}
         self._memory = EntropicMemory.open(
             embedder=room.embedder,
@@ -275,17 +276,18 @@ class Entropic:
 
     def add(self, position: int) -> None:
         """Add the turn."""
-        (name,) = self._memory.add(self._turns[position].text)
+        turn = self._turns[position]
+        (name,) = self._memory.add([{"text": turn.text, "at": turn.session * _DAY}])
         self._position[name] = position
 
     def ask(self, question: ChatQuestion) -> None:
         """Recall, and report the answer; nobody says whether what was recalled helped."""
-        found = self._memory.recall(question.text, k=self._recalls, threshold=self._threshold)
+        found = self._memory.recall(question.text, k=self._recalls)
         self._memory.observe(question.text, question.answer, [item.id for item in found])
 
     def recall(self, question: ChatQuestion, k: int) -> list[Remembered]:
         """Recall without a threshold and without leaving a trace."""
-        found = self._memory.recall(question.text, k=k, threshold=-1.0, record=False)
+        found = self._memory.recall(question.text, k=k, threshold=0.0, record=False)
         return [self._remembered(item.text, item.provenance) for item in found]
 
     def size(self) -> int:
@@ -326,4 +328,11 @@ def references() -> dict[str, StoreFactory]:
         "k-means medoids at the end": HindsightMedoids,
         "Hindsight": Hindsight,
         "Unbounded": Everything,
+        "Unbounded memory": _unbounded,
     }
+
+
+def _unbounded(room: Room) -> ChatStore:
+    """The shipped memory before it forgets anything: what its own recall finds."""
+    turns = len(room.chat.turns)
+    return Entropic(room, MemoryConfig(hot_capacity=turns, sleep_every=turns + 1))

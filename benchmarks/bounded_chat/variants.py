@@ -7,8 +7,10 @@ budget; its hot tier of 100 comes on top.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 
+from benchmarks.bounded_chat.prior import PriorTable
 from benchmarks.bounded_chat.stores import (
     ChatStore,
     Entropic,
@@ -73,6 +75,27 @@ def variants() -> dict[str, StoreFactory]:
         ),
         "paper": _paper,
     }
+
+
+def held_out(tables: Mapping[str, PriorTable]) -> StoreFactory:
+    """Return the default with weights of its prior that were not learned on the chat at hand.
+
+    Args:
+        tables: By chat.
+    """
+
+    def make(room: Room) -> ChatStore:
+        worth = cache(tables[room.chat.id].worth)
+
+        def utility(
+            items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int
+        ) -> list[float]:
+            told = [worth(item.text) for item in items]
+            return [a + b for a, b in zip(demand(items, queries, step), told, strict=True)]
+
+        return Entropic(room, _config(room), utility)
+
+    return make
 
 
 def model_variants() -> dict[str, StoreFactory]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 from rich.console import Console
@@ -14,14 +14,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ecs_plugins.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from benchmarks.bounded_chat.chats import Chat
     from benchmarks.bounded_chat.comparison import ChatProtocol, ChatResults
     from benchmarks.bounded_chat.stores import StoreFactory
 
 LONGEST = "Longest turns"
+HELD_OUT = "held-out"
 
-HELP = """Bounded memory on LoCoMo's chats: evidence recall@k at the end, by capacity.
+HELP = """Bounded memory on LoCoMo or LongMemEval: evidence recall@k at the end, by capacity.
 
 Half of the questions are asked while the chat goes on, the others at its end.
 
@@ -33,24 +35,25 @@ Half of the questions are asked while the chat goes on, the others at its end.
 
 
 def bounded_chat(
-    data: Annotated[Path, typer.Option(help="LoCoMo's JSON file.")],
+    data: Annotated[Path, typer.Option(help="The JSON file of LoCoMo or LongMemEval.")],
     out: Annotated[Path, typer.Option(help="Folder for runs, tables, figure and embeddings.")],
     capacities: Annotated[
         str, typer.Option(help="Items that may be searched, in percent of the turns.")
-    ] = "2,5,10,20",
+    ] = "1,2,5,10,20,50,100",
     variants: Annotated[
         str,
         typer.Option(
-            help="Of Entropic Memory, separated by commas: default, observed, vectors, paper; "
+            help="Of Entropic Memory, separated by commas: default, held-out (its weights learned "
+            "on the other chats), observed, vectors, paper; "
             "with a language model: summaries, ecs, and batched to compare those with."
         ),
-    ] = "default,observed,vectors,paper",
+    ] = "default,held-out,observed,paper",
     k: Annotated[str, typer.Option(help="Values of k; the first is drawn.")] = "5,10",
     split: Annotated[
         str,
         typer.Option(
             help="Which half is asked on the way: 'interleaved' (every other question, by the "
-            "time of its evidence) or 'chronological' (the first half)."
+            "time of its evidence), 'chronological' (the first half), or 'end' (nothing)."
         ),
     ] = "interleaved",
     threshold: Annotated[
@@ -72,7 +75,10 @@ def bounded_chat(
 
     protocol = _protocol(capacities, k, split, threshold)
     ours, needs_model = _chosen(variants)
-    chats = chat_data.read_chats(data, None if limit is None else skip + limit)[skip:]
+    everything = chat_data.read_chats(data)
+    chats = everything[skip : None if limit is None else skip + limit]
+    if HELD_OUT in ours:
+        ours[HELD_OUT] = _held_out(everything)
     if turns is not None:
         chats = [chat_data.beginning(chat, turns) for chat in chats]
     chats = [chat for chat in chats if len(chat.questions) > 1]
@@ -122,10 +128,11 @@ def bounded_chat(
 
 
 def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProtocol:
+    from benchmarks.bounded_chat.chats import Split
     from benchmarks.bounded_chat.comparison import ChatProtocol
 
-    if split not in ("interleaved", "chronological"):
-        raise InvalidInputError(f"--split is {split!r}; use interleaved or chronological")
+    if split not in get_args(Split):
+        raise InvalidInputError(f"--split is {split!r}; use one of {', '.join(get_args(Split))}")
     try:
         shares = tuple(float(each) / 100 for each in capacities.split(","))
         ks = tuple(int(each) for each in k.split(","))
@@ -136,7 +143,7 @@ def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProt
     return ChatProtocol(
         capacities=shares,
         ks=ks,
-        split="interleaved" if split == "interleaved" else "chronological",
+        split=cast("Split", split),
         threshold=threshold,
     )
 
@@ -146,7 +153,7 @@ def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
     from benchmarks.bounded_chat import variants as ours
 
     needing = ours.model_variants()
-    known = ours.variants() | needing
+    known = ours.variants() | {HELD_OUT: ours.variants()["default"]} | needing
     chosen = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in chosen if name not in known]
     if unknown or not chosen:
@@ -155,6 +162,16 @@ def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:
             f"Choose from {', '.join(known)}."
         )
     return {name: known[name] for name in chosen}, any(name in needing for name in chosen)
+
+
+def _held_out(chats: Sequence[Chat]) -> StoreFactory:
+    from benchmarks.bounded_chat.prior import without_each
+    from benchmarks.bounded_chat.variants import held_out
+
+    chats = [chat for chat in chats if chat.questions]
+    if len(chats) < 2:
+        raise InvalidInputError(f"{HELD_OUT} learns on the other chats, and there are none")
+    return held_out(without_each(chats))
 
 
 def _compared(ours: Mapping[str, StoreFactory]) -> dict[str, StoreFactory]:
@@ -170,7 +187,7 @@ def _shown(name: str) -> str:
 
 
 def _report(results: ChatResults, ours: list[str]) -> str:
-    from benchmarks.bounded_chat.report import differences, markdown
+    from benchmarks.bounded_chat.report import costs, differences, markdown
     from benchmarks.bounded_chat.stores import baselines
 
     shown, rivals = [_shown(name) for name in ours], list(baselines())
@@ -181,7 +198,11 @@ def _report(results: ChatResults, ours: list[str]) -> str:
             markdown(results, k, bounded=[*rivals, LONGEST, *shown]),
             f"Minus the best of {', '.join(rivals)}, with 95 % intervals over chats and questions:",
             differences(results, k, ours=[LONGEST, *shown], baselines=rivals),
+            "Minus the longest turns:",
+            differences(results, k, ours=shown, baselines=[LONGEST]),
             f"Evidence recall@{k}, any turn behind what is recalled:",
             markdown(results, k, bounded=(), count="provenance"),
+            f"Milliseconds per turn told, and tokens that a recall of {k} returns:",
+            costs(results, k),
         ]
     return "\n".join(parts)

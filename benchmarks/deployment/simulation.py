@@ -18,8 +18,8 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey
+from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseModel, fit_reuse
-from ecs_plugins.frontier.routing import RentOrBuy
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +175,22 @@ def _online(
         target_f1: What must be reached.
         count: Queries of the context.
         draw: Uniform in [0, 1) for a random threshold, which costs at most e / (e - 1) = 1.582
-            times the optimum in expectation (Karlin et al. 1990); None for the deterministic one.
+            times the optimum in expectation (Karlin et al. 1990) where rent has no stage 1 and
+            there are two strategies; with more, and for None, the deterministic plan.
     """
-    rent, owned = (frontier.decide(reuse=n, target_f1=target_f1) for n in (1, math.inf))
-    extra, price = rent.stage2 - owned.stage2, owned.stage1 - rent.stage1
-    if extra <= 0 or price <= 0:
-        return owned.stage1 + count * owned.stage2
-    choice = RentOrBuy(extra, price)
-    rentals = choice.rentals
-    if draw is not None:
-        # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
-        rentals = math.floor(math.log1p(draw * (math.e - 1)) * choice.break_even)
-    rented = min(count, rentals)
+    able = frontier.reaching(target_f1)
+    plan = plan_rental(tuple((point.stage1, point.stage2) for point in able))
+    if draw is None or len(plan.choices) != 2:
+        ends = (*(start - 1 for start in plan.starts[1:]), count)
+        return sum(
+            able[choice].stage1 + (min(end, count) - start + 1) * able[choice].stage2
+            for start, end, choice in zip(plan.starts, ends, plan.choices, strict=True)
+            if start <= count
+        )
+    rent, owned = (able[choice] for choice in plan.choices)
+    # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
+    share = math.log1p(draw * (math.e - 1))
+    rented = min(count, math.floor(share * owned.stage1 / (rent.stage2 - owned.stage2)))
     cost = rent.stage1 + rented * rent.stage2
     if count > rented:
         cost += owned.stage1 + (count - rented) * owned.stage2

@@ -18,7 +18,7 @@ from ecs_plugins.memory.admission import (
     record_outcome,
 )
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.consolidation import apply_plan, consolidate
+from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.types import (
     ColdMemory,
     HotItem,
@@ -26,6 +26,7 @@ from ecs_plugins.memory.types import (
     Observation,
     QueryEvent,
     SleepDecision,
+    SleepPlan,
 )
 from ecs_plugins.memory.utility import QUERY_WINDOW
 
@@ -206,3 +207,18 @@ class EntropicPolicy:
             elif decision.kind == "reinforce" and decision.target_id is not None:
                 self._labels.merged(decision.candidate_id, behind)
                 self._labels.merged(decision.target_id, (decision.target_id, decision.candidate_id))
+
+
+def apply_plan(
+    plan: SleepPlan, hot: Sequence[HotItem], cold: Sequence[ColdMemory]
+) -> tuple[tuple[HotItem, ...], tuple[ColdMemory, ...]]:
+    """Return both tiers as they are after the plan (the in-memory reference for a store)."""
+    gone = {memory.id for memory in plan.removed}
+    updated = {memory.id: memory for memory in plan.updated}
+    consumed = set(plan.consumed)
+    judged = {item.id: item for item in plan.judged}
+    kept = (updated.get(memory.id, memory) for memory in cold if memory.id not in gone)
+    return (
+        tuple(judged.get(item.id, item) for item in hot if item.id not in consumed),
+        (*kept, *plan.inserted),
+    )

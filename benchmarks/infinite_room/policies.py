@@ -7,6 +7,7 @@ observation within the threshold of a stored one refreshes it).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -102,7 +103,7 @@ class CachePolicy:
         for recalled in moment.recalled:
             self.on_hit(recalled)
         if self._deduplicate and moment.recalled:
-            self._labels[moment.recalled[0]] = moment.label
+            self.on_repeat(moment.recalled[0], moment.label)
             return
         position = self._slot_to_fill()
         if position is None:
@@ -116,6 +117,10 @@ class CachePolicy:
 
     def on_insert(self, position: int) -> None:
         """A slot was filled."""
+
+    def on_repeat(self, position: int, label: int) -> None:
+        """A slot was observed again: the newest label counts."""
+        self._labels[position] = label
 
     def victim(self) -> int | None:
         """Return the slot to overwrite; None keeps the store as it is."""
@@ -195,6 +200,35 @@ class Lfu(CachePolicy):
     def _now(self, position: int) -> float:
         age = self._step - self._used[position]
         return float(self._score[position] * self.decay**age)
+
+
+class VotingLfu(Lfu):
+    """LFU that votes: an observation with the slot's label counts for it, another label against.
+
+    A slot answers with the label that it was observed with most often.
+    """
+
+    def __init__(self, deduplicate: bool, seed: int, capacity: int = CAPACITY) -> None:
+        super().__init__(deduplicate, seed, capacity)
+        self._votes: list[Counter[int]] = [Counter() for _ in range(capacity)]
+
+    def on_insert(self, position: int) -> None:
+        """Forget the votes for what stood here."""
+        super().on_insert(position)
+        self._votes[position] = Counter([self._labels[position]])
+
+    def on_repeat(self, position: int, label: int) -> None:
+        """Count the vote; of equals, the label that was there first."""
+        self._votes[position][label] += 1
+        self._labels[position] = self._votes[position].most_common(1)[0][0]
+
+    def victim(self) -> int:
+        """Return the slot of the fewest votes for less votes against; of equals, the oldest use."""
+        return min(range(self._capacity), key=lambda slot: (self._net(slot), self._used[slot]))
+
+    def _net(self, slot: int) -> int:
+        votes = self._votes[slot]
+        return 2 * max(votes.values()) - votes.total()
 
 
 class Importance(Lfu):

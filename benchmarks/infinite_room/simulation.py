@@ -17,6 +17,7 @@ from benchmarks.infinite_room.policies import (
     Moment,
     Oracle,
     Policy,
+    VotingLfu,
 )
 from benchmarks.infinite_room.worlds import (
     CAPACITY,
@@ -67,6 +68,7 @@ def policies() -> dict[str, PolicyFactory]:
     for name, cache in CACHES.items():
         table[name] = _cache_factory(cache, False)
         table[f"{name} + dedup"] = _cache_factory(cache, True)
+    table["LFU + dedup + vote"] = _cache_factory(VotingLfu, True)
     for name, variant in (entropic_configs() | readings() | ablations()).items():
         table[name] = entropic_factory(variant)
     return table

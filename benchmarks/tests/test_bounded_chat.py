@@ -4,6 +4,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from benchmarks.bounded_chat import prior
 from benchmarks.bounded_chat.chats import (
     CachedEmbedder,
     Chat,
@@ -34,6 +35,7 @@ from benchmarks.bounded_chat.variants import (
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.prior import WEIGHTS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 THINGS = ["violin", "bakery", "kayak", "telescope", "orchard", "ferret", "glacier", "pottery"]
@@ -118,6 +120,62 @@ def test_a_chat_is_read_with_its_sessions_and_every_turn_named_as_evidence(chat)
     assert chat.turns[0].text == "Ann: my violin number 0 is wonderful"
     (both,) = [q for q in chat.questions if q.text == "Both?"]
     assert (both.evidence, both.answer) == ((0, 9), "2")
+
+
+def history() -> dict:
+    """A history in LongMemEval's format, its sessions not in the order of time."""
+    said = [{"role": "user", "content": "my kayak is red"}, {"role": "assistant", "content": "ok"}]
+    return {
+        "haystack_session_ids": ["late", "early"],
+        "haystack_dates": ["2023/05/02 (Tue) 10:00", "2023/05/01 (Mon) 09:00"],
+        "haystack_sessions": [[{"role": "user", "content": "hello"}], said],
+        "question_id": "q1",
+        "question": "Which colour is the kayak?",
+        "answer": "red",
+        "answer_session_ids": ["early"],
+    }
+
+
+def test_a_history_of_longmemeval_is_read_in_order_and_asked_by_session(tmp_path) -> None:
+    file = tmp_path / "longmemeval.json"
+    file.write_text(json.dumps([history()]), encoding="utf-8")
+    (chat,) = read_chats(file)
+    assert [turn.text for turn in chat.turns] == [
+        "user: my kayak is red", "assistant: ok", "user: hello"
+    ]  # fmt: skip
+    assert chat.split("end") == ((), chat.questions)
+    (question,) = chat.questions
+    assert question.evidence == (0, 1)
+    sessions = [turn.session for turn in chat.turns]
+    one, other = Remembered(frozenset({1}), 1), Remembered(frozenset({2}), 2)
+    assert evidence_recall(question, [one], "words", sessions) == 1.0
+    assert evidence_recall(question, [other], "words", sessions) == 0.0
+
+
+def test_weights_are_learned_from_what_was_asked_for_and_never_on_the_chat_at_hand(data) -> None:
+    chats = read_chats(data)
+    table = prior.learned(chats)
+    told, small_talk = "Ann: my violin number 5 is wonderful", "Ann: well 5 yes"
+    for known, names in prior.KNOWN.items():
+        assert set(table.weights[known]) == {"bias", *names}
+        assert table.worth(told, known) > table.worth(small_talk, known)
+    assert prior.without_each(chats)["c0"] == prior.learned(chats[1:])
+    worths = [np.array([table.worth(turn.text) for turn in chat.turns]) for chat in chats]
+    assert prior.evidence_held(chats, worths, 1.0) == 1.0
+    assert prior.evidence_held(chats, worths, 0.25) > 0.5
+
+
+def test_the_shipped_table_has_the_features_that_are_learned() -> None:
+    assert {known: set(row) - {"bias"} for known, row in WEIGHTS.items()} == {
+        known: set(names) for known, names in prior.KNOWN.items()
+    }
+
+
+def test_the_command_prints_the_table_and_what_it_holds(bench, data) -> None:
+    shown = bench("memory-prior", "--data", data)
+    assert "WEIGHTS = {'english'" in shown
+    assert "| longest turns |" in shown
+    assert "| as any |" in shown
 
 
 def test_chronologically_nothing_asked_later_can_be_answered_earlier(chat) -> None:
@@ -238,11 +296,12 @@ def test_the_command_writes_runs_tables_figure_and_embeddings(run, data, tmp_pat
     out = tmp_path / "out"
     run(
         "--data", data, "--out", out, "--capacities", "25", "--k", "3",
-        "--variants", "default,summaries,ecs",
+        "--variants", "default,held-out,summaries,ecs",
     )  # fmt: skip
     record = json.loads((out / "bounded_chat.json").read_text(encoding="utf-8"))
     runs = record["runs"]["0.25"]
-    assert {"FIFO", "Unbounded", "Entropic, default", "Entropic, ecs"} <= set(runs)
+    ours = {f"Entropic, {name}" for name in ("default", "held-out", "ecs")}
+    assert {"FIFO", "Unbounded"} | ours <= set(runs)
     assert all(len(table) == 2 for table in runs.values())
     assert {path.name for path in out.iterdir()} == {
         "bounded_chat.json", "bounded_chat.md", "bounded_chat.png", "embeddings.npz"

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.infinite_room.entropic import EntropicPolicy, Variant
 from benchmarks.infinite_room.labels import Labels
-from benchmarks.infinite_room.policies import CACHES, Moment
+from benchmarks.infinite_room.policies import CACHES, Moment, VotingLfu
 from benchmarks.infinite_room.simulation import bounded, policies, simulate
 from benchmarks.infinite_room.suite import run_suite
 from benchmarks.infinite_room.worlds import (
@@ -100,6 +100,16 @@ def test_the_classical_rules_keep_what_they_are_known_for(name, kept):
     policy = CACHES[name](True, 0, capacity=3)
     feed(policy, [0, 1, 2, 0, 0, 3])
     assert held(policy) == kept
+
+
+def test_lfu_with_a_vote_answers_with_the_most_frequent_label_and_evicts_the_most_disputed():
+    policy = VotingLfu(True, 0, capacity=2)
+    steps = [(0, 7), (0, 7), (0, 8), (1, 5), (1, 6), (1, 9), (2, 4)]
+    for step, (concept, label) in enumerate(steps):
+        similarities = policy.vectors @ axis(concept)
+        recalled = np.flatnonzero(similarities > 0.9).tolist()
+        policy.observe(Moment(step, axis(concept), label, similarities, recalled))
+    assert [policy.label(slot) for slot in range(2)] == [7, 4]
 
 
 def test_arc_returns_a_ghost_to_the_frequent_list():

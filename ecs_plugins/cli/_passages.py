@@ -1,7 +1,7 @@
 """Reading passages from a file or a pipe; what cannot be used is refused, with its line.
 
-Four forms: JSON records (one per line, or one list of them), plain text with a passage per line
-or per paragraph, and ``auto``, which decides by the file's name and, where that says nothing, by
+They are JSON records (one per line, or one list of them), or plain text: a passage per paragraph
+where there are blank lines, else per line. The file's name decides, and where that says nothing
 the first character.
 """
 
@@ -11,7 +11,6 @@ import contextlib
 import json
 import re
 import sys
-from enum import StrEnum
 from pathlib import Path
 
 from ecs_plugins.errors import InvalidInputError
@@ -24,30 +23,23 @@ _JSON = re.compile(r'\s*+(\{|\[\s*+[{"])')
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
-class PassageFormat(StrEnum):
-    """How passages are separated."""
-
-    AUTO = "auto"
-    JSONL = "jsonl"
-    LINES = "lines"
-    PARAGRAPHS = "paragraphs"
-
-
-def read_passages(source: str, form: PassageFormat = PassageFormat.AUTO) -> list[str]:
+def read_passages(source: str) -> list[str]:
     """Read the passages of a file, or of standard input where ``source`` is ``-``.
 
     Raises:
         InvalidInputError: Nothing there, not UTF-8, or a line that is not a passage.
     """
     text = read_text(source)
-    if form is PassageFormat.AUTO:
-        form = _detect(source, text)
-    if form is PassageFormat.JSONL:
+    suffix = Path(source).suffix.lower() if source != STDIN else ""
+    if suffix in (".csv", ".tsv"):
+        # As lines, its header and its other columns would be scored as text.
+        raise InvalidInputError(f'{source}: tables are not read; write {{"text": "..."}} records')
+    if suffix in (".jsonl", ".ndjson", ".json") or (not suffix and _JSON.match(text)):
         passages = _from_json(source, text)
-    elif form is PassageFormat.PARAGRAPHS:
-        passages = [part.strip() for part in _BLANK_LINE.split(text) if part.strip()]
     else:
-        passages = [line.strip() for line in text.splitlines() if line.strip()]
+        parts = _BLANK_LINE.split(text.strip())
+        parts = parts if len(parts) > 1 else text.splitlines()
+        passages = [part.strip() for part in parts if part.strip()]
     if not passages:
         raise InvalidInputError(f"{_name(source)} holds no passages; give it at least one")
     return passages
@@ -72,20 +64,6 @@ def read_text(source: str) -> str:
         raise InvalidInputError(
             f"{_name(source)}, line {line}: not UTF-8; convert it first, e.g. with iconv"
         ) from None
-
-
-def _detect(source: str, text: str) -> PassageFormat:
-    suffix = Path(source).suffix.lower() if source != STDIN else ""
-    if suffix in (".csv", ".tsv"):
-        # As lines, its header and its other columns would be scored as text.
-        raise InvalidInputError(
-            f'{source}: tables are not read; write {{"text": "..."}} records, or take every line '
-            "as it is with --format lines"
-        )
-    if suffix in (".jsonl", ".ndjson", ".json") or (not suffix and _JSON.match(text)):
-        return PassageFormat.JSONL
-    blank = _BLANK_LINE.search(text.strip())
-    return PassageFormat.PARAGRAPHS if blank else PassageFormat.LINES
 
 
 def _from_json(source: str, text: str) -> list[str]:

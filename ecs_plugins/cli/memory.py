@@ -70,7 +70,7 @@ def recall(
     query: Annotated[str, typer.Argument(help="The question.")],
     namespace: Space = None,
     k: Annotated[int | None, typer.Option(help="How many at most.")] = None,
-    threshold: Annotated[float | None, typer.Option(help="Least cosine.")] = None,
+    threshold: Annotated[float | None, typer.Option(help="Minimum score.")] = None,
     embedder: EmbedderName = None,
     config: ConfigFile = None,
     as_json: JsonOption = False,
@@ -83,7 +83,7 @@ def recall(
         [each.to_dict() for each in found],
         as_json,
         [f"{each.score:.3f}  {each.tier:4}  {each.id}  {one_line(each.text)}" for each in found]
-        or ["nothing is near enough; a lower --threshold finds what is less alike"],
+        or ["nothing scores high enough; a lower --threshold finds what is less likely"],
     )
 
 

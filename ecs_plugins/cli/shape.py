@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ecs_plugins.cli._passages import PassageFormat, read_passages
+from ecs_plugins.cli._passages import read_passages
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
 from ecs_plugins.common.unicode import printable
 
@@ -74,13 +74,10 @@ def shape(
     model: ModelOption = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
-    form: Annotated[
-        PassageFormat, typer.Option("--format", help="How passages are separated.")
-    ] = PassageFormat.AUTO,
     as_json: JsonOption = False,
 ) -> None:
     """See `HELP`, which the command line shows."""
-    texts = read_passages(passages, form)
+    texts = read_passages(passages)
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
         from rich.console import Console

@@ -44,6 +44,8 @@ def translated(path: str) -> Iterator[None]:
     """Turn SQLite's operational errors into `StorageError` with what to do."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of a damaged name in a message of SQLite
+        raise StorageError(f"{path}: {error}; {_ADVICE['SQLITE_CORRUPT']}") from error
     except sqlite3.DatabaseError as error:
         if type(error) not in (sqlite3.OperationalError, sqlite3.DatabaseError):
             raise  # a violated constraint or a wrong statement is a bug, not a failing disk
@@ -204,11 +206,14 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork.
     )
 
 
-def create_private(path: str) -> None:
+def create_private(path: str) -> bool:
     """Make a new, empty database file, and its directory, unless there is one.
 
     Not left to SQLite, so that what users say is private from birth; SQLite gives the log and its
     index the same mode.
+
+    Returns:
+        Whether it was made here.
 
     Raises:
         StorageError: It cannot be made.
@@ -220,5 +225,7 @@ def create_private(path: str) -> None:
         # The lock keeps a second opening away until the new file's descriptor is closed.
         with creating, suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            return True
+        return False
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error

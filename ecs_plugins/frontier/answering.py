@@ -11,8 +11,8 @@ import contextvars
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -145,17 +145,43 @@ class CallableAnswerModel:
         Raises:
             ModelError: The function failed.
         """
+        replies = dict(self.complete_each(prompts, max_new_tokens=max_new_tokens))
+        return [replies[place] for place in range(len(prompts))]
+
+    def complete_each(
+        self, prompts: Sequence[str], *, max_new_tokens: int
+    ) -> Iterator[tuple[int, Completion]]:
+        """`complete`, each reply as soon as it is there, with the place of its prompt.
+
+        After an error no further prompt is sent; what is under way comes before it is raised.
+        """
         del max_new_tokens
+        pool = ThreadPoolExecutor(self._workers)
         # A context of its own for each, so that traces of the calls keep their parent.
-        contexts = [contextvars.copy_context() for _ in prompts]
+        asked = {
+            pool.submit(contextvars.copy_context().run, self._reply, prompt): place
+            for place, prompt in enumerate(prompts)
+        }
+        failed: BaseException | None = None
         try:
-            with ThreadPoolExecutor(self._workers) as pool:
-                replies = list(pool.map(lambda c, p: c.run(self._reply, p), contexts, prompts))
-        except Exception as error:  # a provider's client raises whatever its authors chose
-            if isinstance(error, EcsPluginsError):
-                raise
-            raise ModelError(f"{self.name} could not answer: {error}") from error
-        return [self._counted(*pair) for pair in zip(prompts, replies, strict=True)]
+            for done in as_completed(asked):
+                if done.cancelled():
+                    continue
+                if done.exception() is None:
+                    place = asked[done]
+                    yield place, self._counted(prompts[place], done.result())
+                elif failed is None:
+                    failed = done.exception()
+                    for other in asked:
+                        other.cancel()
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if failed is None:
+            return
+        if isinstance(failed, EcsPluginsError) or not isinstance(failed, Exception):
+            raise failed
+        # A provider's client raises whatever its authors chose.
+        raise ModelError(f"{self.name} could not answer: {failed}") from failed
 
     def _counted(self, prompt: str, reply: str | _Reply) -> Completion:
         text, read, written = (reply, None, None) if isinstance(reply, str) else reply

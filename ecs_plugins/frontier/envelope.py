@@ -82,7 +82,7 @@ class EfficiencyFrontier(MeasuredPoints):
         """
         if (target_f1 is None) == (weight is None):
             raise InvalidInputError("give either target_f1 or weight")
-        able = self.routable if target_f1 is None else self._reaching(target_f1)
+        able = self.routable if target_f1 is None else self.reaching(target_f1)
         return reuse_spans(able, weight)
 
     # Decisions.
@@ -92,7 +92,13 @@ class EfficiencyFrontier(MeasuredPoints):
         """By rising F1; of equals the cheaper first, which is the one that is chosen."""
         return sorted(self.routable, key=lambda p: (p.f1, p.stage2, p.stage1))
 
-    def _reaching(self, target_f1: float) -> list[StrategyPoint]:
+    def reaching(self, target_f1: float) -> list[StrategyPoint]:
+        """The routable points that reach an F1, by rising F1.
+
+        Raises:
+            InvalidInputError: The target is no F1.
+            UnreachableTargetError: Nothing reaches it.
+        """
         if not 0 <= target_f1 <= 1:
             raise InvalidInputError(f"the target F1 must lie in [0, 1], got {target_f1!r}")
         able = [point for point in self._by_f1 if point.f1 >= target_f1]
@@ -135,7 +141,7 @@ class EfficiencyFrontier(MeasuredPoints):
         objective, value = asked[0]
         check_reuse(reuse)
         ready = frozenset(prepared)
-        pool = self._by_f1 if target_f1 is None else self._reaching(target_f1)
+        pool = self._by_f1 if target_f1 is None else self.reaching(target_f1)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
         if target_f1 is not None:
             cost, chosen = min(choices, key=lambda choice: (choice[0], -choice[1].f1))

@@ -130,9 +130,12 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     levels = sorted({point.f1 for point in frontier.routable})
     bottom = max(0.0, levels[0] - 0.15 * max(levels[-1] - levels[0], 0.02))
+    # Where every F1 is 0, any target that can be asked for is 0: a strip shows the choice.
+    top = max(levels[-1], bottom + 0.01)
     shown: dict[str, Artist] = {}
-    for low, high in pairwise([bottom, *levels]):
-        for span in frontier.reuse_path(target_f1=high):
+    for low, level in pairwise([bottom, *levels]):
+        high = level if levels[-1] else top
+        for span in frontier.reuse_path(target_f1=level):
             if span.low < max_reuse:
                 width = min(span.high, max_reuse) - span.low
                 # Edges of its own colour: neighbours of one colour are one area.
@@ -140,7 +143,7 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
                 area = Rectangle((span.low, low), width, high - low, fc=colour, ec=colour, lw=0.3)
                 shown[span.point.strategy] = axis.add_patch(area)
     _reuse_axis(axis, max_reuse)
-    axis.set_ylim(bottom, levels[-1])
+    axis.set_ylim(bottom, top)
     axis.set_ylabel("target F1")
     axis.grid(visible=False)
     _legend(axis, shown)

@@ -71,7 +71,7 @@ class LineJournal:
         """
         if self._file is None:
             return
-        line = json.dumps(record).encode() + b"\n"
+        line = self._line(record)
         good = self._file.tell()
         with self._translated():
             try:
@@ -96,15 +96,20 @@ class LineJournal:
         mode = "r+b" if path.exists() else "x+b"
         file = self._file = open(path, mode, buffering=0, opener=private)  # noqa: SIM115
         self._lock(file)
+        content = file.read()
         # What follows the last line break was cut short.
-        complete = file.read().split(b"\n")[:-1]
+        complete = content.split(b"\n")[:-1]
+        if not complete and not self._line(self._head).startswith(content):
+            raise self._foreign()
         kept = 0
         for number, line in enumerate(complete, start=1):
             try:
                 (self._take if kept else self._check)(json.loads(line))
             except ConfigurationError:
                 raise
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                if not kept:
+                    raise self._foreign() from error
                 if number < len(complete):
                     raise StorageError(
                         f"{path}:{number} is damaged; move the file away to start again, "
@@ -129,11 +134,20 @@ class LineJournal:
                 "space and run the same command again. Everything measured so far is kept"
             ) from error
 
-    def _check(self, head: Mapping[str, Any]) -> None:
-        if any(head.get(name) != self._head[name] for name in ("format", "version")):
-            raise ConfigurationError(
-                f"{self._path} is not a {self._what} journal of this version; name another file"
-            )
+    @staticmethod
+    def _line(record: Mapping[str, object]) -> bytes:
+        return json.dumps(record).encode() + b"\n"
+
+    def _foreign(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"{self._path} is not a {self._what} journal of this version; name another file. "
+            "Nothing was written to it"
+        )
+
+    def _check(self, head: Any) -> None:
+        names = ("format", "version")
+        if not isinstance(head, dict) or any(head.get(n) != self._head[n] for n in names):
+            raise self._foreign()
         known, asked = head["identity"], self._head["identity"]
         for name in sorted(known.keys() | asked.keys()):
             if known.get(name) != asked.get(name):

@@ -65,7 +65,7 @@ def regimes(
     return tuple(
         Regime(name, low, high, {n: _dominant(table, low, high) for n, table in tables.items()})
         for name, (low, high) in named
-        if high > low
+        if high > low or not ends[-1]
     )
 
 
@@ -76,6 +76,8 @@ def _varies(tables: Iterable[_Table], target: float) -> bool:
 
 
 def _dominant(table: _Table, low: float, high: float) -> StrategyPoint:
+    if high == low:  # every F1 is 0
+        return table[0].point
     width: dict[str, float] = {}
     best: dict[str, StrategyPoint] = {}
     for span in table:

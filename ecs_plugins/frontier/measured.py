@@ -218,7 +218,8 @@ class MeasuredPoints:
         parts = {name: value for name, value in file if name not in ("format", "version")}
         if file.measurements is not None:
             means = parts["points"] = file.measurements.points(file.prices)
-            if not _agree(file.points, means):
+            one, _ = file.prices.stages(file.measurements)
+            if not _agree(file.points, means, one.mean(axis=1)):
                 raise InvalidInputError(
                     f"{source}: a point does not follow from the measurements in the same file; "
                     "it was edited or damaged, so calibrate again"
@@ -244,7 +245,17 @@ class MeasuredPoints:
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
 
 
-def _agree(points: Sequence[StrategyPoint], means: Sequence[StrategyPoint]) -> bool:
-    named, measured = ([(p.key, p.routable) for p in each] for each in (points, means))
-    stated, found = ([(p.f1, p.stage1, p.stage2) for p in each] for each in (points, means))
-    return named == measured and np.allclose(stated, found, rtol=1e-6, atol=1e-9)
+def _agree(
+    points: Sequence[StrategyPoint], means: Sequence[StrategyPoint], per_question: Sequence[float]
+) -> bool:
+    """Whether points are the means of their rows; 0.1.0 averaged stage 1 over questions."""
+
+    def close(stated: Sequence[object], found: Sequence[object]) -> bool:
+        return np.allclose(stated, found, rtol=1e-6, atol=1e-9)  # type: ignore[arg-type]
+
+    if [(p.key, p.routable) for p in points] != [(p.key, p.routable) for p in means]:
+        return False
+    stage1 = [p.stage1 for p in points]
+    return close([(p.f1, p.stage2) for p in points], [(p.f1, p.stage2) for p in means]) and (
+        close(stage1, [p.stage1 for p in means]) or close(stage1, per_question)
+    )

@@ -28,6 +28,7 @@ from ecs_plugins.frontier.cost import (
     weight_crossover,
 )
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
+from ecs_plugins.tokens import Stage
 
 Array = npt.NDArray[np.float64]
 
@@ -129,14 +130,33 @@ class Measurements:
         return (len(self.arms), len(self.questions))
 
     def points(self, prices: PriceVector | None = None) -> tuple[StrategyPoint, ...]:
-        """The mean of each configuration, with standard errors."""
+        """The mean of each configuration, with standard errors.
+
+        Stage 1 is paid once per context, so its mean is over contexts; that of the rest is over
+        questions.
+        """
         one, two = (prices or PriceVector()).stages(self)
-        return tuple(self._point(row, one[row], two[row]) for row in range(len(self.arms)))
+        once = self.per_context(one)
+        return tuple(self._point(row, once[row], two[row]) for row in range(len(self.arms)))
+
+    def per_context(self, values: Array) -> Array:
+        """The mean per context of values per question, ``[P, Q]`` to ``[P, contexts]``."""
+        _, member, questions = np.unique(
+            np.array(self.contexts), return_inverse=True, return_counts=True
+        )
+        out = np.zeros((len(values), len(questions)))
+        np.add.at(out.T, member, values.T)
+        return out / questions
 
     def _point(self, row: int, one: Array, two: Array) -> StrategyPoint:
         arm = self.arms[row]
-        seconds = [float(v[row].mean()) for v in (self.prepare_seconds, self.query_seconds)]
-        tokens = {account: float(v[row].mean()) for account, v in self.tokens.items()}
+        own = {account: v[[row]] for account, v in self.tokens.items()}
+        tokens = {
+            account: float((self.per_context(v) if account[0] == Stage.PREPARE else v).mean())
+            for account, v in own.items()
+        }
+        prepare = float(self.per_context(self.prepare_seconds[[row]]).mean())
+        query = float(self.query_seconds[row].mean())
         return StrategyPoint(
             arm.strategy,
             arm.config,
@@ -148,8 +168,8 @@ class Measurements:
             stage1_se=_standard_error(one),
             stage2_se=_standard_error(two),
             em=float(self.em[row].mean()),
-            seconds=seconds[1],
-            usage=Usage(tokens, float(self.shared_input[row].mean()), *seconds),
+            seconds=query,
+            usage=Usage(tokens, float(self.shared_input[row].mean()), prepare, query),
             routable=arm.routable,
         )
 
@@ -224,8 +244,14 @@ class Bootstrap:
         # How much each question counts in each resample, [Q, B].
         weights = drawn[:, member].T.astype(np.float64)
         weights /= weights.sum(axis=0)
-        stages = (prices or PriceVector()).stages(measurements)
-        self.f1, self.stage1, self.stage2 = (v @ weights for v in (measurements.f1, *stages))
+        one, two = (prices or PriceVector()).stages(measurements)
+        self.f1, self.stage2 = measurements.f1 @ weights, two @ weights
+        # Stage 1 is paid once per context: a question counts as its share of one.
+        _, context, asked = np.unique(
+            np.array(measurements.contexts), return_inverse=True, return_counts=True
+        )
+        weights /= asked[context, None]
+        self.stage1 = one @ (weights / weights.sum(axis=0))
 
     def interval(self, values: Array) -> Interval:
         """Percentile interval of B resampled values; NaN marks resamples without one."""

@@ -7,7 +7,8 @@ over a ``fork``. Only ids, counts and times are kept: no text.
 The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
 with a probability of its own, and these probabilities follow a beta distribution: the
 beta-geometric model, fitted by maximum likelihood. A context that was asked recently may go on,
-so its count is right-censored. A context that went on n - 1 times updates the beta to
+so its count is right-censored; but as long as few have ended, the forecast counts all as
+ended. A context that went on n - 1 times updates the beta to
 Beta(a, b + n - 1): one asked often is expected to be asked more.
 """
 
@@ -18,9 +19,10 @@ import math
 import os
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, create_private, translated
@@ -56,10 +58,11 @@ ON CONFLICT (namespace, context) DO UPDATE
 SET queries = queries + excluded.queries, last_seen = max(last_seen, excluded.last_seen)
 RETURNING queries
 """
-# How far the number of contexts may grow before the model is fitted again.
-_REFIT = 1.1
-# How long a writer waits for another one.
-_BUSY_SECONDS = 10.0
+# What share of new contexts, and how much time, may pass before the model is fitted again.
+_REFIT_SHARE = 0.1
+_REFIT_SECONDS = 3600.0
+# How long a writer waits for another one, and a query at most for the ledger.
+_BUSY_SECONDS = 2.0
 
 HORIZON = 1000
 _PRIOR = (2.0, 2.0)
@@ -68,11 +71,32 @@ _PRIOR_SPREAD = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ReuseModel:
-    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each."""
+    """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each.
+
+    Attributes:
+        contexts: How many it was fitted to.
+        ended: The share of them that had ended.
+        cautious: The same where all of them count as ended; None for this one.
+        counts: (queries, contexts) of them so far.
+    """
 
     a: float = _PRIOR[0]
     b: float = _PRIOR[1]
     contexts: int = 0
+    ended: float = 1.0
+    cautious: ReuseModel | None = None
+    counts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+
+    def expected(self, seen: int) -> float:
+        """Expected further queries, carefully: `remaining` only as far as contexts have ended.
+
+        That a context may go on is no evidence that it does. Where none has ended yet, all count
+        as ended.
+        """
+        if self.cautious is None:
+            return self.remaining(seen)
+        low = self.cautious.remaining(seen)
+        return self.ended * self.remaining(seen) + (1 - self.ended) * low
 
     def remaining(self, seen: int, horizon: int = HORIZON) -> float:
         """Expected further queries of a context that was asked ``seen`` >= 1 times.
@@ -116,6 +140,18 @@ def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
     return ReuseModel(math.exp(a), math.exp(b), contexts)
 
 
+def _careful_fit(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
+    counts = Counter(ended) + Counter(alive)
+    share = sum(ended.values()) / max(1, counts.total())
+    cautious = fit_reuse(counts, {})
+    return replace(
+        fit_reuse(ended, alive),
+        ended=share,
+        cautious=cautious,
+        counts=tuple(sorted(counts.items())),
+    )
+
+
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
@@ -127,6 +163,8 @@ class ReuseLedger:
         path: The file, made if missing; ``":memory:"`` keeps nothing.
         namespace: Tenant, as a tuple of names; another namespace is never read or written.
         idle_seconds: After this long without a query a context counts as ended.
+        expire_seconds: After this long without a query a context is forgotten, with what was
+            prepared for it; looked at once an hour.
         clock: Unix time, for tests.
 
     Raises:
@@ -134,24 +172,35 @@ class ReuseLedger:
         StorageError: The file cannot be opened or is not a ledger.
     """
 
+    _model: ReuseModel | None
+    _new: int
+    _fitted: float
+    _tidied: float
+
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
         namespace: tuple[str, ...] = (),
         idle_seconds: float = 86_400.0,
+        expire_seconds: float = 30 * 86_400.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         if idle_seconds <= 0:
             raise ConfigurationError(f"idle_seconds must be positive, got {idle_seconds}")
+        if expire_seconds < idle_seconds:
+            raise ConfigurationError(
+                f"expire_seconds ({expire_seconds}) must not be below idle_seconds ({idle_seconds})"
+            )
         if isinstance(namespace, str):
             raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
         self._path = str(path)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds
+        self._expire = expire_seconds
         self._clock = clock
-        self._model: ReuseModel | None = None
+        self._restart()
         self._pool = self._open()
 
     # Writing.
@@ -166,15 +215,20 @@ class ReuseLedger:
         if not context or queries < 1:
             raise InvalidInputError("count at least one query of a context with an id")
         now = self._clock()
+        if now - self._tidied > _REFIT_SECONDS:
+            self._forget_expired(now)
         row = self._run(_COUNT, (self._namespace, context, queries, now, now))
-        return int(row[0][0])
+        total = int(row[0][0])
+        self._new += total == queries
+        return total
 
     def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
         if not context:
             raise InvalidInputError("a context needs an id")
         self._run(
-            "INSERT OR REPLACE INTO prepared VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO prepared VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
+            "SET cost = max(cost, excluded.cost), at = excluded.at",
             (self._namespace, context, *key, cost, self._clock()),
         )
 
@@ -191,9 +245,10 @@ class ReuseLedger:
         found = self._of_context("SELECT queries FROM contexts", context)
         return int(found[0][0]) if found else 0
 
-    def prepared(self, context: str) -> frozenset[PointKey]:
-        """Keys of the points for which a context is prepared."""
-        return frozenset(self._of_context("SELECT strategy, config FROM prepared", context))
+    def prepared(self, context: str) -> dict[PointKey, float]:
+        """Keys of the points for which a context is prepared, and what their stage 1 cost."""
+        rows = self._of_context("SELECT strategy, config, cost FROM prepared", context)
+        return {(strategy, config): cost for strategy, config, cost in rows}
 
     def __len__(self) -> int:
         """Number of contexts."""
@@ -205,22 +260,33 @@ class ReuseLedger:
     def model(self) -> ReuseModel:
         """The distribution of queries per context, fitted to all contexts of the namespace.
 
-        Fitted again when the number of contexts has grown by a tenth.
+        Fitted again when this process has seen a tenth more contexts, and once an hour.
         """
-        if self._model is None or len(self) > self._model.contexts * _REFIT:
+        model, now = self._model, self._clock()
+        if (
+            model is None
+            or self._new > model.contexts * _REFIT_SHARE
+            or now - self._fitted > _REFIT_SECONDS
+        ):
+            self._new, self._fitted = 0, now
             rows = self._run(
                 "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? "
                 "GROUP BY 1, 2",
-                (self._clock() - self._idle, self._namespace),
+                (now - self._idle, self._namespace),
             )
             ended = {queries: contexts for queries, idle, contexts in rows if idle}
             alive = {queries: contexts for queries, idle, contexts in rows if not idle}
-            self._model = fit_reuse(ended, alive)
-        return self._model
+            self._model = model = _careful_fit(ended, alive)
+        return model
+
+    @property
+    def unfitted(self) -> int:
+        """How many contexts this process has first seen since the model was fitted."""
+        return self._new
 
     def forecast(self, context: str) -> float:
         """Expected further queries of a context; one never seen counts as asked once now."""
-        return self.model().remaining(max(1, self.count(context)))
+        return self.model().expected(max(1, self.count(context)))
 
     # The file.
 
@@ -237,12 +303,28 @@ class ReuseLedger:
     def __getstate__(self) -> dict[str, object]:
         if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        hidden = ("_pool", "_model")
+        hidden = ("_pool", "_model", "_new", "_fitted", "_tidied")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state, _model=None)
+        self.__dict__.update(state)
+        self._restart()
         self._pool = self._open()
+
+    def _restart(self) -> None:
+        self._model = None
+        self._new = 0  # contexts first counted here since the fit
+        self._fitted = self._tidied = -math.inf
+
+    def _forget_expired(self, now: float) -> None:
+        self._tidied = now
+        old = (self._namespace, now - self._expire)
+        self._run("DELETE FROM contexts WHERE namespace = ? AND last_seen < ?", old)
+        self._run(
+            "DELETE FROM prepared WHERE namespace = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM "
+            "contexts c WHERE c.namespace = prepared.namespace AND c.context = prepared.context)",
+            old,
+        )
 
     def _open(self) -> ConnectionPool:
         if self._path != MEMORY:

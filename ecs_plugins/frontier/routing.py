@@ -1,51 +1,40 @@
 """The router: one decision per query from the frontier, the reuse ledger and what is prepared.
 
 N comes, in this order, from the caller; from the ledger, as this query and the forecast of those
-to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between two
-strategies of equal quality: renting costs ``d`` more per query, buying a stage 1 of ``B`` once.
-This is ski rental with ``B / d`` queries to break even. Buying when rent has reached the price
-never costs more than twice what an all-knowing router would have paid (Karlin et al. 1988).
+to come; or is 1. With a policy, N is taken as unknown and rent or buy decides between strategies
+of equal quality, within a bound of the optimum that holds for every N: see `rental`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, Self
 
 from pydantic import model_validator
 
 from ecs_plugins.common.config import Config
-from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import Objective, RoutingDecision
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import PointKey
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.points import PointKey, StrategyPoint
+from ecs_plugins.frontier.rental import (
+    RentalPlan,
+    Slope,
+    plan_cost,
+    plan_forecast,
+    plan_rental,
+)
+from ecs_plugins.frontier.reuse import HORIZON, ReuseLedger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
+_log = logging.getLogger(__name__)
+
 OnlinePolicy = Literal["deterministic"]
-"""How to decide without knowing N; ``"deterministic"`` is at most 2 times the optimum, always."""
-
-
-@dataclass(frozen=True, slots=True)
-class RentOrBuy:
-    """Rent at ``rent_extra`` > 0 more per query, or buy once at ``price``, for one context."""
-
-    rent_extra: float
-    price: float
-
-    @property
-    def break_even(self) -> float:
-        """The number of queries for which both cost the same."""
-        return self.price / self.rent_extra
-
-    @property
-    def rentals(self) -> int:
-        """How many queries to rent for before buying."""
-        # Buying at query k means k - 1 rentals; k - 1 <= B / d < k keeps the ratio at 2.
-        return max(0, math.ceil(self.break_even) - 1)
+"""How to decide without knowing N; ``"deterministic"`` is at most 4 times the optimum, always."""
 
 
 def decide_online(
@@ -54,37 +43,91 @@ def decide_online(
     seen: int,
     *,
     prepared: Iterable[PointKey] = (),
+    free: Iterable[PointKey] = (),
 ) -> RoutingDecision:
-    """Rent or buy at equal quality, both reaching ``target_f1``; the reason is the note.
-
-    Rent is the cheapest for a single query, buy the cheapest without end of reuse.
+    """Rent or buy at equal quality, all reaching ``target_f1``; the reason is the note.
 
     Args:
         frontier: What was measured.
-        target_f1: What both must reach.
+        target_f1: What all must reach.
         seen: Queries to this context so far, this one included; >= 1.
-        prepared: Keys of points whose stage 1 is already paid for this context.
+        prepared: Keys of points whose stage 1 is already paid for this context. One is used
+            where what the plan would use costs no less per query.
+        free: Those that were prepared before the first query; the optimum has them too.
 
     Raises:
         UnreachableTargetError: Nothing reaches the target.
     """
-    ready = frozenset(prepared)
-    rent, owned = (
-        frontier.decide(reuse=reuse, target_f1=target_f1, prepared=ready) for reuse in (1, math.inf)
+    given = frozenset(free)
+    ready = given | frozenset(prepared)
+    able = frontier.reaching(target_f1)
+    plan = plan_rental(
+        tuple((0.0 if point.key in given else point.stage1, point.stage2) for point in able)
     )
-    extra, price = rent.stage2 - owned.stage2, owned.stage1 - rent.stage1
-    if extra <= 0 or price <= 0:
-        note = f"{owned.label} is the cheapest from this query on, however many follow"
-        return replace(owned, note=note)
-    choice = RentOrBuy(extra, price)
-    left = choice.rentals - seen + 1
-    what = f"rent for {left} queries yet" if left > 0 else "prepare the context now"
-    note = (
-        f"query {seen} of this context: {what}. Preparing for {owned.label} costs {price:.4g} "
-        f"{frontier.unit}, {rent.label} costs {extra:.4g} more per query, so they break even "
-        f"after {choice.break_even:.1f} queries"
+    place = plan.at(seen)
+    chosen = able[plan.choices[place]]
+    owned = [point for point in able if point.key in ready]
+    if owned and (best := min(owned, key=lambda point: point.stage2)).stage2 <= chosen.stage2:
+        chosen = best
+    sunk = chosen.key in ready
+    note = f"query {seen} of this context: {_next_step(frontier, able, plan, place, chosen, seen)}"
+    note += f". Never more than {plan.bound:.2f} times the optimum, however many queries come"
+    cost = chosen.effective(seen, sunk=sunk)
+    return RoutingDecision(
+        chosen,
+        Objective.TARGET_F1,
+        target_f1,
+        float(seen),
+        cost,
+        frontier.unit,
+        sunk,
+        ready,
+        frontier,
+        note,
     )
-    return replace(rent if left > 0 else owned, note=note)
+
+
+def _next_step(
+    frontier: EfficiencyFrontier,
+    able: Sequence[StrategyPoint],
+    plan: RentalPlan,
+    place: int,
+    chosen: StrategyPoint,
+    seen: int,
+) -> str:
+    """What the plan does now and buys next, in words."""
+    later = zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True)
+    for start, choice in later:
+        following = able[choice]
+        if following.stage2 < chosen.stage2:
+            return (
+                f"{chosen.label} for {start - seen} queries yet, then {following.label}, whose "
+                f"preparation costs {amount(following.stage1, frontier.unit)} and which costs "
+                f"{amount(chosen.stage2 - following.stage2, frontier.unit)} less per query"
+            )
+    return f"{chosen.label} from this query on, however many follow"
+
+
+@lru_cache(maxsize=256)
+def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> tuple[float, float]:
+    """What the forecast had saved over rent or buy on the contexts that it was fitted to.
+
+    The second number is the dearest stage 1 that either of them buys.
+
+    Both are played on each context as far as it has come; what has not been asked yet is no
+    gain. Contexts beyond the horizon of the forecast count up to it.
+    """
+    counts = [(min(queries, HORIZON), contexts) for queries, contexts in model.counts]
+    longest = max((queries for queries, _ in counts), default=0)
+    plans = (
+        plan_rental(slopes),
+        plan_forecast(slopes, [model.expected(seen) for seen in range(1, longest + 1)]),
+    )
+    careful, bold = (plan_cost(slopes, plan, longest) for plan in plans)
+    gain = sum(
+        contexts * (careful[queries - 1] - bold[queries - 1]) for queries, contexts in counts
+    )
+    return gain, max(slopes[choice][0] for plan in plans for choice in plan.choices)
 
 
 class RouterConfig(Config):
@@ -95,7 +138,8 @@ class RouterConfig(Config):
         budget: The best F1 within this cost per query.
         weight: The best efficiency score.
         policy: How to decide when nobody gives N, for a target F1: None trusts the forecast of
-            the ledger.
+            the ledger once it would have saved more than rent or buy, and rents or buys until
+            then.
     """
 
     target_f1: float | None = None
@@ -124,13 +168,17 @@ def _given(*values: float | None) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0."""
+    """What a routed query cost, beside what was expected; a prepared stage 1 is expected as 0.
+
+    ``ledger_error`` says why the ledger could not note what was prepared; empty where it could.
+    """
 
     expected_stage1: float
     expected_stage2: float
     actual_stage1: float
     actual_stage2: float
     unit: str
+    ledger_error: str = ""
 
     @property
     def ratio(self) -> float:
@@ -184,30 +232,66 @@ class Router:
         Raises:
             InvalidInputError: A value out of range.
             UnreachableTargetError: Nothing measured can do it.
-            StorageError: The ledger failed.
+
+        A ledger that fails costs no answer: the query is then decided as without one, and the
+        note of the decision says so.
         """
         given = _given(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective
         ready = frozenset(prepared)
-        if self.ledger is None or not context_id:
-            known = 1.0 if reuse is None else reuse
-            decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
-            note = "N = 1: no reuse was given and there is no ledger"
-            return replace(decision, note=note) if reuse is None else decision
-        ready |= self.ledger.prepared(context_id)
-        seen = self.ledger.record(context_id) if count else self.ledger.count(context_id) + 1
-        if reuse is not None:
+        known = 1.0 if reuse is None else reuse
+        why = "" if reuse is not None else "N = 1: no reuse was given and there is no ledger"
+        if self.ledger is not None and context_id:
+            try:
+                paid = self.ledger.prepared(context_id)
+                if count:
+                    seen = self.ledger.record(context_id)
+                else:
+                    seen = self.ledger.count(context_id) + 1
+                known_reuse = self.ledger.model() if reuse is None else reuse
+            except StorageError as failure:
+                why = (
+                    f"N = {known:g}, as the ledger failed and the query was not counted: {failure}"
+                )
+                _log.warning("%s", why)
+            else:
+                return self._by_ledger(asked, ready, paid, seen, known_reuse)
+        decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
+        return replace(decision, note=why)
+
+    def _by_ledger(
+        self,
+        asked: Mapping[str, float],
+        given: frozenset[PointKey],
+        paid: Mapping[PointKey, float],
+        seen: int,
+        reuse: float | ReuseModel,
+    ) -> RoutingDecision:
+        """Decide with what the ledger knows, for a given N or a forecast of it."""
+        ready = given | paid.keys()
+        if not isinstance(reuse, ReuseModel):
             return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
-        more = self.ledger.model().remaining(seen)
+        more = reuse.expected(seen)
         decision = self.frontier.decide(reuse=1 + more, prepared=ready, **asked)
-        if self.config.policy is None or "target_f1" not in asked:
+        target = asked.get("target_f1")
+        if target is None or (self.config.policy is None and self._trusted(reuse, target)):
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
-        online = decide_online(self.frontier, asked["target_f1"], seen, prepared=ready)
+        free = given | {key for key, cost in paid.items() if not cost}
+        online = decide_online(self.frontier, target, seen, prepared=ready, free=free)
         cost = online.stage2 + online.stage1 / (1 + more)
         return replace(online, reuse=1 + more, effective=cost)
+
+    def _trusted(self, model: ReuseModel, target: float) -> bool:
+        """Whether the forecast would have paid off so far, by more than one mistake costs."""
+        able = self.frontier.reaching(target)
+        slopes = tuple((point.stage1, point.stage2) for point in able)
+        # Each context since the fit may have been a mistake, and this one may be the next.
+        mistakes = 1 + (self.ledger.unfitted if self.ledger is not None else 0)
+        gain, price = forecast_gain(slopes, model)
+        return gain >= mistakes * price
 
     def settle(
         self,
@@ -217,12 +301,13 @@ class Router:
         context_id: str | None = None,
         seconds: float = 0.0,
         cached_input: int = 0,
-        prepared: bool = False,
+        prepared: Mapping[PointKey, TokenLedger] | None = None,
+        answered: bool = True,
     ) -> Settlement:
         """Book what a decision really cost, and note what it prepared.
 
         A stage 1 that was paid, or found done, is noted in the ledger, so it is sunk for the
-        next query.
+        next query. So is what a prompt cache holds once it has been read.
 
         Args:
             decision: What `route` returned.
@@ -230,7 +315,10 @@ class Router:
             context_id: As given to `route`.
             seconds: Wall time of stage 2, for prices per second.
             cached_input: How many of the answering model's prompt tokens came from its cache.
-            prepared: Whether stage 1 was found done, in a cache on disk say.
+            prepared: Key of each point whose stage 1 is now done -> tokens paid for it, none
+                where it was found done, in a cache on disk say. By default the chosen one, if
+                ``actual`` has tokens of stage 1.
+            answered: False where the choice failed and something else answered.
 
         Raises:
             InvalidInputError: More cached prompt tokens than prompt tokens.
@@ -241,6 +329,37 @@ class Router:
         prices = self.frontier.prices
         one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
         two -= cached_input * prices.cache_saving
-        if self.ledger is not None and context_id and (prepared or actual.total(Stage.PREPARE)):
-            self.ledger.mark_prepared(context_id, decision.point.key, one)
-        return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit)
+        if prepared is None:
+            prepared = {decision.point.key: actual} if actual.total(Stage.PREPARE) else {}
+        failed = ""
+        if self.ledger is not None and context_id:
+            try:
+                for key, cost in self._done(
+                    decision, prepared, cached=bool(read) and answered
+                ).items():
+                    self.ledger.mark_prepared(context_id, key, cost)
+            except StorageError as failure:
+                failed = str(failure)
+                _log.warning("what a routed query prepared could not be noted: %s", failure)
+        return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit, failed)
+
+    def _done(
+        self,
+        decision: RoutingDecision,
+        prepared: Mapping[PointKey, TokenLedger],
+        *,
+        cached: bool,
+    ) -> dict[PointKey, float]:
+        """What the ledger does not know yet of the points that are prepared now, and its cost."""
+        prices, priced = self.frontier.prices, {p.key: p.stage1 for p in self.frontier.points}
+        done = {
+            key: float(prices.stages(Usage(dict(tokens)))[0])
+            for key, tokens in prepared.items()
+            if tokens.total(Stage.PREPARE) or (priced.get(key) and key not in decision.prepared)
+        }
+        point = decision.point
+        spent = {} if point.usage is None else point.usage.tokens
+        writes = any(n for (stage, _), n in spent.items() if stage == Stage.PREPARE)
+        if cached and prices.cache_saving and point.stage1 and not writes and not decision.sunk:
+            done.setdefault(point.key, point.stage1)
+        return done

@@ -72,11 +72,7 @@ def append(
     *,
     log: Namespace | None = None,
 ) -> None:
-    """Log entries and remember their texts, in order.
-
-    A process that is killed between the message and its entry leaves a message that is
-    remembered, and can be erased with its namespace, but is missing in the log.
-    """
+    """Log entries and remember their texts, in order: all of them, or nothing."""
     log = namespace if log is None else log
     for entry in entries:
         NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
@@ -85,14 +81,16 @@ def append(
         NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
         for entry in said
     ]
-    added = memory.add(drafts, namespace=namespace)
-    ids = {entry.key: name for entry, name in zip(said, added, strict=True)}
-    rows = []
-    for entry in entries:
-        name = ids.get(entry.key)
-        text_key = None if name is None else entry.text_key
-        rows.append(NewItem(log, entry.key, entry.value, {}, entry.ttl, name, text_key))
-    if rows:
+    if not entries:
+        return
+    with memory.items.together([draft.text for draft in drafts]):
+        added = memory.add(drafts, namespace=namespace)
+        ids = {entry.key: name for entry, name in zip(said, added, strict=True)}
+        rows = []
+        for entry in entries:
+            name = ids.get(entry.key)
+            text_key = None if name is None else entry.text_key
+            rows.append(NewItem(log, entry.key, entry.value, {}, entry.ttl, name, text_key))
         memory.items.write(rows)
 
 
@@ -143,6 +141,7 @@ class Session:
             also=options.also,
             k=options.k if k is None else k,
             threshold=options.threshold,
+            shaper=options.shaper,
             filter=options.filter,
         )
 

@@ -20,6 +20,7 @@ from ecs_plugins.common.unicode import one_line, well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.recall import Shaper
 from ecs_plugins.memory.records import Memory, Recollection
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.types import Namespace, checked
@@ -53,29 +54,31 @@ def _checked_all(namespaces: Sequence[Sequence[str]]) -> tuple[Namespace, ...]:
 
 
 _K = Field(default=8, ge=1, description="How many recollections at most.")
-_THRESHOLD = Field(default=0.25, ge=-1, le=1, description="Minimum cosine similarity.")
+_THRESHOLD = Field(default=None, ge=-1, le=1, description="Minimum score; None: the memory's own.")
+_SHAPER = Field(
+    default=None, exclude=True, repr=False, description="A second stage that orders what is found."
+)
 _MAX_TOKENS = Field(default=512, ge=1, description="Tokens of the recalled block, marks included.")
 
 
 class RecallOptions(Config):
     """What is recalled for a prompt.
 
-    The threshold is lower than `MemoryConfig.threshold`: half of what answers a question is
-    further from it than that, and a prompt has room for some that does not.
-
     Attributes:
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is `MemoryConfig.threshold`.
         max_tokens: Tokens that the recalled block may have, marks included.
         filter: Metadata that a recollection must have.
         also: Further namespaces to look in, such as one that several agents share.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
     """
 
     k: int = _K
-    threshold: float = _THRESHOLD
+    threshold: float | None = _THRESHOLD
     max_tokens: int = _MAX_TOKENS
     filter: Annotated[Filter, BeforeValidator(checked_filter)] | None = None
     also: Annotated[tuple[Namespace, ...], BeforeValidator(_checked_all)] = ()
+    shaper: Shaper | None = _SHAPER
 
 
 class RecallFields(StrictFields):
@@ -83,11 +86,14 @@ class RecallFields(StrictFields):
 
     namespace: Labels
     k: int = _K
-    threshold: float = _THRESHOLD
+    threshold: float | None = _THRESHOLD
+    shaper: Shaper | None = _SHAPER
 
     def options(self, max_tokens: int) -> RecallOptions:
         """The fields as what is recalled for a prompt."""
-        return RecallOptions(k=self.k, threshold=self.threshold, max_tokens=max_tokens)
+        return RecallOptions(
+            k=self.k, threshold=self.threshold, shaper=self.shaper, max_tokens=max_tokens
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +135,7 @@ def recall(
         threshold=options.threshold,
         filter=options.filter,
         record=record,
+        shaper=options.shaper,
     )
     seen = {text.strip() for text in visible}
     notes = [

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -159,6 +159,7 @@ class RoutedQuery:
 
     Attributes:
         error: What a chosen chain failed with, if a fallback answers in its place.
+        prepared: Key of each point whose context was built -> what building it cost.
         uncounted: Calls of a model that neither reported nor could be counted.
     """
 
@@ -168,6 +169,7 @@ class RoutedQuery:
     count_tokens: TokenCounter | None = None
     error: BaseException | None = None
     usage: TokenLedger = field(default_factory=TokenLedger)
+    prepared: dict[PointKey, TokenLedger] = field(default_factory=dict)
     uncounted: int = 0
     prepare_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
@@ -188,9 +190,10 @@ class RoutedQuery:
         self.usage.book(Stage.QUERY, Role.ANSWER_INPUT, read or 0)
         self.usage.book(Stage.QUERY, Role.ANSWER_OUTPUT, written or 0)
 
-    def add_context(self, tokens: TokenLedger, prepare_seconds: float) -> None:
-        """Count what building the context cost."""
+    def add_context(self, key: PointKey, tokens: TokenLedger, prepare_seconds: float) -> None:
+        """Count what building the context of a point cost."""
         self.usage.add(tokens)
+        self.prepared.setdefault(key, TokenLedger()).add(tokens)
         self.prepare_seconds += prepare_seconds
 
     def fallback_after(self, error: Exception, fallback: T | None) -> T:
@@ -215,17 +218,19 @@ class RoutedQuery:
             "uncounted": self.uncounted,
             "seconds": seconds,
         }
-        try:
-            settled = self.router.settle(
-                self.decision, self.usage, context_id=self.request.context_id, seconds=seconds
-            )
-        except StorageError as failure:
-            cost["ledger_error"] = str(failure)
-            _log.warning("what a routed query prepared could not be noted: %s", failure)
-        else:
-            cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
-            if not self.uncounted and self.error is None:
-                cost["ratio"] = settled.ratio
+        settled = self.router.settle(
+            self.decision,
+            self.usage,
+            context_id=self.request.context_id,
+            seconds=seconds,
+            prepared=self.prepared,
+            answered=self.error is None,
+        )
+        cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
+        if settled.ledger_error:
+            cost["ledger_error"] = settled.ledger_error
+        if not self.uncounted and self.error is None:
+            cost["ratio"] = settled.ratio
         if self.error is not None:
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         return {**self.decision.summary(), "settlement": cost}
@@ -240,12 +245,20 @@ def route(
     count_tokens: TokenCounter | None = None,
     count: bool = True,
 ) -> RoutedQuery:
-    """Decide for one query."""
+    """Decide for one query; a ledger that fails is noted in the decision and costs no answer."""
     # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
     usable = policy if request.target_f1 is not None else None
     config = RouterConfig(**request.objective, policy=usable)
-    router = Router(open_frontier(source), config, ledger=open_ledger(ledger))
+    opened, failed = None, ""
+    try:
+        opened = open_ledger(ledger)
+    except StorageError as failure:
+        failed = f"as the ledger failed: {failure}"
+        _log.warning("%s", failed)
+    router = Router(open_frontier(source), config, ledger=opened)
     decision = router.route(context_id=request.context_id, reuse=request.reuse, count=count)
+    if failed:
+        decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
     return RoutedQuery(router, decision, request, count_tokens)
 
 

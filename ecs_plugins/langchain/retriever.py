@@ -31,14 +31,15 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
 
     Its text is what was said in the messages behind it, word for word: the first of them and the
     latest ones. It is data from earlier conversations: show it to a model as such. Its metadata
-    hold ``relevance_score`` (the cosine), ``tier``, ``support``, ``provenance`` (ids of the
+    hold ``relevance_score`` (0 to 1), ``tier``, ``support``, ``provenance`` (ids of the
     messages behind it), ``namespace``, ``why``, and under ``memory`` what those messages agree on.
 
     Attributes:
         memory: The open memory; stays the caller's to close.
         namespace: Whose memory.
         k: How many documents at most; may be given per call.
-        threshold: Minimum cosine similarity.
+        threshold: Minimum score; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         filter: Metadata that a recollection must have.
         tiers: ``both``, ``hot`` or ``cold``; None is the memory's own setting.
     """
@@ -65,6 +66,7 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
             namespace=self.namespace,
             k=self.k if k is None else k,
             threshold=self.threshold,
+            shaper=self.shaper,
             filter=self.filter,
             tiers=self.tiers,
         )

@@ -6,7 +6,7 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self, TypeVar, cast
 from uuid import UUID
@@ -254,10 +254,26 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         async def inputs() -> AsyncIterator[Any]:
             yield input
 
-        async for chunk in self._atransform_stream_with_config(
-            inputs(), self._astream, config, **kwargs
-        ):
-            yield chunk
+        running: list[AsyncGenerator[Any, None]] = []
+
+        def transform(
+            inputs: AsyncIterator[Any],
+            run_manager: AsyncManager,
+            config: RunnableConfig,
+            **kwargs: Any,
+        ) -> AsyncIterator[Any]:
+            running.append(self._astream(inputs, run_manager, config, **kwargs))
+            return running[0]
+
+        try:
+            async for chunk in self._atransform_stream_with_config(
+                inputs(), transform, config, **kwargs
+            ):
+                yield chunk
+        finally:
+            # LangChain leaves it open when the stream is closed early; closing settles.
+            for opened in running:
+                await opened.aclose()
 
     def _invoke(
         self, input: Any, run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
@@ -300,7 +316,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         run_manager: AsyncManager,
         config: RunnableConfig,
         **kwargs: Any,
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         async with _RoutedRun(self, await anext(inputs), run_manager, config) as run:
             try:
                 async for chunk in run.chain.astream(run.input, run.config(), **kwargs):
@@ -467,7 +483,8 @@ class _CallbackCounter(BaseCallbackHandler):
     def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if name == CONTEXT_EVENT:
             tokens = TokenLedger.from_dict(data["tokens"])
-            self._query.add_context(tokens, data["prepare_seconds"])
+            key = (data["strategy"], config_json(data["config"]))
+            self._query.add_context(key, tokens, data["prepare_seconds"])
 
 
 def _with_report(output: T, report: Mapping[str, object]) -> T:

@@ -37,6 +37,7 @@ from ecs_plugins.integrations.conversation import Entry, append, delete
 from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
+from ecs_plugins.memory.recall import Shaper
 from ecs_plugins.memory.records import ErasureReceipt, Memory, Recollection
 from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
@@ -69,8 +70,8 @@ class EntropicStore(BaseStore):
     ```
 
     ``batch`` and ``abatch`` are its one core; everything else comes from `BaseStore`. Reads of a
-    batch see the state before it, the last put of a key wins, and all its writes of plain items
-    are one transaction. Returned values are copies. ``created_at`` survives an overwrite.
+    batch see the state before it, the last put of a key wins, and all its writes are one
+    transaction. Returned values are copies. ``created_at`` survives an overwrite.
 
     Args:
         memory: The open memory; stays the caller's to close.
@@ -79,7 +80,9 @@ class EntropicStore(BaseStore):
             every write, and `sweep_ttl`, erases them.
         messages_under: What is put into namespaces below this one is a message, a mapping with
             ``content`` (or ``text``) and optionally ``role``. None: there are no messages.
-        threshold: Minimum cosine similarity of what a search below ``messages_under`` recalls.
+        threshold: Minimum score of what a search below ``messages_under`` recalls; None is
+            `MemoryConfig.threshold`.
+        shaper: A second stage that orders what such a search recalls.
     """
 
     supports_ttl = True
@@ -92,7 +95,8 @@ class EntropicStore(BaseStore):
         fields: Sequence[str] = ("$",),
         ttl: TTLConfig | None = None,
         messages_under: Sequence[str] | None = None,
-        threshold: float = 0.25,
+        threshold: float | None = None,
+        shaper: Shaper | None = None,
     ) -> None:
         if isinstance(fields, str):
             raise InvalidInputError(f"fields is a list of paths; write [{fields!r}]")
@@ -103,7 +107,7 @@ class EntropicStore(BaseStore):
         self._messages = (
             None
             if messages_under is None
-            else _StoredConversations(memory, checked_namespace(messages_under), threshold)
+            else _StoredConversations(memory, checked_namespace(messages_under), threshold, shaper)
         )
 
     @override
@@ -126,10 +130,13 @@ class EntropicStore(BaseStore):
             self._messages.check(entries)
         results, touched = self._read(ops)
         deletes = [(op.namespace, op.key) for op in plain if op.value is None]
-        if items or deletes or touched:
-            self._items.write(items, deletes=deletes, touched=touched)
-        if self._messages is not None:
-            self._messages.write(entries)
+        if items or deletes or touched or entries:
+            texts = [text for item in items for text in item.texts.values()]
+            texts += [_entry(op).text for op in entries if op.value is not None]
+            with self._items.together(texts):
+                self._items.write(items, deletes=deletes, touched=touched)
+                if self._messages is not None:
+                    self._messages.write(entries)
         return results
 
     @override
@@ -281,10 +288,17 @@ def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchIt
 class _StoredConversations:
     """Namespaces below a prefix, each a conversation."""
 
-    def __init__(self, memory: EntropicMemory, prefix: Namespace, threshold: float) -> None:
+    def __init__(
+        self,
+        memory: EntropicMemory,
+        prefix: Namespace,
+        threshold: float | None,
+        shaper: Shaper | None,
+    ) -> None:
         self._memory = memory
         self.prefix = prefix
         self._threshold = threshold
+        self._shaper = shaper
 
     def covers(self, namespace: Namespace) -> bool:
         """Whether a namespace is a conversation."""
@@ -345,6 +359,7 @@ class _StoredConversations:
             also=spaces[1:],
             k=count,
             threshold=self._threshold,
+            shaper=self._shaper,
             filter=op.filter or None,
         )
         messages = [name for each in recollections for name in each.provenance]

@@ -67,7 +67,8 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         session_id: Which conversation; its log is its own, the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_recall_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer.
     """
@@ -235,7 +236,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         namespace: Whose memory; the labels are taken as they are.
         per_session: Whether the session's id is a last label of the namespace.
         k: How many recollections at most.
-        threshold: Minimum cosine similarity to the question.
+        threshold: Minimum score of a recollection; None is the memory's own setting.
+        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.
         priority: 0 would never be truncated; 1 is truncated last.

@@ -444,7 +444,7 @@ class StrategyQueryEngine(BaseQueryEngine):
         query = _query.get()
         paid = self._builder.build(self._point.strategy, self._point.config, context, question)
         if query is not None:
-            query.add_context(paid.tokens, paid.prepare_seconds)
+            query.add_context(self._point.key, paid.tokens, paid.prepare_seconds)
         return paid
 
     def _fill(self, paid: PaidContext, query: QueryBundle) -> str:

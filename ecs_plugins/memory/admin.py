@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 
 from ecs_plugins.common.aio import bridged
@@ -93,10 +94,13 @@ class MemoryAdmin:
     def verify(self) -> Verification:
         """Check every promise of the file that can be checked."""
         store = self._store
-        integrity = store.database.integrity()
         with store.database.read() as connection:
             return verify(
-                connection, store.indexes, store.dimension, epoch=store.epoch, integrity=integrity
+                connection,
+                store.indexes,
+                store.dimension,
+                epoch=store.epoch,
+                integrity=partial(store.database.integrity, connection),
             )
 
     def stats(self, prefix: Sequence[str] | None = None) -> MemoryStats:

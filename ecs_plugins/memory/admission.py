@@ -15,8 +15,16 @@ from typing import Final, TypeVar
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.types import Admission, ColdMemory, Evidence, HotItem, Observation, Vector
+from ecs_plugins.memory.types import (
+    Admission,
+    ColdMemory,
+    Evidence,
+    HotItem,
+    Observation,
+    Vector,
+)
 from ecs_plugins.memory.wording import difference, may_replace
+from ecs_plugins.ranking.conversation import as_reply
 
 HALF_LIFE: Final = 1000.0
 """Steps after which an observed event counts half."""
@@ -51,7 +59,9 @@ def admit(
         if each is not None and config.rule == "default" and each[1] >= config.merge_threshold
     ]
     for item, similarity in sorted(near, key=lambda each: -each[1]):
-        differs = difference(observation.text, item.text)
+        differs = difference(
+            as_reply(observation.text, observation.asked), as_reply(item.text, item.asked)
+        )
         if differs is not None:
             unlike = unlike or differs
         elif isinstance(item, ColdMemory):
@@ -70,6 +80,7 @@ def founded(observation: Observation) -> HotItem:
         first_evidence(observation.step),
         (observation.id,),
         observation.text,
+        asked=observation.asked,
     )
 
 
@@ -78,13 +89,24 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
     evidence = in_demand(item.evidence, observation.step)
     vector, resultant = moved_centroid(item.vector, evidence.resultant, observation.vector)
     evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
-    text = observation.text if may_replace(observation.text, item.text) else item.text
+    text, asked = worded(item, observation)
     if isinstance(item, HotItem):
         members = (*item.members, observation.id)
-        return replace(item, vector=vector, evidence=evidence, text=text, members=members)
+        return replace(
+            item, vector=vector, evidence=evidence, text=text, asked=asked, members=members
+        )
     if config.proposal != "centroid":
         vector = item.vector
-    return replace(item, vector=vector, evidence=evidence, text=text, information=None)
+    return replace(item, vector=vector, evidence=evidence, text=text, asked=asked, prior=None)
+
+
+def worded(item: HotItem | ColdMemory, said: Observation | ColdMemory) -> tuple[str, str]:
+    """Return what an item says, and the question that this replies to, after what repeats it.
+
+    It keeps its own words if `update` set them.
+    """
+    keeps = item.evidence.edited or not may_replace(said.text, item.text)
+    return (item.text, item.asked) if keeps else (said.text, said.asked)
 
 
 def record_hit(item: Item, *, step: int) -> Item:
@@ -191,5 +213,6 @@ def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
         agreements=first.agreements + second.agreements,
         contradictions=first.contradictions + second.contradictions,
         resultant=resultant,
+        edited=older.edited or newer.edited,
         unlike=first.unlike or second.unlike,
     )

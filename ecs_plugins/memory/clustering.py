@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.types import Matrix
+from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.memory.wording import difference
+
+Rows = npt.NDArray[np.int64]
+
+_BLOCK = 1 << 23  # cosines computed at a time
 
 
 def cluster(
@@ -24,30 +29,30 @@ def cluster(
     if config.rule == "paper":
         labels = kmeans_labels(vectors, config.clusters, seed)
     else:
-        labels = link_labels(vectors @ vectors.T, config.merge_threshold, texts)
+        labels = link_labels(vectors, config.merge_threshold, texts)
     clusters: dict[int, list[int]] = {}
     for row, label in enumerate(labels):
         clusters.setdefault(label, []).append(row)
     return list(clusters.values())
 
 
-def link_labels(similarities: Matrix, threshold: float, texts: Sequence[str]) -> list[int]:
-    """Return the connected components of the graph ``similarity >= threshold``.
+def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list[int]:
+    """Return the connected components of the graph ``cosine >= threshold``.
 
     Two components are not joined if a text of the one says something else than a text of the
     other (`wording`); the nearest pairs are joined first.
 
     Args:
-        similarities: Symmetric [n, n].
-        threshold: Minimum similarity of two linked rows.
+        vectors: Unit vectors [n, d].
+        threshold: Minimum cosine of two linked rows.
         texts: What each row says.
 
     Returns:
         For each row the smallest row of its component.
     """
-    rows, columns = np.nonzero(np.triu(similarities >= threshold, k=1))
-    nearest_first = np.argsort(-similarities[rows, columns], kind="stable")
-    root = list(range(len(similarities)))
+    rows, columns, cosines = _links(vectors, threshold)
+    nearest_first = np.argsort(-cosines, kind="stable")
+    root = list(range(len(vectors)))
     members = [[row] for row in root]
     for a, b in zip(rows[nearest_first].tolist(), columns[nearest_first].tolist(), strict=True):
         low, high = sorted((root[a], root[b]))
@@ -59,6 +64,19 @@ def link_labels(similarities: Matrix, threshold: float, texts: Sequence[str]) ->
             root[row] = low
         members[low] += members[high]
     return root
+
+
+def _links(vectors: Matrix, threshold: float) -> tuple[Rows, Rows, Vector]:
+    """The pairs of rows that are linked, and their cosines, without a matrix of all pairs."""
+    found = []
+    count = max(1, len(vectors))
+    step = max(1, _BLOCK // count)
+    for start in range(0, count, step):
+        cosines = vectors[start : start + step] @ vectors[start:].T
+        rows, columns = np.nonzero(np.triu(cosines >= threshold, k=1))
+        found.append((rows + start, columns + start, cosines[rows, columns]))
+    rows, columns, near = (np.concatenate(part) for part in zip(*found, strict=True))
+    return rows, columns, near
 
 
 def kmeans_labels(vectors: Matrix, clusters: int, seed: int) -> list[int]:

@@ -50,8 +50,7 @@ class MemoryConfig(Config):
 
     How near two messages are that say the same depends on what embeds them: ``threshold`` and
     ``merge_threshold`` were chosen on chat under all-MiniLM-L6-v2, where at 0.7 three turns in
-    four have another turn to merge with, and the best turn's cosine to a question has a median
-    of 0.6.
+    four have another turn to merge with, and one in fifty questions has no turn that scores 0.01.
 
     ``rule`` switches the whole algorithm:
 
@@ -82,10 +81,11 @@ class MemoryConfig(Config):
     )
     top_k: int = Field(default=3, ge=1, description="Memories that a recall returns at most.")
     threshold: float = Field(
-        default=0.5,
+        default=0.01,
         ge=-1,
         le=1,
-        description="Minimum cosine of a recalled memory (the paper's tau).",
+        description="Minimum score of a recalled memory: the probability that it is evidence for "
+        "the answer. Under the paper's rule, the minimum cosine (its tau).",
     )
     merge_threshold: float = Field(
         default=0.9,
@@ -110,8 +110,8 @@ class MemoryConfig(Config):
     utility: UtilityKind = Field(
         default="informed",
         description="informed: the log of the rate at which a memory is asked for or said again, "
-        "plus what its text has to tell. query_mean: the mean cosine to the recent queries, "
-        "weighted by recency (the paper).",
+        "plus the log-odds that a text like its own is asked for. query_mean: the "
+        "mean cosine to the recent queries, weighted by recency (the paper).",
     )
     entropy: EntropyKind = Field(
         default="evidence",
@@ -156,7 +156,8 @@ class MemoryConfig(Config):
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """The configuration behind `to_json`, also behind what version 0.1 recorded.
 
-        Settings that 0.1 had and that are gone are left out. What 0.1 left open (None) gets the
+        Settings that 0.1 had and that are gone are left out, and its threshold, which was a cosine,
+        unless the rule is the paper's. What 0.1 left open (None) gets the
         default, ``on_add="append"`` becomes the paper's rule, and a utility or an entropy that is
         gone becomes the default's.
 
@@ -170,6 +171,8 @@ class MemoryConfig(Config):
         }
         if data.get("on_add") == "append":
             kept["rule"] = "paper"
+        else:
+            kept.pop("threshold", None)  # it was a cosine
         kept["utility"] = {"query_mean": "query_mean", "query_max": "query_mean"}.get(
             kept.get("utility", ""), "informed"
         )

@@ -27,6 +27,7 @@ from ecs_plugins.memory.types import (
     UtilityFunction,
 )
 from ecs_plugins.memory.utility import entropies, utilities
+from ecs_plugins.ranking.conversation import as_reply
 
 
 def consolidate(
@@ -99,21 +100,6 @@ def free_energies(
     ]
 
 
-def apply_plan(
-    plan: SleepPlan, hot: Sequence[HotItem], cold: Sequence[ColdMemory]
-) -> tuple[tuple[HotItem, ...], tuple[ColdMemory, ...]]:
-    """Return both tiers as they are after the plan (the in-memory reference for a store)."""
-    gone = {memory.id for memory in plan.removed}
-    updated = {memory.id: memory for memory in plan.updated}
-    consumed = set(plan.consumed)
-    judged = {item.id: item for item in plan.judged}
-    kept = (updated.get(memory.id, memory) for memory in cold if memory.id not in gone)
-    return (
-        tuple(judged.get(item.id, item) for item in hot if item.id not in consumed),
-        (*kept, *plan.inserted),
-    )
-
-
 def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matrix:
     """Return all vectors, hot ones first, after checking shape and finiteness."""
     items: list[HotItem | ColdMemory] = [*hot, *cold]
@@ -142,7 +128,7 @@ def _split(
     """
     supported: list[list[HotItem]] = []
     unsupported: list[list[HotItem]] = []
-    for rows in cluster(vectors, [item.text for item in hot], config, seed):
+    for rows in cluster(vectors, [as_reply(item.text, item.asked) for item in hot], config, seed):
         members = [hot[row] for row in rows]
         if config.rule == "default" and all(i.evidence.attestations <= i.judged for i in members):
             continue

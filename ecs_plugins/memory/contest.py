@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.memory.admission import merged, moved_centroid
+from ecs_plugins.memory.admission import merged, moved_centroid, worded
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import acceptance_probability, scaled_temperature
 from ecs_plugins.memory.types import (
@@ -24,7 +24,7 @@ from ecs_plugins.memory.types import (
     SleepDecision,
     SleepPlan,
 )
-from ecs_plugins.memory.wording import difference, may_replace
+from ecs_plugins.memory.wording import difference
 
 
 class ColdContest:
@@ -58,8 +58,6 @@ class ColdContest:
         self._proposals = proposals
         self._memories = [*cold, *(proposal.memory for proposal in proposals)]
         self._vectors = np.array([memory.vector for memory in self._memories])
-        # Cosine of each proposal (row) to each memory.
-        self._cosines = self._vectors[len(cold) :] @ self._vectors.T
         self._terms = list(terms)
         self._there = np.arange(len(self._memories)) < len(cold)
         self._pinned = np.array([memory.pinned for memory in self._memories], dtype=bool)
@@ -188,7 +186,7 @@ class ColdContest:
         self._record("reinforce", number, target_id=memory.id, similarity=similarity)
         memory = _reinforced(memory, proposal.memory, self._config)
         if memory.vector is not self._memories[at].vector:
-            self._cosines[:, at] = self._vectors[len(self._cold) :] @ memory.vector
+            self._vectors[at] = memory.vector
         self._memories[at] = memory
         self._terms[at] = min(own, new, key=lambda terms: terms.total)
         self._weakness[at] = self._weakness_of(self._terms[at])
@@ -199,7 +197,8 @@ class ColdContest:
 
     def _repeated(self, number: int) -> tuple[int, float] | None:
         """The nearest memory that says the same, with its cosine; None if none is near."""
-        proposal, cosines = self._proposals[number].memory, self._cosines[number]
+        proposal = self._proposals[number].memory
+        cosines = self._vectors @ proposal.vector
         near = np.flatnonzero(self._there & (cosines >= self._config.merge_threshold))
         for at in near[np.argsort(-cosines[near], kind="stable")].tolist():
             if difference(proposal.text, self._memories[at].text) is None:
@@ -250,12 +249,14 @@ def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) 
     """Merge a proposal into the memory that it repeats."""
     addition = proposal.vector * np.float32(proposal.evidence.resultant)
     vector, resultant = moved_centroid(memory.vector, memory.evidence.resultant, addition)
+    text, asked = worded(memory, proposal)
     return replace(
         memory,
         vector=vector if config.proposal == "centroid" else memory.vector,
         evidence=merged(memory.evidence, proposal.evidence, resultant),
-        text=proposal.text if may_replace(proposal.text, memory.text) else memory.text,
-        information=None,
+        text=text,
+        asked=asked,
+        prior=None,
     )
 
 

@@ -8,8 +8,10 @@ bounded is what is searched, hot and cold; the message log has its own retention
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +21,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
+from ecs_plugins.memory.recall import RecallRequest, Shaper
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -35,8 +38,7 @@ from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
-from ecs_plugins.memory.store.search import RecallRequest
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.sqlite_store import FLUSH_AT, SqliteStore
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -220,8 +222,9 @@ class EntropicMemory:
         if not drafts:
             return []
         store, every = self._store, self.config.sleep_every
-        vectors = store.embed([draft.text for draft in drafts])
         ids = log.new_ids(len(drafts))
+        drafts = store.replies(namespace, drafts, ids)
+        vectors = store.embed([draft.read for draft in drafts])
         start = 0
         while start < len(drafts):
             added, since = store.add(
@@ -230,18 +233,30 @@ class EntropicMemory:
                 ids[start:],
                 vectors[start:],
                 pinned=pinned,
-                until_sleep=store.settings.sleep == "caller",
+                until_sleep=store.settings.sleep == "caller" and not store.database.is_writing,
             )
             if store.settings.sleep != "manual" and since >= every:
-                self._sleeper.fall_asleep(namespace, since)
+                store.database.on_end(partial(self._fall_asleep, namespace, since))
             start += added
         self._tend()
         return ids
 
+    def _fall_asleep(self, namespace: Namespace, since: int, committed: bool) -> None:
+        if committed:
+            self._sleeper.fall_asleep(namespace, since)
+
     def _tend(self) -> None:
-        """Hand worn indexes to the background thread."""
-        for index in self._store.indexes.take_worn():
-            self._sleeper.background.submit(f"rebuilding index {id(index)}", index.rebuild)
+        """Hand to the background thread what nobody has to wait for."""
+        submit, store = self._sleeper.background.submit, self._store
+        for index in store.indexes.take_worn():
+            submit(f"rebuilding index {id(index)}", index.rebuild)
+        for each in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
+            submit(f"writing hits in {each}", partial(self._write_hits, each))
+        if store.indexes.are_to_be_saved():
+            submit("saving the indexes", lambda _: store.indexes.save())
+
+    def _write_hits(self, namespace: Namespace, _: threading.Event) -> None:
+        self._store.flush(namespace, wait=False)
 
     def recall(
         self,
@@ -255,6 +270,7 @@ class EntropicMemory:
         tiers: str | None = None,
         exclude: Collection[str] = (),
         record: bool = True,
+        shaper: Shaper | None = None,
     ) -> list[Recollection]:
         """What is remembered about a query, best first.
 
@@ -263,14 +279,16 @@ class EntropicMemory:
             namespace: Where to look.
             also: Other namespaces to look in, such as one that several agents share.
             k: How many at most; None is ``MemoryConfig.top_k``.
-            threshold: Minimum cosine; None is ``MemoryConfig.threshold``, by default 0.5: a
-                question seldom comes nearer than 0.6 to the message that answers it.
+            threshold: Minimum score, in [0, 1]; None is ``MemoryConfig.threshold``. Under the
+                paper's rule, the minimum cosine.
             filter: Metadata that an item must have (`filters`).
             tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
                 the next best take their places.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
+            shaper: A second stage, such as a `ContextShaper`: it orders the best 40 by how much
+                each helps to answer, and what it does not accept is not recalled.
 
         Returns:
             At most ``k`` recollections; none where nothing was ever stored.
@@ -289,6 +307,7 @@ class EntropicMemory:
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
         request = RecallRequest(
+            query=query,
             vector=self._store.embed_query(query),
             k=k,
             threshold=config.threshold if threshold is None else threshold,
@@ -296,8 +315,9 @@ class EntropicMemory:
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
             exclude=frozenset(_listed(exclude, "exclude")),
+            by_cosine=config.rule == "paper",
         )
-        found = self._store.recall(namespaces, request, record=record)
+        found = self._store.recall(namespaces, request, record=record, shaper=shaper)
         self._tend()
         return found
 
@@ -380,7 +400,9 @@ class EntropicMemory:
                 expired = message.expires is not None and message.expires <= time.time()
                 return None if expired else message
             live = [each for each in inspection.history(connection, item_id) if each.live]
-            return live[0] if live else None
+        if live and live[0].expires is not None:  # perhaps only what is left of it
+            live = [each for each in self.memories(live[0].namespace) if each.id == item_id]
+        return live[0] if live else None
 
     def history(self, memory_id: str) -> list[Memory]:
         """Every stored version of a memory, oldest first."""
@@ -409,7 +431,9 @@ class EntropicMemory:
     def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
         """The cold tier, oldest memory first."""
         with self._store.reading(checked(namespace)) as (connection, space):
-            return [] if space is None else inspection.cold(connection, space, time.time())
+            if space is None:
+                return []
+            return inspection.cold(connection, space, self.config, self._store.dimension)
 
     def explain(self, item_id: str) -> Explanation:
         """Everything on record about a memory or a message.
@@ -441,12 +465,14 @@ class EntropicMemory:
         text: str | None = None,
         metadata: Mapping[str, object] | None = None,
         pinned: bool | None = None,
-    ) -> None:
+    ) -> ErasureReceipt:
         """Change a message, and with it what rests on it, or a memory.
 
         Args:
             item_id: Of a message or a memory.
-            text: Its new text; the old one is erased.
+            text: Its new text; the old one is erased. A message that no longer says what others
+                said is kept apart from them. Of a memory, a message with the new text takes the
+                place of those behind it, which stay in the log, and no repeat changes it again.
             metadata: Its new metadata.
             pinned: Whether anything may displace it. Pinning a message moves the hot item that
                 it stands in to the cold tier.
@@ -454,7 +480,7 @@ class EntropicMemory:
         Raises:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
-        self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
+        return self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
 
     def delete(self, item_id: str, *, evidence: bool = False) -> ErasureReceipt:
         """Erase a message and what rests on it alone, or a memory.

@@ -36,12 +36,13 @@ def propose(
     vectors = np.array([item.vector for item in members])
     nearest = members[medoid(vectors)]
     vector, evidence = _pooled(members)
-    text = _representative_text(members, nearest)
+    representative = _representative(members, nearest)
     if config.proposal == "medoid":
-        vector, text = nearest.vector, nearest.text
+        vector, representative = nearest.vector, nearest
+    text, asked = representative.text, representative.asked
     written = None if summarise is None else summarise(members)
     if written is not None:
-        text, summary = written
+        (text, summary), asked = written, ""
         vector = summary if config.proposal == "summary" else vector
     entropy = 0.0  # "evidence" is computed when memories compete, so that later outcomes count
     if config.entropy == "cluster_variance":
@@ -50,7 +51,9 @@ def propose(
         entropy = embedding_entropy(vector)
     messages = tuple(message for item in members for message in item.members)
     return Proposal(
-        ColdMemory(_proposal_id(messages, seed), vector, evidence, text, entropy=entropy),
+        ColdMemory(
+            _proposal_id(messages, seed), vector, evidence, text, entropy=entropy, asked=asked
+        ),
         members=messages,
         sources=tuple(item.id for item in members),
     )
@@ -67,12 +70,12 @@ def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
     return vector, evidence
 
 
-def _representative_text(members: Sequence[HotItem], nearest: HotItem) -> str:
-    """The medoid's text; if that is a question, the newest statement's."""
+def _representative(members: Sequence[HotItem], nearest: HotItem) -> HotItem:
+    """The medoid; if that is a question, the newest statement."""
     if not is_question(nearest.text):
-        return nearest.text
+        return nearest
     statements = [item for item in members if not is_question(item.text)]
-    return max(statements or [nearest], key=lambda item: item.evidence.last_seen).text
+    return max(statements or [nearest], key=lambda item: item.evidence.last_seen)
 
 
 def _proposal_id(messages: Sequence[str], seed: int) -> str:

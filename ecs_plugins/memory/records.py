@@ -32,7 +32,7 @@ class Recollection(Record):
     Attributes:
         id: Of the hot item or the memory.
         text: What it says.
-        score: Cosine to the query.
+        score: Probability that it is evidence for the answer; under the paper's rule, the cosine.
         tier: Where it was found.
         namespace: Where it belongs.
         metadata: What the messages behind it agree on.
@@ -41,6 +41,9 @@ class Recollection(Record):
         pinned: Whether it can be displaced.
         free_energy: F, E and S when a sleep phase last judged it; None before.
         why: Why it was recalled, in one line.
+        similarity: Cosine to the query.
+        coverage: Share of the query's terms that it has, each weighted by how rare it is.
+        asked: The question that it replies to; empty if none.
     """
 
     id: str
@@ -54,6 +57,9 @@ class Recollection(Record):
     pinned: bool
     free_energy: FreeEnergy | None
     why: str
+    similarity: float = 0.0
+    coverage: float = 0.0
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +193,7 @@ class ErasureReceipt(Record):
     Attributes:
         at: When, in seconds since 1970.
         messages: Ids of the messages erased.
+        replies: Ids of the messages that replied to them, and keep no copy of their questions.
         hot_erased: Hot items erased.
         hot_derived: Hot items derived anew from the messages that remain.
         memories_erased: Ids of the memories erased, every version of them.
@@ -197,12 +204,14 @@ class ErasureReceipt(Record):
         snapshots: Index snapshots deleted.
         namespaces: Namespaces deleted with everything in them.
         items: Key-value items erased, those of erased messages aside.
-        scrubbed: Whether the freed space is overwritten in every file already. False if another
-            process still reads an older state: `compact` finishes it later.
+        scrubbed: Whether what was erased is in no file any more. False if another process still
+            reads an older state: `compact` finishes it later. False as well if messages that stay
+            say what a memory said: erase them too, with ``delete(..., evidence=True)``.
     """
 
     at: float
     messages: tuple[str, ...] = ()
+    replies: tuple[str, ...] = ()
     hot_erased: int = 0
     hot_derived: int = 0
     memories_erased: tuple[str, ...] = ()
@@ -264,6 +273,8 @@ class Explanation:
         text: What it says now.
         tier: Where it is, or None if it is in neither tier any more.
         free_energy: F, E and S as of now, among what is in the cold tier; None for hot items.
+        prior: The part of -E that its text alone accounts for (`worth`), in nats; None for hot
+            items, and where the utility is another than the default.
         rank: Its place in the cold tier by free energy, 1 being the safest; None for hot items.
         versions: Its versions, oldest first.
         decisions: Every decision that names it or a message behind it.
@@ -281,6 +292,7 @@ class Explanation:
     decisions: tuple[RecordedDecision, ...]
     provenance: tuple[tuple[str, str | None], ...]
     lines: tuple[str, ...] = field(default=())
+    prior: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

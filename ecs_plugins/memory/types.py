@@ -112,6 +112,7 @@ class Evidence:
         contradictions: Times that it did not, decayed likewise.
         resultant: Length of the sum of the unit vectors observed; with the direction it gives the
             sum itself, so the running centroid is exact.
+        edited: Whether its text was set by ``update``: no repeat of the old words replaces it.
         unlike: In what it differed from a memory that it was near enough to repeat, when it was
             first said (`wording`): the reason why it is a memory of its own.
     """
@@ -125,6 +126,7 @@ class Evidence:
     agreements: float = 0.0
     contradictions: float = 0.0
     resultant: float = 1.0
+    edited: bool = False
     unlike: Difference | None = None
 
     @property
@@ -152,12 +154,14 @@ class Observation:
         vector: Embedding [d], float32, normalised.
         step: Running number of the message within its namespace.
         text: The message.
+        asked: The question that it replies to, empty if none: the vector is that of both.
     """
 
     id: str
     vector: Vector = field(repr=False, compare=False)
     step: int
     text: str = ""
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,7 @@ class HotItem:
         text: The representative text (of the newest member).
         judged: Its attestations when a sleep phase last judged it; 0 when none has. An item is
             proposed again only when it has gained some.
+        asked: The question that ``text`` replies to; empty if it replies to none.
     """
 
     id: str
@@ -180,6 +185,7 @@ class HotItem:
     members: tuple[str, ...]
     text: str = ""
     judged: int = 0
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,9 @@ class ColdMemory:
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
-        information: What its text has to tell, in nats; None where nobody has looked yet.
+        prior: How likely its text is to be asked for (`worth`), in nats; None where nobody has
+            looked yet.
+        asked: The question that ``text`` replies to; empty if it replies to none.
     """
 
     id: str
@@ -203,7 +211,8 @@ class ColdMemory:
     text: str = ""
     pinned: bool = False
     entropy: float = 0.0
-    information: float | None = field(default=None, repr=False, compare=False)
+    prior: float | None = field(default=None, repr=False, compare=False)
+    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,37 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     return read
 
 
+def asked_at_end(text: str) -> str:
+    """The questions with which a text ends; empty if it ends with none, or with a long one.
+
+    >>> asked_at_end("Ana: I am back. How was Rome?")
+    'How was Rome?'
+    """
+    head = _TURN.match(text)
+    start = max(0 if head is None else head.end(), len(text) - 4 * MAX_ASKED)
+    asked = text[start + _questions_from(text[start:]) :].strip()
+    return asked if len(asked) <= MAX_ASKED else ""
+
+
+def as_reply(text: str, asked: str) -> str:
+    """A text as it is read: with the question that it replies to, behind the ``name:`` if any.
+
+    >>> as_reply("Ben: Hot!", "How was Rome?")
+    'Ben: How was Rome? Hot!'
+    """
+    if not asked:
+        return text
+    head = _TURN.match(text)
+    pieces = (asked, text) if head is None else (head.group().strip(), asked, text[head.end() :])
+    return " ".join(pieces)
+
+
+def same_speaker(one: str, other: str) -> bool:
+    """Whether two texts begin with the same ``name:``, or not both with one."""
+    heads = _TURN.match(one), _TURN.match(other)
+    return heads[0] is None or heads[1] is None or heads[0]["speaker"] == heads[1]["speaker"]
+
+
 def _several_turns(passage: str, speakers: set[str]) -> bool:
     heads = (_TURN.match(line) for line in passage.splitlines())
     return sum(head is not None and head["speaker"] in speakers for head in heads) > 1

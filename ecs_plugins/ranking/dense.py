@@ -5,6 +5,10 @@ fuses it with a lexical ranker by reciprocal rank (Cormack, Clarke and Büttcher
 
     score(d) = sum over rankings of 1 / (60 + rank(d))
 
+`ConvexRanker` fuses it with a lexical ranker whose scores lie in [0, 1] and mean the same for every
+query, such as query coverage, by a convex combination of the scores themselves (Bruch, Gai and
+Ingber 2023).
+
 Passages that a ranking cannot tell apart share the average of their places: a passage must not
 profit from standing early in the input among all those without a word of the query.
 """
@@ -124,14 +128,49 @@ class HybridRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are sums of reciprocal ranks."""
+        return reciprocal_rank_fusion(self._both(query, passages))
+
+    def _both(self, query: str, passages: Sequence[str]) -> tuple[Ranking, Ranking]:
+        """The lexical ranking and the dense one; what is not embedded scores minus infinity."""
         by_words = self._lexical.rank(query, passages)
         if len(passages) <= self._max_dense:
-            by_meaning = self._dense.rank(query, passages)
-        else:
-            first = sorted(by_words.top(self._max_dense))
-            part = self._dense.rank(query, [passages[i] for i in first])
-            scores = [-math.inf] * len(passages)
-            for index, score in zip(first, part.scores, strict=True):
-                scores[index] = score
-            by_meaning = Ranking.from_scores(scores)
-        return reciprocal_rank_fusion([by_words, by_meaning])
+            return by_words, self._dense.rank(query, passages)
+        first = sorted(by_words.top(self._max_dense))
+        part = self._dense.rank(query, [passages[i] for i in first])
+        scores = [-math.inf] * len(passages)
+        for index, score in zip(first, part.scores, strict=True):
+            scores[index] = score
+        return by_words, Ranking.from_scores(scores)
+
+
+class ConvexRanker(HybridRanker):
+    """The mean of a lexical score in [0, 1] and a cosine, which counts 0 where it is unknown.
+
+    Args:
+        lexical: Ranks everything.
+        dense: Ranks the first ``max_dense`` of them.
+        weight: Of the cosine, in [0, 1]; the rest is the lexical score's.
+        max_dense: How many passages may be embedded for one query.
+
+    Raises:
+        ConfigurationError: ``weight`` or ``max_dense`` is out of range.
+    """
+
+    name = "convex"
+
+    def __init__(
+        self, lexical: Ranker, dense: Ranker, *, weight: float = 0.5, max_dense: int = 1000
+    ) -> None:
+        super().__init__(lexical, dense, max_dense=max_dense)
+        if not 0.0 <= weight <= 1.0:
+            raise ConfigurationError(f"weight is a number from 0 to 1, got {weight}")
+        self._weight = weight
+
+    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
+        """Scores are weighted means."""
+        by_words, by_meaning = self._both(query, passages)
+        cosines = (0.0 if score == -math.inf else score for score in by_meaning.scores)
+        return Ranking.from_scores(
+            round(self._weight * cosine + (1.0 - self._weight) * words, 12)
+            for cosine, words in zip(cosines, by_words.scores, strict=True)
+        )

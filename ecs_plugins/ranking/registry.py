@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker, Ranking
-from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
+from ecs_plugins.ranking.coverage import CoverageRanker
+from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker, HybridRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
@@ -23,8 +24,10 @@ RANKERS: dict[str, RankerFactory] = {
     "tfidf": lambda _: TfidfRanker(),
     "tfidf_query": lambda _: TfidfQueryRanker(),
     "bm25": lambda _: BM25Ranker(),
+    "coverage": lambda _: CoverageRanker(),
     "dense": _dense,
     "hybrid": lambda embedder: HybridRanker(TfidfQueryRanker((1, 2)), _dense(embedder)),
+    "convex": lambda embedder: ConvexRanker(CoverageRanker(), _dense(embedder)),
 }
 """What makes the ranker of each name; a name that is added is known everywhere."""
 
@@ -34,8 +37,9 @@ def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
 
     Args:
         name: A key of `RANKERS`. ``"hybrid"`` is TF-IDF on words and word pairs with dense, fused
-            by reciprocal rank.
-        embedder: For ``"dense"`` and ``"hybrid"``; by default the one that is installed.
+            by reciprocal rank; ``"convex"`` the mean of query coverage and the cosine.
+        embedder: For ``"dense"``, ``"hybrid"`` and ``"convex"``; by default the
+            one that is installed.
 
     Raises:
         ConfigurationError: The name is unknown.

@@ -58,8 +58,9 @@ class ShapingConfig(Config):
             likelihood, ordered together with BM25), another name of
             ``ecs_plugins.shaping.SIGNALS``, or an own `Signal`.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
-            ``"tfidf_query"``, ``"bm25"``, ``"dense"``, ``"hybrid"``, another name of
-            ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None to score everything.
+            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"hybrid"``,
+            ``"convex"``, another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
+            to score everything.
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
             without one only ranks: what is kept is then `selected`, and nothing `helps` or

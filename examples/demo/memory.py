@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from rich.text import Text
 
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import Recollection, RecordedDecision
 from ecs_plugins.ranking.embedder import Embedder
 from examples.demo.context import Demo, shorten, table
@@ -56,6 +57,9 @@ def run(demo: Demo) -> None:
             decided = memory.replay()
             _show_decisions(demo, [each.recorded for each in decided], behind)
             kept = _show_memories(demo, memory, behind)
+            prior = _show_prior(
+                demo, {turn for _, turns in _kept(memory, behind) for turn in turns}
+            )
             facts = _show_facts(demo, memory, behind)
             before = {question.id: _recall(memory, question.question) for question in asked}
         with _open(file, demo.embedder) as memory:
@@ -67,6 +71,7 @@ def run(demo: Demo) -> None:
         "decisions": counts,
         "decisions recomputed alike": sum(each.agrees for each in decided),
         "memories": kept,
+        "prior": prior,
         "facts": facts,
         "restart": _show_restart(demo, asked, before, after, behind, sound=sound),
     }
@@ -150,7 +155,7 @@ def _show_decisions(demo: Demo, recorded: Sequence[RecordedDecision], behind: Be
 
 def _show_memories(demo: Demo, memory: EntropicMemory, behind: Behind) -> list[dict[str, object]]:
     """The memories that most was merged into, on arrival or in a sleep phase."""
-    kept = [(each.text, behind(each.provenance)) for each in memory.memories()]
+    kept = _kept(memory, behind)
     merged = [(text, turns) for text, turns in kept if len(turns) > 1]
     shown = table(
         "What was merged: one memory, several turns", ["says", "also said in its place"], ["turns"]
@@ -160,6 +165,33 @@ def _show_memories(demo: Demo, memory: EntropicMemory, behind: Behind) -> list[d
         shown.add_row(Text(shorten(text, 90)), Text(shorten(other, 90)), str(len(turns)))
     demo.console.print(shown)
     return [{"text": text, "turns": [turn.id for turn in turns]} for text, turns in kept]
+
+
+def _kept(memory: EntropicMemory, behind: Behind) -> list[tuple[str, list[Turn]]]:
+    return [(each.text, behind(each.provenance)) for each in memory.memories()]
+
+
+def _show_prior(demo: Demo, kept: Collection[Turn]) -> dict[str, float]:
+    """What turns are worth by their text alone, before anybody has asked for them."""
+    ranked = sorted(demo.data.turns, key=lambda turn: -worth(turn.said))
+    shown = table(
+        "What a turn looks worth, before anybody asked for it", ["turn"], ["nats", "kept"]
+    )
+    for turn in (*ranked[:SHOWN], *ranked[-SHOWN:]):
+        held = "yes" if turn in kept else "no"
+        shown.add_row(Text(shorten(turn.said, 100)), f"{worth(turn.said):+.2f}", held)
+    demo.console.print(shown)
+    answering = {name for question in demo.data.questions for name in question.evidence}
+    out = {}
+    for label, wanted in (("answer a question", True), ("answer none", False)):
+        turns = [turn for turn in demo.data.turns if (turn.id in answering) is wanted]
+        out[label] = sum(turn in kept for turn in turns) / len(turns)
+    demo.say(
+        "Kept: "
+        + ", ".join(f"{share:.0%} of the turns that {label}" for label, share in out.items())
+        + "."
+    )
+    return out
 
 
 def _show_facts(demo: Demo, memory: EntropicMemory, behind: Behind) -> dict[str, object]:

@@ -286,6 +286,16 @@ class TestCounting:
         assert answer.text == "Hester Vane did"
         assert answer.settlement["ledger_error"] == "the disk is full"
 
+    def test_a_ledger_that_cannot_be_opened_does_not_cost_the_answer(
+        self, kind, frontier, tmp_path
+    ):
+        blocked = tmp_path / "file"
+        blocked.write_text("in the way")
+        router = kind.routed(frontier, ledger=str(blocked / "reuse.db"), cache_dir=str(tmp_path))
+        answer = kind.ask(router, context_id="c")
+        assert answer.text == "Hester Vane did"
+        assert "the ledger failed: cannot open" in answer.report["note"]
+
     def test_a_retriever_gives_what_is_asked_about(self, kind, frontier):
         llm = kind.model()
         kind.ask(kind.routed(frontier, llm=llm, found="Somebody built it."))
@@ -313,6 +323,46 @@ class TestFallback:
         monkeypatch.setitem(globals(), "reply_to", broken)
         with pytest.raises(RuntimeError, match="provider"):
             kind.ask(router, context_id="c", reuse=40)
+        assert ledger.prepared("c")
+
+    def test_what_the_fallback_prepared_is_noted_as_its_own(
+        self, kind, frontier, ledger, monkeypatch
+    ):
+        def broken(model, prompt):
+            if "Notes:" not in prompt and not model.prompts:
+                model.prompts.append(prompt)
+                raise RuntimeError("the provider is down")
+            return "notes of the mill"
+
+        router = kind.routed(frontier, ledger=ledger, fallback="memory_compression(ratio=0.5)")
+        monkeypatch.setitem(globals(), "reply_to", broken)
+        settlement = kind.ask(router, context_id="c", reuse=1).settlement
+        assert "fallback_after" in settlement
+        assert {strategy for strategy, _ in ledger.prepared("c")} == {"memory_compression"}
+
+    def test_what_is_found_in_a_cache_is_noted(self, kind, frontier, ledger, tmp_path):
+        cached = {"cache_dir": str(tmp_path / "notes"), "ledger": ledger}
+        kind.ask(kind.routed(frontier, **cached), context_id="c", reuse=40)
+        ledger.forget("c")
+        kind.ask(kind.routed(frontier, **cached), context_id="c", reuse=40)
+        assert list(ledger.prepared("c").values()) == [0.0]
+
+
+class TestStreams:
+    def test_what_was_prepared_is_noted_when_a_stream_is_closed_early(self, frontier, ledger):
+        router = LangChain().routed(frontier, ledger=ledger)
+        chunks = router.stream({"question": QUESTION, "context_id": "c", "reuse": 40})
+        next(chunks)
+        chunks.close()
+        assert ledger.prepared("c")
+
+    async def test_what_was_prepared_is_noted_when_an_async_stream_is_closed_early(
+        self, frontier, ledger
+    ):
+        router = LangChain().routed(frontier, ledger=ledger)
+        chunks = router.astream({"question": QUESTION, "context_id": "c", "reuse": 40})
+        await anext(chunks)
+        await chunks.aclose()
         assert ledger.prepared("c")
 
 

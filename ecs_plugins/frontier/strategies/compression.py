@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ecs_plugins.common.files import private, write_atomically
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import AnswerModel
+from ecs_plugins.frontier.answering import AnswerModel, Completion
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
@@ -81,7 +81,8 @@ class MemoryCompression:
                 self._keep(prepared)
         return [known for context in contexts if (known := ready[context.id])]
 
-    def _write(self, contexts: Sequence[Context]) -> list[Prepared]:
+    def _write(self, contexts: Sequence[Context]) -> Iterator[Prepared]:
+        """The notes of each context as soon as its last piece is written."""
         cut = [self._cut(context.text) for context in contexts]
         # Pieces of one limit share a batch, so that notes do not depend on their neighbours.
         alike: dict[int, list[tuple[int, int]]] = {}
@@ -89,6 +90,7 @@ class MemoryCompression:
             for place, (_, tokens) in enumerate(pieces):
                 alike.setdefault(self._limit(tokens), []).append((owner, place))
         notes = [[""] * len(pieces) for pieces in cut]
+        open_pieces = [len(pieces) for pieces in cut]
         ledgers = [TokenLedger() for _ in contexts]
         seconds = [0.0] * len(contexts)
         batches = (
@@ -98,17 +100,33 @@ class MemoryCompression:
         )
         for limit, batch in batches:
             prompts = [self._fill(*cut[owner][place]) for owner, place in batch]
-            began = time.perf_counter()
-            replies = self._model.complete(prompts, max_new_tokens=limit)
-            share = (time.perf_counter() - began) / len(batch)
-            for (owner, place), reply in zip(batch, replies, strict=True):
+            for index, reply, taken in self._replies(prompts, limit):
+                owner, place = batch[index]
                 notes[owner][place] = reply.text.strip()
-                seconds[owner] += share
+                seconds[owner] += taken
                 book = ledgers[owner].book
                 book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
                 book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
-        made = zip(contexts, map("\n".join, notes), ledgers, seconds, strict=True)
-        return [Prepared(*parts) for parts in made]
+                open_pieces[owner] -= 1
+                if not open_pieces[owner]:
+                    text = "\n".join(notes[owner])
+                    yield Prepared(contexts[owner], text, ledgers[owner], seconds[owner])
+
+    def _replies(
+        self, prompts: Sequence[str], limit: int
+    ) -> Iterator[tuple[int, Completion, float]]:
+        """Place, reply and seconds; each when it is there, if the model can tell."""
+        began = time.perf_counter()
+        one_by_one = getattr(self._model, "complete_each", None)
+        if one_by_one is None:
+            replies = self._model.complete(prompts, max_new_tokens=limit)
+            share = (time.perf_counter() - began) / len(prompts)
+            yield from ((place, reply, share) for place, reply in enumerate(replies))
+            return
+        for place, reply in one_by_one(prompts, max_new_tokens=limit):
+            now = time.perf_counter()
+            yield place, reply, now - began
+            began = now
 
     def _limit(self, tokens: int) -> int:
         """Most new tokens for a piece: its share, rounded up to a step."""

@@ -32,7 +32,7 @@ def score_by_reference(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> Pa
     logprobs, computed = [], 0
     kwargs = {"use_cache": False} if "use_cache" in runner.takes else {}
     for path in paths:
-        fed = (prefix + path.ids)[:-1]
+        fed = prefix + path.ids  # with the last token, which a scaling by length counts
         logits = runner.model(input_ids=runner.ids(fed), **kwargs).logits[0]
         rows = torch.tensor([len(prefix) + i - 1 for i in path.scored], device=logits.device)
         targets = torch.tensor([path.ids[i] for i in path.scored], device=logits.device)

@@ -1,7 +1,8 @@
 """Which scoring path a request takes, and whether that path can be trusted.
 
 Two nets: the model's configuration against the planned length (`profile`), then a self-check
-against the reference on first use. A fall-back warns once per reason and is otherwise silent.
+against the reference: on first use, and once for every length that the configuration names, when
+a prompt first becomes longer. A fall-back warns once per reason and is otherwise silent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ecs_plugins.errors import ModelError, ScoringError
 from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
-from ecs_plugins.lm.scoring.profile import ModelProfile, ScoringPath
+from ecs_plugins.lm.scoring.profile import ModelProfile, Obstacle, ScoringPath
 from ecs_plugins.lm.scoring.request import (
     Continuation,
     EngineResult,
@@ -38,8 +39,19 @@ from ecs_plugins.lm.scoring.runner import (
 _CHECK_TOKENS = 72
 """Long enough for a prefix that is kept and a passage that is shared."""
 
-_CHECK_BUDGET = 30
-"""So small that the prefix of the check is computed in pieces and its paths in several packs."""
+_CHECK_BUDGETS = (30, DEFAULT_TOKEN_BUDGET)
+"""The first is so small that the prefix of the check is computed in pieces and its paths in several
+packs; with the second they share a row, or a batch."""
+
+_CHECK_ROWS = 768
+"""The check's packed row becomes longer than every length up to this that the configuration names:
+a mask by index does not know of positions that restart."""
+
+_LEAST = 6
+"""Tokens of the shortest check."""
+
+_CHECK_LOGITS = 2**26
+"""Larger tables of a whole prompt's logits are not made for a check."""
 
 _PACKED = (ScoringPath.CASCADE, ScoringPath.MASKED)
 
@@ -60,8 +72,8 @@ class ScoringEngine:
         self.cache = PrefixCache(cache_bytes)
         self._forwards: dict[ScoringPath, packed.PackedForward] = {}
         self._affordable = sys.maxsize
-        self._failures: dict[ScoringPath, str] = {}
-        self._checked: set[ScoringPath] = set()
+        self._failures: dict[ScoringPath, list[Obstacle]] = {}
+        self._checked: set[tuple[ScoringPath, int]] = set()
         self._causal = False
         self._warned: set[str] = set()
 
@@ -208,9 +220,10 @@ class ScoringEngine:
             if path is not ScoringPath.CASCADE and reason not in self._warned:
                 self._warned.add(reason)
                 what = "a shared prefix" if path is ScoringPath.MASKED else "batches"
+                shown = chosen is ScoringPath.REFERENCE or self.profile.room(chosen) >= _LEAST
                 warnings.warn(
-                    f"{self.runner.name}: scoring without {what} (slower, the same result), "
-                    f"because {reason}",
+                    f"{self.runner.name}: scoring without {what} "
+                    f"(slower{', the same result' if shown else ''}), because {reason}",
                     RuntimeWarning,
                     stacklevel=5,
                 )
@@ -228,33 +241,50 @@ class ScoringEngine:
         self._check_causal()
         against: dict[ScoringPath, str] = {}
         for path in (*_PACKED, ScoringPath.PADDED):
-            reason = self.profile.against(path, length) or self._self_check(path)
+            reason = self.profile.against(path, length) or self._self_check(path, length)
             if reason is None:
                 return path, against
             against[path] = reason
         return ScoringPath.REFERENCE, against
 
-    def _self_check(self, path: ScoringPath) -> str | None:
-        """Hold a path to the reference, once; why it failed, if it did."""
-        if path in self._checked:
-            return self._failures.get(path)
-        length = _CHECK_TOKENS
-        while length >= 6 and self.profile.against(path, length):
-            length -= max(1, length // 8)
-        if length >= 6:
-            failure = self._difference(path, _check_request(length, self._vocabulary()))
-            if failure is not None:
-                self._failures[path] = failure
-        self._checked.add(path)
-        return self._failures.get(path)
+    def _self_check(self, path: ScoringPath, length: int) -> str | None:
+        """Hold a path to the reference, once per length that is crossed; why it failed, if so."""
+        failures = self._failures.setdefault(path, [])
+        for threshold in (0, *self.profile.thresholds):
+            if any(length > failure.beyond for failure in failures):
+                break
+            if threshold < length and (path, threshold) not in self._checked:
+                self._checked.add((path, threshold))
+                reason = self._check(path, threshold)
+                if reason is not None:
+                    failures.append(Obstacle(reason, threshold))
+        return next((f.reason for f in failures if length > f.beyond), None)
 
-    def _difference(self, path: ScoringPath, request: TokenRequest) -> str | None:
-        """What a path gets wrong against the reference, if anything."""
+    def _check(self, path: ScoringPath, threshold: int) -> str | None:
+        """What a path gets wrong for prompts of either side of a length, if anything."""
+        wanted = threshold + max(8, threshold // 8) if threshold else _CHECK_TOKENS
+        length = min(wanted, self.profile.room(path))
+        if length < _LEAST:
+            return None
+        lengths = (self.profile.window, *self.profile.thresholds)
+        rows = max((n for n in lengths if n < _CHECK_ROWS), default=0)
+        packs = path in _PACKED and not threshold
+        request = _check_request(length, self._vocabulary(), threshold, rows if packs else 0)
+        budgets = _CHECK_BUDGETS if packs else (max(DEFAULT_TOKEN_BUDGET, 2 * request.tokens),)
+        failures = (self._difference(path, request, tokens) for tokens in budgets)
+        return next((failure for failure in failures if failure is not None), None)
+
+    def _difference(self, path: ScoringPath, request: TokenRequest, tokens: int) -> str | None:
+        """What a path gets wrong against the reference with a token budget, if anything."""
         everything = range(len(request.candidates))
-        wanted, _ = self.run(ScoringPath.REFERENCE, request, everything)
+        longest = max(request.length(k) for k in everything)
+        # The padded path with room for one prompt is a plain forward, but for the head's rows.
+        large = longest * self._vocabulary() > _CHECK_LOGITS
+        yardstick = ScoringPath.PADDED if large else ScoringPath.REFERENCE
+        wanted, _ = self.run(yardstick, request, everything, TokenBudget(1))
         cache, self.cache = self.cache, PrefixCache()
         try:
-            got, _ = self.run(path, request, everything, TokenBudget(_CHECK_BUDGET))
+            got, _ = self.run(path, request, everything, TokenBudget(tokens))
         except ScoringError as refusal:
             return str(refusal)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as failure:
@@ -268,7 +298,7 @@ class ScoringEngine:
             return None
         return (
             f"its self-check against the reference is off by {error:.2g} nats per token "
-            f"(tolerance {tolerance:g})"
+            f"for prompts of up to {longest} tokens (tolerance {tolerance:g})"
         )
 
     def _check_causal(self) -> None:
@@ -307,17 +337,32 @@ def _check_ids(number: int, vocabulary: int) -> list[int]:
     return [int(i) for i in draw]
 
 
-def _check_request(length: int, vocabulary: int) -> TokenRequest:
-    """Every trait that a path can get wrong, in prompts of at most ``length`` tokens."""
+def _check_request(length: int, vocabulary: int, threshold: int, rows: int) -> TokenRequest:
+    """Every trait that a path can get wrong, in prompts of at most ``length`` tokens.
+
+    Args:
+        length: Tokens of the longest prompt.
+        vocabulary: Ids to draw from.
+        threshold: Prompts end on either side of this length, if it is not 0.
+        rows: The candidates have at least so many tokens together.
+    """
     half, third = length // 2, length // 3
-    ids = tuple(_check_ids(2 * length, vocabulary))
-    prefix, passage, rest = ids[:half], ids[half : half + third], ids[half + third :]
+    ids = tuple(_check_ids(2 * length + rows, vocabulary))
+    prefix, passage, rest = ids[:half], ids[half : half + third], ids[half + third : 2 * length]
     head, tails = rest[:1], (rest[1 : length - half - third], rest[2:3])
+    cut = (length - threshold - 1, length - threshold + 1) if threshold else (-(-third // 6),)
+    others = range(2 * length, 2 * length + rows, third)
     return TokenRequest(
         prefix=prefix,
-        candidates=((), passage, passage[: -third // 6]),
+        candidates=(
+            (),
+            passage,
+            *(passage[: third - less] for less in cut if 0 < less < third),
+            *(ids[start : start + third] for start in others),
+        ),
         continuations=tuple(
-            Continuation(head + tail, ((0, 1), (1, 1 + len(tail)))) for tail in tails
+            Continuation(head + tail, ((0, 1), (1, 1 + len(tail))))
+            for tail in tails[: 1 if threshold > _CHECK_TOKENS else 2]
         ),
         name="the self-check",
     )

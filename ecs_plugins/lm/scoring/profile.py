@@ -7,7 +7,8 @@ the longest position of a call. Each is named here, with the length from which i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 _UNKNOWN_WINDOW = 32768
 _MASKED_ATTENTION = {"eager", "sdpa"}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+_NAMES_A_LENGTH = re.compile(
+    r"window|local|chunk|original_max|floor|top_?k|block_size|stride|distance|extent"
+)
+_NAMES_NO_LENGTH = re.compile(r"expert|moe|group|layer|feed_forward|patch|conv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class ModelProfile:
     Attributes:
         window: The longest prompt that the model takes, in tokens.
         obstacles: What speaks against a path.
+        thresholds: Lengths that the configuration names, ascending; what a model does may change
+            where a prompt, or a packed row, becomes longer.
         pads_on_the_left: Whether prompts of different lengths can be generated from together:
             recurrent states and key-counting biases see the padding.
     """
@@ -51,6 +58,11 @@ class ModelProfile:
     window: int
     obstacles: Mapping[ScoringPath, Sequence[Obstacle]]
     pads_on_the_left: bool = True
+    thresholds: Sequence[int] = ()
+
+    def room(self, path: ScoringPath) -> int:
+        """Tokens of the longest prompt that nothing here keeps from a path."""
+        return min([self.window, *(o.beyond for o in self.obstacles.get(path, ()))])
 
     def against(self, path: ScoringPath, length: int) -> str | None:
         """Why a path cannot be used for prompts of this length, if so."""
@@ -72,11 +84,30 @@ def profile_of(model: PreTrainedModel, takes: frozenset[str], tokenizer_limit: i
         window=_window(config, tokenizer_limit),
         obstacles={
             ScoringPath.CASCADE: [*sharing, *_cascade(model, takes), *rope],
-            ScoringPath.MASKED: [*sharing, *_mask(model, takes), *rope],
-            ScoringPath.PADDED: rope,
+            ScoringPath.MASKED: [*sharing, *_mask(model, config, takes), *rope],
+            ScoringPath.PADDED: [*_indexed(config), *rope],
         },
         pads_on_the_left=all(obstacle.beyond for obstacle in sharing),
+        thresholds=sorted({n for n in _lengths(config.to_dict()) if n > 1}),
     )
+
+
+def _lengths(value: Any, name: str = "") -> Iterator[int]:
+    """Every number of a configuration, however deep, whose name says that it is a length."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _lengths(inner, str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _lengths(inner, name)
+    elif (
+        _NAMES_A_LENGTH.search(name)
+        and not _NAMES_NO_LENGTH.search(name)
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and value == value // 1
+    ):
+        yield int(value)
 
 
 def _window(config: Any, tokenizer_limit: int) -> int:
@@ -101,11 +132,16 @@ def _layers(model: PreTrainedModel, config: Any) -> list[Obstacle]:
     chunk = getattr(config, "attention_chunk_size", None)
     if isinstance(chunk, int):
         out.append(Obstacle(f"its attention is cut into chunks of {chunk} tokens", chunk))
-    local = getattr(config, "attention_types", None) or getattr(config, "attention_layers", None)
-    if local and "local" in str(local):
-        local_window = int(getattr(config, "window_size", 0))
-        out.append(Obstacle(f"its local attention sees {local_window} tokens", local_window))
     return out
+
+
+def _indexed(config: Any) -> list[Obstacle]:
+    """Attention to the best keys alone: which of equal ones depends on the length of a batch."""
+    return [
+        Obstacle(f"its attention keeps the best {kept} keys, and ties fall by batch", kept)
+        for name in ("index_topk", "keep_window_size")
+        if isinstance(kept := getattr(config, name, None), int)
+    ]
 
 
 def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
@@ -131,8 +167,10 @@ def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
     return out
 
 
-def _mask(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
+def _mask(model: PreTrainedModel, config: Any, takes: frozenset[str]) -> list[Obstacle]:
     out: list[Obstacle] = []
+    if "local" in str(getattr(config, "attention_types", None)):
+        out.append(Obstacle("its local attention counts keys, not positions"))
     if "past_key_values" not in takes:
         out.append(Obstacle("it has no key-value cache"))
     kind = str(getattr(model.config, "_attn_implementation", None) or "eager")

@@ -18,10 +18,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
+import threading
+import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +39,23 @@ from ecs_plugins.memory.config import Synchronous
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.types import Matrix, Vector
 
+_BIRTH = 2.0  # seconds that a new file may be empty
+_RETRY = 0.0002, 0.002  # seconds between attempts to get the write lock
+_TABLE_LEAF = 13  # the first byte of such a page
+_PART = 16  # bytes of erased content that count as found
+_LARGEST_SCAN = 1 << 30  # bytes of a file that is looked through
+_LARGEST_SEARCH = 1 << 33  # bytes of slack times bytes of erased content
 _CACHE_KIB = 16384  # per connection, so that a recall finds the upper levels of every tree
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+
+    connection: sqlite3.Connection
+    writes: bool
+    committed: bool = False
+    ends: list[Callable[[bool], object]] = field(default_factory=list)
 
 
 class Database:
@@ -62,11 +82,23 @@ class Database:
         self.in_memory = self.path == MEMORY
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
-        if not self.in_memory:
-            sqlite.create_private(self.path)
+        self._here = threading.local()
+        if not self.in_memory and not sqlite.create_private(self.path):
+            self._refuse_empty()
         self._pool = ConnectionPool(self.path, self._connect)
         with translated(self.path):
             self._migrate()
+
+    def _refuse_empty(self) -> None:
+        """Refuse a file of no bytes: it was cut off, unless somebody else is just making it."""
+        deadline = time.monotonic() + min(self._busy_timeout, _BIRTH)
+        while Path(self.path).stat().st_size == 0:
+            if time.monotonic() >= deadline:
+                raise StorageError(
+                    f"{self.path} is empty, which no memory ever is: it was cut off. Restore a "
+                    "backup, or delete it to begin a new memory"
+                )
+            time.sleep(0.01)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -117,39 +149,103 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one read transaction: a single, consistent view of the file."""
+        """A connection inside one read transaction: a single, consistent view of the file.
+
+        Within a transaction of the same thread it is that one.
+        """
+        if self._open is not None:
+            yield self._open.connection
+            return
         with translated(self.path), self._pool.connection() as connection:
             connection.execute("BEGIN")
+            self._here.transaction = Transaction(connection, writes=False)
             try:
                 yield connection
             finally:
+                self._here.transaction = None
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
         """A connection inside one immediate transaction; committed unless the block raises.
 
-        Compute before, write inside: other writers wait meanwhile.
+        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
+        the same thread it is that one, which is committed or rolled back as a whole.
+
+        Args:
+            wait: Whether to wait for other writers, up to ``busy_timeout``.
         """
-        pool = self._pool
-        if not pool.writer.acquire(timeout=self._busy_timeout):
+        if self.is_writing:
+            yield self._here.transaction.connection
+            return
+        pool, outer = self._pool, self._open
+        patience = self._busy_timeout if wait else 0.0
+        if not pool.writer.acquire(timeout=patience):
             raise StorageError(
-                f"{self.path}: another thread writes for more than "
-                f"{self._busy_timeout} s; retry, or raise busy_timeout"
+                f"{self.path}: another thread writes for more than {patience} s; retry, "
+                "or raise busy_timeout"
             )
+        done: Transaction | None = None
         try:
             with translated(self.path), pool.connection() as connection:
-                connection.execute("BEGIN IMMEDIATE")
+                self._begin_writing(connection, patience)
+                done = Transaction(connection, writes=True)
+                self._here.transaction = done
                 try:
                     yield connection
                     connection.execute("COMMIT")
-                except BaseException:
+                    done.committed = True
+                finally:
+                    self._here.transaction = outer
                     # SQLite has rolled back by itself after some errors (full disk).
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
-                    raise
         finally:
             pool.writer.release()
+            if done is not None:
+                for end in done.ends:
+                    end(done.committed)
+
+    def _begin_writing(self, connection: sqlite3.Connection, patience: float) -> None:
+        """Take the file's write lock.
+
+        SQLite itself would wait longer after every refusal, and so prefer whoever came last.
+        """
+        deadline = time.monotonic() + patience
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() >= deadline:
+                        raise
+                time.sleep(random.uniform(*_RETRY))
+        finally:
+            connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
+
+    @property
+    def _open(self) -> Transaction | None:
+        """The transaction of this thread."""
+        return getattr(self._here, "transaction", None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is inside a write transaction."""
+        return self._open is not None and self._open.writes
+
+    def on_end(self, end: Callable[[bool], object]) -> None:
+        """Call a function once the write transaction of this thread is over, or now without one.
+
+        Args:
+            end: Gets whether the transaction was committed.
+        """
+        if self._open is not None and self._open.writes:
+            self._open.ends.append(end)
+        else:
+            end(True)
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
@@ -166,9 +262,33 @@ class Database:
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         return not busy
 
-    def integrity(self) -> Sequence[str]:
+    def has_slack(self, erased: Sequence[bytes]) -> bool:
+        """Whether parts of what was erased stand between the cells of a page.
+
+        SQLite overwrites a cell that is deleted, but not the copy that stays behind when a tree is
+        balanced and the cell moves to another page. What cannot be looked through counts as True.
+
+        Args:
+            erased: Texts and vectors, as bytes.
+        """
+        if self.in_memory:
+            return False
+        if self.size() > _LARGEST_SCAN:
+            return True
+        with self.read() as connection:
+            gaps = b"".join(_gaps(connection.serialize(), _page_size(connection)))
+        if len(gaps) * sum(map(len, erased)) > _LARGEST_SEARCH:
+            return True
+        return any(
+            data[at : at + _PART] in gaps
+            for data in erased
+            for at in range(0, max(1, len(data) - _PART + 1), _PART)
+            if data
+        )
+
+    def integrity(self, connection: sqlite3.Connection) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
-        with translated(self.path), self._pool.connection() as connection:
+        with translated(self.path):
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
             broken = [
                 f"foreign key of {row[0]} row {row[1]} points nowhere in {row[2]}"
@@ -190,6 +310,21 @@ class Database:
         self._pool.close()
 
 
+def _page_size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _gaps(file: bytes, size: int) -> Iterator[bytes]:
+    """What is not zero between the pointers and the cells of each leaf of a table."""
+    for page in range(0, len(file), size):
+        head = page + (100 if page == 0 else 0)
+        if file[head] == _TABLE_LEAF:
+            start = head + 8 + 2 * int.from_bytes(file[head + 3 : head + 5])
+            gap = file[start : page + int.from_bytes(file[head + 5 : head + 7])]
+            if stale := gap.strip(b"\0"):
+                yield stale + b"\0"
+
+
 _TYPE = np.dtype("<f4")
 
 
@@ -209,13 +344,13 @@ def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
     return np.frombuffer(data, dtype=_TYPE)
 
 
-def checked_text(text: str, checksum: int, what: str) -> str:
-    """A stored text.
+def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
+    """A stored text, whose checksum is that of the question that it replies to and of itself.
 
     Raises:
         StorageError: It is not the one that was written.
     """
-    if crc(text) != checksum:
+    if crc(asked + text) != checksum:
         raise damaged(what, "text", "restore a backup, or delete it")
     return text
 

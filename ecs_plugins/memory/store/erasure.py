@@ -17,8 +17,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.admission import founded, repeated
+from ecs_plugins.memory.admission import admit, founded
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
@@ -26,36 +28,38 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc, dump, pack
 from ecs_plugins.memory.store.inspection import joined_at
-from ecs_plugins.memory.store.intake import check_room_to_pin, insert_pinned
-from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
-from ecs_plugins.memory.types import HotItem, Namespace, Observation, Vector, encode
+from ecs_plugins.memory.store.intake import (
+    check_room_to_pin,
+    derived,
+    evict_overflow,
+    insert_pinned,
+    refolded,
+)
+from ecs_plugins.memory.store.reembedding import Embed
+from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.types import Matrix, Namespace, encode
+from ecs_plugins.ranking.conversation import as_reply, asked_at_end
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
 
 
+Said = tuple[str, bytes]
+"""A text and the bytes of its vector."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be changed; None leaves it as it is. A text comes with its vector."""
+    """What is to be changed; None leaves it as it is."""
 
     text: str | None
     metadata: Mapping[str, object] | None
-    vector: Vector | None
     pinned: bool | None
 
     @property
     def erases(self) -> bool:
         """Whether something of before will be gone."""
         return self.text is not None or self.metadata is not None
-
-
-def refolded(observations: Sequence[Observation], config: MemoryConfig) -> HotItem:
-    """One item made of these observations alone, in their order."""
-    first, *others = observations
-    item = founded(first)
-    for observation in others:
-        item = repeated(item, observation, config)
-    return item
 
 
 class Erasure:
@@ -65,22 +69,28 @@ class Erasure:
         connection: Inside the transaction.
         config: How observations are merged.
         dimension: Length of the vectors.
+        embed: Embeds what is read otherwise than before.
 
     Attributes:
         receipt: What is gone.
         changed: Namespaces that were changed, as they were saved: their indexes have to follow.
         dropped: Numbers of the namespaces deleted.
+        erased: Texts and vectors that are gone, as bytes.
+        quoted: Whether messages that stay in the log say what was erased of a memory.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, config: MemoryConfig, dimension: int
+        self, connection: sqlite3.Connection, config: MemoryConfig, dimension: int, embed: Embed
     ) -> None:
         self._connection = connection
         self._config = config
         self._dimension = dimension
+        self._embed = embed
         self.receipt = ErasureReceipt(time.time())
         self.changed: list[Space] = []
         self.dropped: list[int] = []
+        self.erased: list[bytes] = []
+        self.quoted = False
 
     def note(self, **more: Any) -> None:
         """Add numbers and ids to the receipt."""
@@ -111,26 +121,53 @@ class Erasure:
         else:
             space = self._space_of(message.namespace)
             if change.erases:
-                self._rewrite(name, change)
-                affected = self._derive(space, frozenset([name]), frozenset())
-                old = [message.text] if change.text is not None else []
-                self._clean_record(space, (), affected, old)
+                said = self._said([name]) if change.text is not None else []
+                before = self._live_on(name)
+                changed = {name}
+                if change.text is not None:
+                    changed |= self._reread([name], change.text)
+                self._rewrite(message, change)
+                affected = self._derive(space, frozenset(changed), frozenset())
+                if before and not self._live_on(name):
+                    pinned = any(row.tier == "cold" and row.memory.pinned for row in before)
+                    self._found_again(space, message, pinned)
+                self._clean_record(space, (), affected, said)
             if change.pinned is not None:
                 self._pin_message(space, name, change.pinned)
         self._save(space)
 
-    def _rewrite(self, name: str, change: Change) -> None:
-        if change.text is not None and change.vector is not None:
-            data = pack(change.vector)
-            self._connection.execute(
-                "UPDATE messages SET text = ?, text_crc = ?, vector = ?, vector_crc = ?"
-                " WHERE id = ?",
-                (change.text, crc(change.text), data, crc(data), name),
-            )
+    def _rewrite(self, message: log.Message, change: Change) -> None:
+        if change.text is not None:
+            self._write_text(message.id, change.text, message.asked)
         if change.metadata is not None:
             self._connection.execute(
-                "UPDATE messages SET metadata = ? WHERE id = ?", (dump(change.metadata), name)
+                "UPDATE messages SET metadata = ? WHERE id = ?", (dump(change.metadata), message.id)
             )
+
+    def _write_text(self, name: str, text: str, asked: str) -> None:
+        """Write what a message says and replies to, with its vector."""
+        data = pack(self._embed([as_reply(text, asked)])[0])
+        self._connection.execute(
+            "UPDATE messages SET text = ?, asked = ?, asker = iif(? = '', NULL, asker),"
+            " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
+            (text, asked, asked, crc(asked + text), data, crc(data), name),
+        )
+
+    def _reread(self, askers: Collection[str], now_asks: str = "") -> set[str]:
+        """Take the question that is erased out of the replies to it; returns their ids.
+
+        Args:
+            askers: The messages that asked.
+            now_asks: What the message says instead.
+        """
+        among = dump(list(askers))
+        found = self._connection.execute(
+            f"SELECT id, text FROM messages WHERE asker {_AMONG} AND NOT id {_AMONG}",
+            (among, among),
+        ).fetchall()
+        for name, text in found:
+            self._write_text(name, text, asked_at_end(now_asks))
+        return {name for name, _ in found}
 
     def _update_memory(self, space: Space, old: TierRow, change: Change) -> None:
         connection, memory = self._connection, old.memory
@@ -141,29 +178,39 @@ class Erasure:
         if not change.erases:
             tiers.update(connection, old.row, memory)
             return
-        if change.text is not None and change.vector is not None:
-            memory = replace(memory, text=change.text, vector=change.vector, information=None)
+        now = time.time()
         new = replace(
             old,
             item=memory,
             version=old.version + 1,
             metadata=old.metadata if change.metadata is None else change.metadata,
-            changed=time.time(),
+            changed=now,
             born=None,
         )
-        tiers.delete(connection, space, [old])
-        tiers.insert(connection, space, new)
+        if change.text is None:
+            tiers.delete(connection, space, [old])
+            tiers.insert(connection, space, new)
+            return
+        vector = self._embed([change.text])[0]
+        behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
+        said = self._erase_versions(space, memory.id)
+        self._note_quotes(behind, said)
+        self._clean_record(space, (), {memory.id}, said)
+        # A message says the new text from here on, so that nothing derives the old one again.
+        ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
+        message = log.NewMessage(change.text, metadata=new.metadata, ttl=ttl)
+        log.insert(connection, space, [message], ids, vector[None], now)
+        space.step += 1
+        evidence = replace(memory.evidence, edited=True)
+        item = replace(
+            memory, text=change.text, asked="", vector=vector, prior=None, evidence=evidence
+        )
+        tiers.insert(connection, space, replace(new, item=item), ids)
 
     def _pin_message(self, space: Space, name: str, pinned: bool) -> None:
         """Pin what a message stands in: its hot item moves to the cold tier, pinned."""
         connection = self._connection
-        found = tiers.select(
-            connection,
-            "+live = 1 AND tier = 'hot' AND id IN (SELECT item FROM provenance WHERE message = ?)",
-            (name,),
-            dimension=self._dimension,
-            members=True,
-        )
+        found = [row for row in self._live_on(name) if row.tier == "hot"]
         if not found:
             raise InvalidInputError(
                 f"the message {name!r} is not in the hot tier; pin the memory it went into"
@@ -189,9 +236,11 @@ class Erasure:
                 raise _unknown(name)
             behind = tiers.provenance(self._connection, [name]).get(name, ())
             space = tiers.space_by_id(self._connection, versions[0].space)
-            self._erase_memory(space, name)
+            said = self._erase_memory(space, name)
             if evidence and behind:
                 self._erase_messages(space, behind)
+            else:
+                self._note_quotes(behind, said)
         self._save(space)
 
     def forget(self, namespace: Namespace, condition: Filter | None, *, below: bool) -> None:
@@ -246,9 +295,16 @@ class Erasure:
             ),
             hot_erased=space.count["hot"],
             decisions=found("SELECT count(*) FROM decisions WHERE namespace = ?")[0],
-            queries=found("SELECT count(*) FROM queries WHERE namespace = ?")[0],
             namespaces=(space.namespace,),
         )
+        queries = found("DELETE FROM queries WHERE namespace = ? RETURNING id")
+        said = connection.execute(
+            "SELECT text, vector FROM messages WHERE namespace = ?1"
+            " UNION ALL SELECT text, vector FROM tiers WHERE namespace = ?1",
+            number,
+        ).fetchall()
+        self._erase_queries(set(), said)
+        self.note(queries=len(queries))
         connection.execute(
             "DELETE FROM provenance WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)",
             number,
@@ -274,22 +330,53 @@ class Erasure:
 
     def _erase_messages(self, space: Space, ids: Collection[str]) -> None:
         """Erase messages of this namespace and follow their provenance."""
-        among = (dump(list(ids)),)
-        texts = self._connection.execute(f"SELECT text FROM messages WHERE id {_AMONG}", among)
-        said = [text for (text,) in texts.fetchall()]
-        affected = self._derive(space, frozenset(ids), frozenset(ids))
+        among, said = (dump(list(ids)),), self._said(ids)
+        replies = self._reread(ids)
+        affected = self._derive(space, frozenset(ids) | replies, frozenset(ids))
+        self._unask(space, {asked_at_end(text) for text, _ in said})
         self._connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         self._connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
-        self.note(messages=tuple(ids))
+        self.note(messages=tuple(ids), replies=tuple(sorted(replies)))
         self._clean_record(space, ids, affected, said)
 
-    def _erase_memory(self, space: Space, name: str) -> None:
-        """Erase every version of a memory; the messages behind it stay."""
-        versions = tiers.versions(self._connection, name)
-        tiers.delete(self._connection, space, versions)
-        tiers.forget_provenance(self._connection, [name])
+    def _unask(self, space: Space, questions: Collection[str]) -> None:
+        """Take erased questions out of what rests on replies that the log has no more."""
+        left = tiers.select(
+            self._connection,
+            f"namespace = ? AND asked != '' AND asked {_AMONG} AND EXISTS (SELECT 1 FROM provenance"
+            " p LEFT JOIN messages m ON m.id = p.message WHERE p.item = tiers.id AND m.id IS NULL)",
+            (space.id, dump(list(questions))),
+        )
+        for row in left:
+            vector = self._embed([row.item.text])[0]
+            tiers.delete(self._connection, space, [row])
+            alone = replace(row.item, asked="", vector=vector)
+            tiers.insert(self._connection, space, replace(row, item=alone))
+
+    def _erase_memory(self, space: Space, name: str) -> list[Said]:
+        """Erase a memory and return what it said; the messages behind it stay."""
+        said = self._erase_versions(space, name)
         self.note(memories_erased=(name,))
-        self._clean_record(space, [name], {name}, [row.item.text for row in versions])
+        self._clean_record(space, [name], {name}, said)
+        return said
+
+    def _erase_versions(self, space: Space, name: str) -> list[Said]:
+        said = self._connection.execute("SELECT text, vector FROM tiers WHERE id = ?", (name,))
+        texts = said.fetchall()
+        tiers.delete(self._connection, space, tiers.versions(self._connection, name))
+        tiers.forget_provenance(self._connection, [name])
+        return texts
+
+    def _said(self, ids: Collection[str]) -> list[Said]:
+        """The texts of messages, and their vectors."""
+        return self._connection.execute(
+            f"SELECT text, vector FROM messages WHERE id {_AMONG}", (dump(list(ids)),)
+        ).fetchall()
+
+    def _note_quotes(self, behind: Collection[str], said: Sequence[Said]) -> None:
+        """Note whether messages that stay still say what is erased of a memory."""
+        left = [text for text, _ in self._said(behind)]
+        self.quoted = any(text in each for each in left for text, _ in said)
 
     # The tiers
 
@@ -303,53 +390,80 @@ class Erasure:
         }
         for name in sorted(affected):
             joined = joined_at(self._connection, name)
+            leaving = gone or frozenset(each for each in changed if self._is_strange(each, joined))
             since = min(joined[message] for message in changed if message in joined)
             rows = tiers.versions(self._connection, name)
             stale = [row for row in rows if row.version >= since]
             left = len(rows) - len(stale)
             for row in stale:
                 members = [each for each, version in joined.items() if version <= row.version]
-                left += self._derive_row(space, row, set(members) - gone)
+                left += self._derive_row(space, row, set(members) - leaving)
+            self._connection.execute(
+                f"DELETE FROM provenance WHERE item = ? AND message {_AMONG}",
+                (name, dump(list(leaving))),
+            )
             if rows and rows[0].tier == "cold":
                 self.note(**{"memories_derived" if left else "memories_erased": (name,)})
         tiers.forget_provenance(self._connection, affected)
         return affected
 
+    def _is_strange(self, name: str, members: Collection[str]) -> bool:
+        """Whether a message says something else than the others behind an item."""
+        found = log.observations(self._connection, members, self._dimension)
+        rest = [each for each, _, _ in found if each.id != name]
+        own = [each for each, _, _ in found if each.id == name]
+        if not rest or not own:
+            return False
+        item = refolded(rest, self._config)
+        cosine = float(item.vector @ own[0].vector)
+        admission = admit(own[0], config=self._config, nearest_hot=(item, cosine))
+        return admission.kind == "append"
+
+    def _found_again(self, space: Space, message: log.Message, pinned: bool) -> None:
+        """Let a message that parted from all others found an item of its own."""
+        connection = self._connection
+        found = log.observations(connection, [message.id], self._dimension)
+        observation, metadata, expires = found[0]
+        item = founded(observation)
+        row = TierRow(item, metadata, message.created, time.time(), expires)
+        if pinned:
+            capacity = self._config.cold_capacity
+            insert_pinned(connection, space, row, members=item.members, capacity=capacity)
+        else:
+            tiers.insert(connection, space, row, item.members)
+            evict_overflow(connection, space, self._config)
+
+    def _live_on(self, message: str) -> list[TierRow]:
+        """The items in a tier that rest on a message."""
+        return tiers.select(
+            self._connection,
+            "+live = 1 AND id IN (SELECT item FROM provenance WHERE message = ?)",
+            (message,),
+            dimension=self._dimension,
+            members=True,
+        )
+
     def _derive_row(self, space: Space, old: TierRow, members: Collection[str]) -> bool:
-        """Replace a version by what its remaining messages say; returns whether any remain."""
+        """Replace a version by what these of its messages say; returns whether there are any."""
         tiers.delete(self._connection, space, [old])
-        left = log.observations(self._connection, members, self._dimension)
-        if not left:
+        self.erased.append(old.item.text.encode())
+        new = derived(self._connection, old, members, self._config, self._dimension)
+        if new is None:
             self.note(hot_erased=int(old.tier == "hot"))
             return False
-        metadata: Metadata | None = None
-        for _, own, _ in left:
-            metadata = own if metadata is None else shared(metadata, own)
-        new = replace(
-            old,
-            metadata=metadata or {},
-            changed=time.time(),
-            expires=earliest(*(expires for _, _, expires in left)),
-        )
-        item = refolded([observation for observation, _, _ in left], self._config)
-        if old.tier == "hot":
-            item = replace(item, judged=min(old.hot.judged, item.evidence.support))
-            tiers.insert(self._connection, space, replace(new, item=item), item.members)
-            self.note(hot_derived=1)
-        else:
-            evidence = replace(item.evidence, hits=old.memory.evidence.hits)
-            memory = replace(old.memory, vector=item.vector, text=item.text, evidence=evidence)
-            tiers.insert(self._connection, space, replace(new, item=memory))
+        joined = new.hot.members if new.tier == "hot" else ()
+        tiers.insert(self._connection, space, replace(new, changed=time.time()), joined)
+        self.note(hot_derived=int(new.tier == "hot"))
         return True
 
     # The record
 
     def _clean_record(
-        self, space: Space, ids: Iterable[str], affected: set[str], texts: Sequence[str]
+        self, space: Space, ids: Iterable[str], affected: set[str], said: Sequence[Said]
     ) -> None:
         gone = {*ids, *self.receipt.memories_erased}
         self._mark_decisions(gone)
-        self._erase_queries(space, gone | affected, texts)
+        self._erase_queries(gone | affected, said)
         space.erasures += 1
 
     def _mark_decisions(self, gone: Collection[str]) -> None:
@@ -367,19 +481,33 @@ class Erasure:
         self._connection.execute(f"DELETE FROM decision_items WHERE item {_AMONG}", among)
         self.note(decisions=len(found))
 
-    def _erase_queries(self, space: Space, used: set[str], texts: Sequence[str]) -> None:
+    def _erase_queries(self, used: set[str], said: Sequence[Said]) -> None:
+        """Erase the recorded queries, of every namespace, that used, quote or repeat what goes."""
+        self.erased += [each for text, vector in said for each in (text.encode(), vector)]
+        texts = {text for text, _ in said}
         quotes = [text for text in texts if len(text) >= _QUOTE]
-        for number, text, answer, recalled in self._connection.execute(
-            "SELECT id, text, answer, recalled FROM queries WHERE namespace = ?", (space.id,)
-        ).fetchall():
-            said = f"{text}\n{answer or ''}"
+        vectors, near = _matrix(said, self._dimension), self._config.merge_threshold
+        gone = []
+        for number, text, answer, recalled, vector in self._connection.execute(
+            "SELECT id, text, answer, recalled, vector FROM queries"
+        ):
+            asked = f"{text}\n{answer or ''}"
             if (
                 not used.isdisjoint(json.loads(recalled))
-                or any(quote in said for quote in quotes)
+                or any(quote in asked for quote in quotes)
                 or (text in texts or answer in texts)
+                or (len(vectors) and (vectors @ np.frombuffer(vector, "<f4")).max() >= near)
             ):
-                self._connection.execute("DELETE FROM queries WHERE id = ?", (number,))
-                self.note(queries=1)
+                gone.append((number,))
+                self.erased += [text.encode(), (answer or "").encode(), vector]
+        self._connection.executemany("DELETE FROM queries WHERE id = ?", gone)
+        self.note(queries=len(gone))
+
+
+def _matrix(said: Sequence[Said], dimension: int) -> Matrix:
+    """The vectors that are whole; damaged ones can be erased too."""
+    whole = b"".join(vector for _, vector in said if len(vector) == 4 * dimension)
+    return np.frombuffer(whole, dtype="<f4").reshape(-1, dimension)
 
 
 def without(record: dict[str, object], gone: Collection[str]) -> dict[str, object]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.ranking.embedder import default_embedder
 
 _EMBEDDER = "embedder"
 _EPOCH = "epoch"
+_IDENTITY = "name", "dimension", "normalisation"
 
 
 def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
@@ -19,7 +22,13 @@ def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | 
     meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     if _EMBEDDER not in meta:
         return None
-    return json.loads(meta[_EMBEDDER]), int(meta[_EPOCH])
+    try:
+        identity = dict(json.loads(meta[_EMBEDDER]))
+        return {name: identity[name] for name in _IDENTITY}, int(meta[_EPOCH])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"the record of the embedder is damaged ({error}); restore a backup"
+        ) from error
 
 
 def epoch_of(connection: sqlite3.Connection) -> int:
@@ -37,7 +46,7 @@ def record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch
 
 
 class RecordedEmbedder:
-    """Has the name and dimension of the embedder of a file, and refuses to embed.
+    """Has the name and dimension of the embedder of a file; embeds if that is the default one.
 
     Args:
         database: The file.
@@ -55,12 +64,20 @@ class RecordedEmbedder:
         self.dimension = int(str(known[0]["dimension"]))
 
     def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Refuse."""
+        """Unit vectors ``[len(texts), dimension]``.
+
+        Raises:
+            ConfigurationError: The file was not written with the default embedder.
+        """
+        with contextlib.suppress(ModelNotFoundError):
+            known = default_embedder()
+            if known.name == self.name and known.dimension == self.dimension:
+                return known.embed_documents(texts)
         raise ConfigurationError(
             f"{len(texts)} texts need the embedder {self.name!r}; open the memory with it"
         )
 
     def embed_query(self, text: str) -> Vector:
-        """Refuse."""
+        """A unit vector ``[dimension]``; see `embed_documents`."""
         vector: Vector = self.embed_documents([text])[0]
         return vector

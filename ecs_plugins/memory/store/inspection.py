@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import (
     Explanation,
     Memory,
@@ -21,11 +24,13 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc
-from ecs_plugins.memory.store.intake import recent_queries
+from ecs_plugins.memory.store.intake import alive, recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
+
+Check = Callable[[], Iterable[str]]
 
 
 def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
@@ -71,13 +76,12 @@ def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Me
     )
 
 
-def cold(connection: sqlite3.Connection, space: Space, now: float) -> list[Memory]:
+def cold(
+    connection: sqlite3.Connection, space: Space, config: MemoryConfig, dimension: int
+) -> list[Memory]:
     """The cold tier, oldest row first, without what has expired."""
-    rows = [
-        row
-        for row in tiers.tier_rows(connection, space.id, "cold")
-        if row.expires is None or row.expires > now
-    ]
+    rows = tiers.tier_rows(connection, space.id, "cold")
+    rows = [*alive(connection, rows, time.time(), config, dimension)]
     behind = tiers.provenance(connection, [row.item.id for row in rows])
     return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
 
@@ -121,17 +125,20 @@ def explain(
     recorded = decisions(connection, space.id, item=name)
     terms = None if place is None else ranked[place][1]
     rank = None if place is None else place + 1
-    text = message.text if message else ""
+    text = (live or rows)[-1].item.text if rows else message.text if message else ""
+    informed = terms is not None and utility is None and config.utility == "informed"
+    prior = worth(text) if informed else None
     return Explanation(
         id=name,
-        text=(live or rows)[-1].item.text if rows else text,
+        text=text,
         tier=tier,
         free_energy=terms,
         rank=rank,
         versions=tuple(versions),
         decisions=tuple(recorded),
         provenance=behind,
-        lines=_lines(tier, terms, rank, len(ranked), versions, recorded, behind),
+        lines=_lines(tier, terms, prior, rank, len(ranked), versions, recorded, behind),
+        prior=prior,
     )
 
 
@@ -145,6 +152,7 @@ def _behind(connection: sqlite3.Connection, name: str) -> tuple[tuple[str, str |
 def _lines(
     tier: Tier | None,
     terms: FreeEnergy | None,
+    prior: float | None,
     rank: int | None,
     count: int,
     versions: Sequence[Memory],
@@ -156,6 +164,11 @@ def _lines(
         lines.append(
             f"free energy now {terms.total:.4f} (E {terms.energy:.4f}, S {terms.entropy:.4f}): "
             f"number {rank} of {count}, 1 being the safest"
+        )
+    if terms is not None and prior is not None:
+        lines.append(
+            f"of -E, {prior:+.4f} nats are the prior: what its text alone is worth; "
+            f"{-terms.energy - prior:+.4f} come from demand"
         )
     if versions:
         lines.append(
@@ -198,33 +211,72 @@ def verify(
     dimension: int,
     *,
     epoch: int,
-    integrity: Sequence[str],
+    integrity: Check,
 ) -> Verification:
-    """Check contents, counts, provenance, decisions, items and indexes of a file."""
-    problems = list(integrity)
-    checked = 0
-    for table in CHECKED:
-        for row in rows(connection, table):
-            checked += 1
-            # A vector of an earlier epoch waits to be replaced by the next search.
-            current = row.get("epoch", epoch) == epoch
-            problems += damage(table, row, dimension if current else 0)
-    problems += [
-        text.format(name)
-        for text, sql in _REFERENCES.items()
-        for (name,) in connection.execute(sql)
+    """Check contents, counts, provenance, decisions, items and indexes of a file.
+
+    A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
+    problem, and the rest is checked.
+    """
+    checks: list[tuple[str, Check]] = [("the database", integrity)]
+    checks += [
+        (f"the table {table}", partial(_content_problems, connection, table, dimension, epoch))
+        for table in CHECKED
     ]
+    checks.append(("the provenance", partial(_reference_problems, connection)))
+    checks.append(("the namespaces", partial(_namespace_problems, connection, indexes)))
+    problems = [line for what, check in checks for line in _tried(what, check)]
+    snapshot = partial(indexes.snapshot.problems, connection)
+    counted = "SELECT " + " + ".join(
+        f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")
+    )
+    try:
+        checked = connection.execute(counted).fetchone()[0]
+    except sqlite3.Error:
+        checked = 0
+    return Verification(tuple(problems), tuple(_tried("the index snapshot", snapshot)), checked)
+
+
+def _tried(what: str, check: Check) -> Iterator[str]:
+    """The problems that a check finds, its own failure included."""
+    try:
+        yield from check()
+    except Exception as error:
+        yield f"{what} cannot be checked: {type(error).__name__}: {error}"
+
+
+def _content_problems(
+    connection: sqlite3.Connection, table: str, dimension: int, epoch: int
+) -> Iterator[str]:
+    for row in rows(connection, table):
+        # A vector of an earlier epoch waits to be replaced by the next search.
+        current = row.get("epoch", epoch) == epoch
+        yield from damage(table, row, dimension if current else 0)
+
+
+def _reference_problems(connection: sqlite3.Connection) -> Iterator[str]:
+    for text, sql in _REFERENCES.items():
+        for (name,) in connection.execute(sql):
+            yield text.format(name)
+
+
+def _namespace_problems(connection: sqlite3.Connection, indexes: Indexes) -> Iterator[str]:
     for space in tiers.list_spaces(connection):
-        record = decisions(connection, space.id)
-        checked += len(record)
-        problems += [
-            f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
-            "follow from its record"
-            for each in replayed(record)
-            if not each.agrees and not each.recorded.erased
-        ]
-        problems += _tier_problems(connection, space, indexes)
-    return Verification(tuple(problems), tuple(indexes.snapshot.problems(connection)), checked)
+        name = space.namespace
+        yield from _tried(f"the decisions of {name}", partial(_record_problems, connection, space))
+        yield from _tried(f"the items of {name}", partial(_tier_problems, connection, space))
+        yield from _tried(
+            f"the index of {name}", partial(_index_problems, connection, space, indexes)
+        )
+
+
+def _record_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
+    for each in replayed(decisions(connection, space.id)):
+        if not each.agrees and not each.recorded.erased:
+            yield (
+                f"decision {each.recorded.decision.index} of sleep {each.recorded.sleep} does not "
+                "follow from its record"
+            )
 
 
 CHECKED = {
@@ -256,7 +308,9 @@ def damage(table: str, row: Mapping[str, Any], dimension: int = 0) -> list[str]:
     return [
         f"the {part} of {name.format(**row)} does not match its checksum"
         for part in parts
-        if crc(row[part]) != row[f"{part}_crc"]
+        if not isinstance(row[part], str | bytes)
+        or crc(row.get("asked", "") + row[part] if part == "text" else row[part])
+        != row[f"{part}_crc"]
         or (part == "vector" and dimension and len(row[part]) != 4 * dimension)
     ]
 
@@ -275,22 +329,22 @@ _REFERENCES = {
 }
 
 
-def _tier_problems(connection: sqlite3.Connection, space: Space, indexes: Indexes) -> list[str]:
-    problems = []
-    rows = connection.execute(
-        "SELECT tier, row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-    ).fetchall()
+def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
     for tier in TIERS:
-        found = sum(each[0] == tier for each in rows)
+        found = len(tiers.tier_rows(connection, space.id, tier))
         if found != space.count[tier]:
-            problems.append(
+            yield (
                 f"{space.namespace}: the {tier} tier holds {found} items and counts "
                 f"{space.count[tier]}"
             )
-    try:
-        known = indexes.current(connection, space).index.rows()
-    except StorageError as error:
-        return [*problems, f"{space.namespace}: {error}"]
-    if not np.array_equal(np.sort(known), np.sort([row for _, row in rows])):
-        problems.append(f"{space.namespace}: the index is out of step")
-    return problems
+
+
+def _index_problems(
+    connection: sqlite3.Connection, space: Space, indexes: Indexes
+) -> Iterator[str]:
+    rows = connection.execute(
+        "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
+    ).fetchall()
+    known = indexes.current(connection, space).index.rows()
+    if not np.array_equal(np.sort(known), np.sort([row for (row,) in rows])):
+        yield f"{space.namespace}: the index is out of step"

@@ -12,13 +12,20 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.admission import admit, founded, overflow, record_hit, record_outcome
+from ecs_plugins.memory.admission import (
+    admit,
+    founded,
+    overflow,
+    record_hit,
+    record_outcome,
+    repeated,
+)
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
@@ -37,6 +44,7 @@ from ecs_plugins.memory.types import (
 )
 from ecs_plugins.memory.utility import QUERY_WINDOW
 
+ERASURES = "erasures"  # in `meta`
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
@@ -79,8 +87,10 @@ class Intake:
             for at in range(start, min(start + _SCREENED, len(messages))):
                 space.step += 1
                 space.since_sleep += 1
-                said = Observation(ids[at], vectors[at], space.step, messages[at].text)
-                self._admit(said, messages[at], pinned)
+                message = messages[at]
+                asked = message.reply_to.text if message.reply_to else ""
+                said = Observation(ids[at], vectors[at], space.step, message.text, asked)
+                self._admit(said, message, pinned)
         evict_overflow(self._connection, space, self._config)
 
     def _screen(self, vectors: Matrix) -> None:
@@ -178,6 +188,65 @@ class Intake:
         )
 
 
+def refolded(
+    observations: Sequence[Observation], config: MemoryConfig, *, edited: bool = False
+) -> HotItem:
+    """One item made of these observations alone, in their order."""
+    first, *others = observations
+    item = founded(first)
+    item = replace(item, evidence=replace(item.evidence, edited=edited))
+    for observation in others:
+        item = repeated(item, observation, config)
+    return item
+
+
+def derived(
+    connection: sqlite3.Connection,
+    old: TierRow,
+    members: Collection[str],
+    config: MemoryConfig,
+    dimension: int,
+    now: float = float("-inf"),
+) -> TierRow | None:
+    """A version as those of its messages make it that have not expired; None without any."""
+    left = log.observations(connection, members, dimension, now)
+    if not left:
+        return None
+    metadata = left[0][1]
+    for _, own, _ in left:
+        metadata = shared(metadata, own)
+    evidence = old.item.evidence
+    item = refolded([each for each, _, _ in left], config, edited=evidence.edited)
+    new: HotItem | ColdMemory
+    if old.tier == "hot":
+        new = replace(item, judged=min(old.hot.judged, item.evidence.support))
+    else:
+        known = replace(item.evidence, hits=evidence.hits)
+        new = replace(
+            old.memory, vector=item.vector, text=item.text, asked=item.asked, evidence=known
+        )
+    expires = earliest(*(expires for _, _, expires in left))
+    return replace(old, item=new, metadata=metadata, expires=expires)
+
+
+def alive(
+    connection: sqlite3.Connection,
+    rows: Iterable[TierRow],
+    now: float,
+    config: MemoryConfig,
+    dimension: int,
+) -> Iterator[TierRow]:
+    """What has not expired; of an item that rests on messages of which some have, the rest."""
+    for row in rows:
+        if row.expires is None or row.expires > now:
+            yield row
+            continue
+        behind = tiers.provenance(connection, [row.item.id]).get(row.item.id, ())
+        left = derived(connection, row, behind, config, dimension, now)
+        if left is not None:  # under its own id, which a hot item has from its first message
+            yield replace(left, item=replace(left.item, id=row.item.id))
+
+
 def insert_pinned(
     connection: sqlite3.Connection,
     space: Space,
@@ -194,7 +263,7 @@ def insert_pinned(
     check_room_to_pin(connection, space, capacity)
     item = hot.item
     name = log.new_ids(1)[0]
-    memory = ColdMemory(name, item.vector, item.evidence, item.text, pinned=True)
+    memory = ColdMemory(name, item.vector, item.evidence, item.text, pinned=True, asked=item.asked)
     tiers.insert(connection, space, replace(hot, item=memory, row=0), members)
 
 
@@ -226,20 +295,32 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One recall: when, with which query vector, and what it returned."""
+    """One recall: when, with which query vector, what it returned, after how many erasures."""
 
     step: int
     at: float
     vector: Vector
     items: tuple[str, ...]
+    erasures: int
+
+
+def erasures_of(connection: sqlite3.Connection) -> int:
+    """How often something was erased from the file."""
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (ERASURES,)).fetchone()
+    return 0 if found is None else int(found[0])
 
 
 def write_accesses(
     connection: sqlite3.Connection, space: Space, accesses: Sequence[Access]
 ) -> None:
-    """Write recalls: a query event each, a hit for every item that is still in its tier."""
+    """Write recalls: a query event each, a hit for every item that is still in its tier.
+
+    The question of a recall from before an erasure is not written: it may repeat what was erased.
+    """
+    erasures = erasures_of(connection) if accesses else 0
     for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
-        _insert_query(connection, space, access.step, access.at, access.vector, access.items)
+        if access.erasures == erasures:
+            _insert_query(connection, space, access.step, access.at, access.vector, access.items)
         for each in _live(connection, space, access.items):
             step = max(access.step, each.item.evidence.updated)
             tiers.update(connection, each.row, record_hit(each.item, step=step))

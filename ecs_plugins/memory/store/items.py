@@ -14,7 +14,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -249,8 +249,12 @@ class Items:
                 ),
             )
         if deletes or expired:
-            self._store.scrub()
+            self._store.database.on_end(lambda committed: committed and self._store.scrub())
         return deleted
+
+    def together(self, texts: Sequence[str]) -> AbstractContextManager[None]:
+        """One transaction for all writes of a block; see `SqliteStore.together`."""
+        return self._store.together(texts)
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""

@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TypeAlias
 
@@ -15,8 +15,19 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Matrix, Observation
+from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
 
 MAX_TEXT = 1_000_000
+SESSION = 12 * 3600.0
+"""Seconds after which a message replies to no earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a message replies to: the questions at the end of the one before, and its id."""
+
+    text: str
+    asker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,7 @@ class NewMessage:
         writer: The agent that wrote it, where several share a namespace.
         at: Unix time; None is now.
         ttl: Seconds to live; None is for ever.
+        reply_to: The question that it replies to; `replies` finds it.
     """
 
     text: str
@@ -38,6 +50,7 @@ class NewMessage:
     writer: str | None = None
     at: float | None = None
     ttl: float | None = None
+    reply_to: Question | None = field(default=None, repr=False)
     stored_metadata: str = field(init=False, repr=False, compare=False)
     """The metadata as JSON, as it is stored."""
 
@@ -57,6 +70,11 @@ class NewMessage:
         own, stored = _checked_metadata(self.metadata) if self.metadata else ({}, "{}")
         object.__setattr__(self, "metadata", own)
         object.__setattr__(self, "stored_metadata", stored)
+
+    @property
+    def read(self) -> str:
+        """Its text as it is embedded: behind the question that it replies to."""
+        return as_reply(self.text, self.reply_to.text if self.reply_to else "")
 
 
 def _check_unicode(*texts: str | None) -> None:
@@ -131,6 +149,7 @@ class Message:
         metadata: As given.
         created: Unix time.
         expires: When it will be erased; None is never.
+        asked: The question that it replies to, in the words of the message before; else empty.
     """
 
     id: str
@@ -142,6 +161,36 @@ class Message:
     metadata: Mapping[str, object]
     created: float
     expires: float | None
+    asked: str = ""
+
+
+def replies(
+    messages: Sequence[NewMessage], ids: Sequence[str], before: Message | None, now: float
+) -> list[NewMessage]:
+    """Messages with the questions that they reply to.
+
+    A message replies to the one right before it that ends with a question, if another role says it,
+    or another speaker where both texts begin with ``name:``, and within `SESSION`.
+
+    Args:
+        messages: In order.
+        ids: Their ids.
+        before: The latest message of the namespace, if any.
+        now: When messages that do not say are said.
+    """
+    found: list[NewMessage] = []
+    last = None if before is None else (before.id, before.text, before.role, before.created)
+    for name, message in zip(ids, messages, strict=True):
+        at = now if message.at is None else message.at
+        if last is not None:
+            asker, text, role, then = last
+            other = role != message.role or not same_speaker(text, message.text)
+            asked = asked_at_end(text) if other and abs(at - then) <= SESSION else ""
+            if asked:
+                message = replace(message, reply_to=Question(asked, asker))
+        found.append(message)
+        last = name, message.text, message.role, at
+    return found
 
 
 def new_ids(count: int) -> list[str]:
@@ -153,7 +202,7 @@ def new_ids(count: int) -> list[str]:
 
 _INSERT = (
     "INSERT INTO messages (id, namespace, step, role, writer, text, metadata, created, expires,"
-    " vector, text_crc, vector_crc) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+    " vector, text_crc, vector_crc, asked, asker) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
 
@@ -180,12 +229,15 @@ def insert(
                 now if message.at is None else message.at,
                 expiry(message, now),
                 data,
-                crc(message.text),
+                crc(asked + message.text),
                 crc(data),
+                asked,
+                message.reply_to and message.reply_to.asker,
             )
             for step, message, name, data in zip(
                 count(space.step + 1), messages, ids, map(pack, vectors), strict=False
             )
+            for asked in (message.reply_to.text if message.reply_to else "",)
         ),
     )
 
@@ -199,22 +251,23 @@ def expiry(message: NewMessage, now: float) -> float | None:
 
 _COLUMNS = (
     "m.id, n.key, m.step, m.role, m.writer, m.text, m.metadata, m.created, m.expires,"
-    " m.text_crc FROM messages m JOIN namespaces n ON n.id = m.namespace"
+    " m.text_crc, m.asked FROM messages m JOIN namespaces n ON n.id = m.namespace"
 )
 
 
 def _message(row: tuple[object, ...]) -> Message:
-    name, key, step, role, writer, text, metadata, created, expires, checksum = row
+    name, key, step, role, writer, text, metadata, created, expires, checksum, asked = row
     return Message(
         str(name),
         tuple(json.loads(str(key))),
         step,  # type: ignore[arg-type]
         str(role),
         writer,  # type: ignore[arg-type]
-        checked_text(str(text), checksum, f"message {name}"),  # type: ignore[arg-type]
+        checked_text(str(text), checksum, f"message {name}", str(asked)),  # type: ignore[arg-type]
         json.loads(str(metadata)),
         created,  # type: ignore[arg-type]
         expires,  # type: ignore[arg-type]
+        str(asked),
     )
 
 
@@ -222,6 +275,12 @@ def get(connection: sqlite3.Connection, name: str) -> Message | None:
     """One message, expired or not."""
     row = connection.execute(f"SELECT {_COLUMNS} WHERE m.id = ?", (name,)).fetchone()
     return None if row is None else _message(row)
+
+
+def is_asked(connection: sqlite3.Connection, question: Question) -> bool:
+    """Whether the message that asked a question is there and asks it still."""
+    found = connection.execute("SELECT text FROM messages WHERE id = ?", (question.asker,))
+    return any(question.text in text for (text,) in found)
 
 
 def log(
@@ -242,19 +301,25 @@ def log(
 
 
 def observations(
-    connection: sqlite3.Connection, ids: Iterable[str], dimension: int
+    connection: sqlite3.Connection,
+    ids: Iterable[str],
+    dimension: int,
+    now: float = float("-inf"),
 ) -> list[tuple[Observation, Mapping[str, object], float | None]]:
-    """Messages as observations, oldest first, each with its metadata and its expiry."""
+    """Messages that have not expired, oldest first, each with its metadata and its expiry."""
     found = connection.execute(
-        "SELECT id, vector, vector_crc, step, text, metadata, expires FROM messages"
-        " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY seq",
-        (dump(list(ids)),),
+        "SELECT id, vector, vector_crc, step, text, metadata, expires, asked FROM messages"
+        " WHERE id IN (SELECT value FROM json_each(?))"
+        " AND (expires IS NULL OR expires > ?) ORDER BY seq",
+        (dump(list(ids)), now),
     )
     return [
         (
-            Observation(name, unpack(vector, checksum, dimension, f"message {name}"), step, text),
+            Observation(
+                name, unpack(vector, checksum, dimension, f"message {name}"), step, text, asked
+            ),
             json.loads(metadata),
             expires,
         )
-        for name, vector, checksum, step, text, metadata, expires in found
+        for name, vector, checksum, step, text, metadata, expires, asked in found
     ]

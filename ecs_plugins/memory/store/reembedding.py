@@ -19,6 +19,7 @@ import numpy as np
 
 from ecs_plugins.memory.store.database import Database, crc, pack
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.ranking.conversation import as_reply
 
 Embed: TypeAlias = Callable[[Sequence[str]], Matrix]
 Progress: TypeAlias = Callable[[int, int], None]
@@ -84,8 +85,10 @@ def _embed_new(
     """Embed the messages that are new or changed; returns how many."""
     texts = {
         name: text
-        for name, text in connection.execute("SELECT id, text FROM messages ORDER BY seq")
-        if known.get(name, ("",))[0] != text
+        for name, said, asked in connection.execute(
+            "SELECT id, text, asked FROM messages ORDER BY seq"
+        )
+        if known.get(name, ("",))[0] != (text := as_reply(said, asked))
     }
     for name, vector in embedded(texts, embed, progress).items():
         known[name] = texts[name], vector
@@ -100,11 +103,11 @@ def _replace(
         connection.execute(
             "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?", (data, crc(data), name)
         )
-    for row, text, members in connection.execute(
-        "SELECT row, text, (SELECT json_group_array(message) FROM provenance p"
+    for row, text, asked, members in connection.execute(
+        "SELECT row, text, asked, (SELECT json_group_array(message) FROM provenance p"
         " WHERE p.item = t.id AND p.version <= t.version) FROM tiers t"
     ).fetchall():
-        data = pack(derived(text, json.loads(members), of_message, embed))
+        data = pack(derived(as_reply(text, asked), json.loads(members), of_message, embed))
         connection.execute(
             "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?", (data, crc(data), row)
         )

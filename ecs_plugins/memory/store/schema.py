@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable
 
 APPLICATION_ID = 0x4563_734D  # "EcsM"
-VERSION = 5
+VERSION = 6
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -157,11 +157,13 @@ TABLES = (
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
     """Make the tables of a new file (version 0), or those of an older version into these."""
-    if version:
+    if 0 < version < 5:
         connection.execute("ALTER TABLE provenance RENAME COLUMN memory TO item")
     _run(connection, TABLES)
-    if version:
+    if 0 < version < 5:
         _take_over(connection, version)
+    if version < 6:
+        _run(connection, _REPLIES)
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={VERSION}")
 
@@ -206,6 +208,13 @@ def _take_over(connection: sqlite3.Connection, version: int) -> None:
     _run(connection, (f"ALTER TABLE namespaces DROP COLUMN {name}" for name in gone))
 
 
+# Version 6: `asked` is the question that a text replies to, `asker` the message it stands in.
+_REPLIES = (
+    "ALTER TABLE messages ADD COLUMN asked TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE messages ADD COLUMN asker TEXT",
+    "ALTER TABLE tiers ADD COLUMN asked TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX messages_by_asker ON messages (asker) WHERE asker IS NOT NULL",
+)
 _COLD = (
     "INSERT INTO tiers SELECT row, id, namespace, 'cold', live, version, born, died, text,"
     " metadata, created, changed, expires, pinned, 0, energy, entropy, free_energy,"

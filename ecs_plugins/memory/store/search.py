@@ -3,76 +3,70 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
+from ecs_plugins.memory.recall import CANDIDATES, RecallRequest, probability
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.intake import alive
 from ecs_plugins.memory.store.tiers import Space, TierRow
-from ecs_plugins.memory.store.vector_index import Rows, VectorIndex
-from ecs_plugins.memory.types import ColdMemory, Tier, Vector
+from ecs_plugins.memory.store.vector_index import OpenIndex, Rows
+from ecs_plugins.memory.types import ColdMemory, Vector
+
+NO_SCORES: Vector = np.empty(0, dtype=np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class RecallRequest:
-    """What is asked of one namespace.
-
-    Attributes:
-        vector: Embedding of the query [d].
-        k: Recollections at most.
-        threshold: Minimum cosine.
-        tiers: Where to look.
-        condition: Metadata that an item must have (`filters`).
-        now: Unix time; what has expired by then is not recalled.
-        exclude: Ids that are not wanted; the next best take their places.
-    """
-
-    vector: Vector
-    k: int
-    threshold: float
-    tiers: tuple[Tier, ...]
-    condition: Filter | None
-    now: float
-    exclude: frozenset[str] = frozenset()
+class _Score:
+    score: float
+    similarity: float
+    coverage: float
 
 
 def recalled(
-    connection: sqlite3.Connection, space: Space, index: VectorIndex, request: RecallRequest
+    connection: sqlite3.Connection,
+    space: Space,
+    opened: OpenIndex,
+    request: RecallRequest,
+    config: MemoryConfig,
 ) -> list[Recollection]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
-    Items that have expired or are excluded, or are in the other tier, take places among the nearest
-    ones: more are looked at until enough are left, or there are no more.
+    Candidates are the nearest items and those that cover most of the query, each scored by both.
+    What has expired, is excluded, or is in the other tier takes places among them, and an item that
+    is neither may be good by both: more are looked at until nothing else can be among the best.
 
     Args:
         connection: Inside a transaction.
         space: The namespace.
-        index: Its index.
+        opened: Its indexes.
         request: What is asked.
+        config: How what has expired in part is derived anew.
     """
-    condition, count = request.condition, request.k
+    condition = request.condition
     allowed = None if condition is None else _matching(connection, space, condition)
+    count = request.k if request.by_cosine else max(request.k, CANDIDATES)
+    stored: dict[int, TierRow] = {}
     while True:
-        rows, scores = index.search(request.vector, count, allowed=allowed)
-        near = scores >= request.threshold
-        chosen = dict(zip(rows[near].tolist(), scores[near].tolist(), strict=True))
-        stored = tiers.by_rows(connection, space.id, chosen) if chosen else {}
-        wanted = [each for each in stored.values() if _is_wanted(each, request)]
-        # Of equals, what was said last comes first, whatever order the index finds them in.
-        wanted.sort(key=lambda at: (-chosen[at.row], -at.item.evidence.last_seen, at.item.id))
-        if len(wanted) >= request.k or len(rows) < count or not near.all():
+        scores, rest = _scored(opened, request, count, allowed)
+        best = _wanted(connection, space, request, scores, stored, config)
+        enough = len(best) == request.k and scores[best[-1].row].score >= rest
+        if enough or rest < request.threshold:
             break
         count *= 4
-    best = wanted[: request.k]
     behind = tiers.provenance(connection, [each.item.id for each in best]) if best else {}
     return [
         Recollection(
             id=each.item.id,
             text=each.item.text,
-            score=chosen[each.row],
+            score=scores[each.row].score,
             tier=each.tier,
             namespace=space.namespace,
             metadata=each.metadata,
@@ -80,10 +74,84 @@ def recalled(
             provenance=behind.get(each.item.id, ()),
             pinned=isinstance(each.item, ColdMemory) and each.item.pinned,
             free_energy=each.judged,
-            why=_why(each, chosen[each.row], request),
+            why=_why(each, scores[each.row], request),
+            similarity=scores[each.row].similarity,
+            coverage=scores[each.row].coverage,
+            asked=each.item.asked,
         )
         for each in best
     ]
+
+
+def _scored(
+    opened: OpenIndex, request: RecallRequest, count: int, allowed: Rows | None
+) -> tuple[dict[int, _Score], float]:
+    """Candidates by row, and the score that no other item exceeds; minus infinity if none is left.
+
+    Args:
+        opened: The indexes.
+        request: What is asked.
+        count: Candidates of each index.
+        allowed: Only these rows, and all of them.
+    """
+    if request.by_cosine or allowed is None:
+        rows, near = opened.index.search(request.vector, count, allowed=allowed)
+    else:
+        rows, near = allowed, NO_SCORES
+    left = len(near) == count
+    if request.by_cosine:
+        found = zip(rows.tolist(), near.tolist(), strict=True)
+        scores = {row: _Score(cosine, cosine, 0.0) for row, cosine in found}
+        return scores, float(near[-1]) if left else -math.inf
+    covering: list[tuple[int, float]] = []
+    if allowed is None:
+        covering = opened.covering(request.query, count)
+        rows = np.union1d(rows, np.array([row for row, _ in covering], dtype=np.int64))
+    # Equal vectors must tie, although products in another order may differ in the last bits.
+    cosines = opened.index.scores(rows, request.vector).astype(np.float64).round(6)
+    covered = np.array(opened.coverage(request.query, rows), dtype=np.float64)
+    columns = (probability(cosines, covered), cosines, covered)
+    scores = {
+        row: _Score(*values)
+        for row, *values in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True)
+    }
+    if not left:
+        return scores, -math.inf
+    least = covering[-1][1] if len(covering) == count else 0.0
+    return scores, float(probability(float(near[-1]), least))
+
+
+def _wanted(
+    connection: sqlite3.Connection,
+    space: Space,
+    request: RecallRequest,
+    scores: Mapping[int, _Score],
+    stored: dict[int, TierRow],
+    config: MemoryConfig,
+) -> list[TierRow]:
+    """The best ``k`` candidates that are wanted; ``stored`` are those that have been read."""
+    order = sorted(
+        (row for row, each in scores.items() if each.score >= request.threshold),
+        key=lambda row: -scores[row].score,
+    )
+    best: list[TierRow] = []
+    start, stop = 0, 2 * request.k
+    while start < len(order) and len(best) < request.k:
+        while stop < len(order) and scores[order[stop]].score == scores[order[stop - 1]].score:
+            stop += 1
+        part = order[start:stop]
+        unread = [row for row in part if row not in stored]
+        stored |= tiers.by_rows(connection, space.id, unread) if unread else {}
+        near = [stored[row] for row in part if row in stored]
+        found = [each for each in near if _is_wanted(each, request)]
+        left = alive(connection, found, request.now, config, len(request.vector))
+        # Of equals, what was said last comes first, whatever order the indexes find them in.
+        best += sorted(
+            left,
+            key=lambda at: (-scores[at.row].score, -at.item.evidence.last_seen, at.item.id),
+        )
+        start, stop = stop, 4 * stop
+    return best[: request.k]
 
 
 def _matching(connection: sqlite3.Connection, space: Space, condition: Filter) -> Rows:
@@ -101,17 +169,22 @@ def _matching(connection: sqlite3.Connection, space: Space, condition: Filter) -
 
 
 def _is_wanted(found: TierRow, request: RecallRequest) -> bool:
-    alive = found.expires is None or found.expires > request.now
-    return alive and found.tier in request.tiers and found.item.id not in request.exclude
+    return found.tier in request.tiers and found.item.id not in request.exclude
 
 
-def _why(found: TierRow, score: float, request: RecallRequest) -> str:
+def _why(found: TierRow, score: _Score, request: RecallRequest) -> str:
     item, evidence, judged = found.item, found.item.evidence, found.judged
     where = "said recently"
     if isinstance(item, ColdMemory):
         where = "kept, pinned" if item.pinned else "kept"
+    how = f"cosine {score.similarity:.3f} >= {request.threshold:g}"
+    if not request.by_cosine:
+        how = (
+            f"score {score.score:.3f} >= {request.threshold:g}, of cosine {score.similarity:.3f} "
+            f"and {score.coverage:.0%} of the words asked for"
+        )
     why = (
-        f"cosine {score:.3f} >= {request.threshold:g}; {where} ({found.tier} tier), "
+        f"{how}; {where} ({found.tier} tier), "
         f"support {evidence.support}, recalled {evidence.hits} times before"
     )
     if evidence.unlike is not None:

@@ -1,4 +1,4 @@
-"""The graphs of large namespaces, kept in one file beside the database while the memory is closed.
+"""The graphs of large namespaces, kept in one file beside the database.
 
 It is read only if its SHA-256 is the one in the database, so whatever happens to it costs time,
 not memories.

@@ -12,9 +12,12 @@ import sqlite3
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+
+import numpy as np
 
 from ecs_plugins.errors import (
     ConfigurationError,
@@ -24,14 +27,23 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter
+from ecs_plugins.memory.recall import SHAPED, RecallRequest, Shaper, shaped
 from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
+from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import reembedding, sleeps, tiers
 from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.erasure import Change, Erasure
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
-from ecs_plugins.memory.store.intake import Access, Intake, write_accesses, write_observation
+from ecs_plugins.memory.store.intake import (
+    ERASURES,
+    Access,
+    Intake,
+    erasures_of,
+    write_accesses,
+    write_observation,
+)
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.store.search import RecallRequest, recalled
+from ecs_plugins.memory.store.search import recalled
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
@@ -40,7 +52,10 @@ from ecs_plugins.ranking.embedder import Embedder
 logger = logging.getLogger(__name__)
 
 _SCRUB = "scrub"
-_FLUSH_AT = 256  # pending recalls of a namespace from which on the next one writes them
+FLUSH_AT = 256
+"""Pending recalls of a namespace from which on they are written."""
+
+_MOST_PENDING = 4096  # of a namespace, while they cannot be written
 _RETENTION_EVERY = 3600.0
 
 
@@ -48,26 +63,25 @@ class PendingAccesses:
     """The recalls of each namespace that are not written yet. Thread-safe."""
 
     def __init__(self) -> None:
-        self._pending: dict[Namespace, list[Access]] = {}
+        self._pending: dict[Namespace, deque[Access]] = {}
         self._lock = threading.Lock()
 
-    def note(self, namespace: Namespace, *accesses: Access) -> int:
-        """Count recalls, also those that could not be written; returns how many are pending."""
+    def note(self, namespace: Namespace, *accesses: Access) -> None:
+        """Count recalls, also those that could not be written; the oldest of too many are lost."""
         with self._lock:
-            pending = [*self._pending.get(namespace, ()), *accesses]
-            if pending:
-                self._pending[namespace] = pending
-            return len(pending)
+            if accesses:
+                pending = self._pending.setdefault(namespace, deque(maxlen=_MOST_PENDING))
+                pending.extend(accesses)
 
     def take(self, namespace: Namespace) -> list[Access]:
         """Remove and return what is pending."""
         with self._lock:
-            return self._pending.pop(namespace, [])
+            return list(self._pending.pop(namespace, ()))
 
-    def namespaces(self) -> list[Namespace]:
-        """Where something is pending."""
+    def namespaces(self, least: int = 1) -> list[Namespace]:
+        """Where so many are pending."""
         with self._lock:
-            return list(self._pending)
+            return [name for name, pending in self._pending.items() if len(pending) >= least]
 
     def __len__(self) -> int:
         with self._lock:
@@ -110,6 +124,7 @@ class SqliteStore:
         self.epoch, self.is_current = self._identify(adopt)
         self.closed = False
         self.reset()
+        self._embedded = threading.local()  # vectors known within `together`
         self._retention_due = 0.0
         self._finish_interrupted_erasure()
         _open_stores.add(self)
@@ -149,6 +164,9 @@ class SqliteStore:
         Raises:
             ModelError: The embedder failed, or returned what cannot be compared.
         """
+        known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
+        if texts and all(text in known for text in texts):
+            return np.stack([known[text] for text in texts])
         return self.embedder.embed_documents(texts)
 
     def embed_query(self, text: str) -> Vector:
@@ -201,38 +219,65 @@ class SqliteStore:
 
     @contextmanager
     def writing_to(
-        self, namespace: Namespace, *, create: bool = False, flush: bool = True
+        self,
+        namespace: Namespace,
+        *,
+        create: bool = False,
+        flush: bool = True,
+        wait: bool = True,
     ) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
-        accesses = self.pending.take(namespace) if flush else []
-        space: Space | None = None
-        try:
-            with self.database.write() as connection:
-                space = tiers.find_space(connection, namespace)
-                self._check_epoch(epoch_of(connection) if space is None else space.epoch)
-                if space is None and create:
-                    space = tiers.create_space(connection, namespace, time.time(), self.epoch)
-                if space is not None and accesses:
-                    write_accesses(connection, space, accesses)
-                yield connection, space
-                if space is not None:
-                    space.save(connection)
-        except BaseException:
-            self.pending.note(namespace, *accesses)
-            if space is not None:
-                self.indexes.rolled_back(space)
-            raise
-        if space is not None:
-            self.indexes.committed(space)
+        with self.database.write(wait=wait) as connection:
+            space = tiers.find_space(connection, namespace)
+            self._check_epoch(epoch_of(connection) if space is None else space.epoch)
+            if space is None and create:
+                space = tiers.create_space(connection, namespace, time.time(), self.epoch)
+            accesses = self.pending.take(namespace) if flush else []
+            before = 0 if space is None else space.revision
 
-    def flush(self, namespace: Namespace) -> None:
+            def end(committed: bool) -> None:
+                if not committed:
+                    self.pending.note(namespace, *accesses)
+                if space is not None and committed:
+                    self.indexes.committed(space)
+                elif space is not None:
+                    self.indexes.rolled_back(space, before)
+
+            self.database.on_end(end)
+            if space is not None and accesses:
+                write_accesses(connection, space, accesses)
+            yield connection, space
+            if space is not None:
+                space.save(connection)
+
+    @contextmanager
+    def together(self, texts: Sequence[str]) -> Iterator[None]:
+        """One transaction for all that this thread writes in the block, or nothing of it.
+
+        Args:
+            texts: What the block will embed. It is embedded before: others wait for the block.
+        """
+        unique = list(dict.fromkeys(text for text in texts if text.strip()))
+        vectors = dict(zip(unique, self.embed(unique), strict=True)) if unique else {}
+        with self.writing():
+            self._embedded.vectors = vectors
+            try:
+                yield
+            finally:
+                self._embedded.vectors = {}
+
+    def flush(self, namespace: Namespace, *, wait: bool = True) -> None:
         """Write the pending recalls of a namespace; a failure is logged, they stay pending."""
         if namespace in self.pending.namespaces():
             try:
-                with self.writing_to(namespace):
+                with self.writing_to(namespace, wait=wait):
                     pass
             except EcsPluginsError as error:
-                logger.warning("retrieval hits could not be written yet: %s", error)
+                logger.log(
+                    logging.WARNING if wait else logging.DEBUG,
+                    "retrieval hits could not be written yet: %s",
+                    error,
+                )
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -242,6 +287,17 @@ class SqliteStore:
             )
 
     # Adding, recalling, observing
+
+    def replies(
+        self, namespace: Namespace, messages: Sequence[NewMessage], ids: Sequence[str]
+    ) -> list[NewMessage]:
+        """Messages with the questions that they reply to; the paper's rule knows none."""
+        if self.config.rule == "paper":
+            return list(messages)
+        now = time.time()
+        with self.reading(namespace) as (connection, space):
+            latest = [] if space is None else log.log(connection, space.id, now=now, limit=1)
+        return log.replies(messages, ids, latest[0] if latest else None, now)
 
     def add(
         self,
@@ -259,7 +315,7 @@ class SqliteStore:
             namespace: Where.
             messages: What was said.
             ids: Their ids.
-            vectors: ``[messages, dimension]``.
+            vectors: ``[messages, dimension]``, of what they are read as.
             pinned: Whether they go into the cold tier at once, where nothing displaces them.
             until_sleep: Add no more than come before the sleep phase that falls due next.
 
@@ -268,6 +324,10 @@ class SqliteStore:
         """
         with self.writing_to(namespace, create=True) as (connection, space):
             assert space is not None
+            asked = messages[0].reply_to
+            if asked is not None and not log.is_asked(connection, asked):  # erased meanwhile
+                messages = [replace(messages[0], reply_to=None), *messages[1:]]
+                vectors = np.concatenate([self.embed([messages[0].text]), vectors[1:]])
             every = self.config.sleep_every
             count = every - space.since_sleep % every if until_sleep else len(messages)
             intake = Intake(
@@ -277,23 +337,37 @@ class SqliteStore:
             return min(count, len(messages)), space.since_sleep
 
     def recall(
-        self, namespaces: Sequence[Namespace], request: RecallRequest, *, record: bool
+        self,
+        namespaces: Sequence[Namespace],
+        request: RecallRequest,
+        *,
+        record: bool,
+        shaper: Shaper | None = None,
     ) -> list[Recollection]:
         """The best items of several namespaces, best first; counted as hits if ``record``."""
+        k = request.k
+        if shaper is not None:
+            request = replace(request, k=max(k, SHAPED))
         found: list[Recollection] = []
         asked: list[tuple[Namespace, int]] = []
+        erasures = 0
         for each in dict.fromkeys(namespaces):
             with self.reading(each) as (connection, space):
                 if space is not None and space.items:
-                    index = self.indexes.current(connection, space).index
-                    found += recalled(connection, space, index, request)
+                    indexes = self.indexes
+                    opened = (indexes.current if request.by_cosine else indexes.worded)(
+                        connection, space
+                    )
+                    found += recalled(connection, space, opened, request, self.config)
                     asked.append((each, space.step))
+                    erasures = erasures_of(connection)
         found = sorted(found, key=lambda item: -item.score)[: request.k]
+        if shaper is not None:
+            found = shaped(request.query, found, shaper)[:k]
         for each, step in asked if record else ():
             names = tuple(item.id for item in found if item.namespace == each)
-            access = Access(step, time.time(), request.vector, names)
-            if self.pending.note(each, access) >= _FLUSH_AT:
-                self.flush(each)
+            access = Access(step, time.time(), request.vector, names, erasures)
+            self.pending.note(each, access)
         return found
 
     def observe(
@@ -380,18 +454,17 @@ class SqliteStore:
         text: str | None,
         metadata: Mapping[str, object] | None,
         pinned: bool | None,
-    ) -> None:
+    ) -> ErasureReceipt:
         """Change a message, and what rests on it, or a memory."""
         changed = NewMessage("-" if text is None else text, metadata=metadata or {})
         change = Change(
             None if text is None else changed.text,
             None if metadata is None else changed.metadata,
-            None if text is None else self.embed([text])[0],
             pinned,
         )
         with self._erasing(erases=change.erases) as erasure:
             erasure.update(name, change)
-        self.finish_erasure(erasure, erases=change.erases)
+        return self.finish_erasure(erasure, erases=change.erases)
 
     def delete(self, name: str, *, evidence: bool) -> ErasureReceipt:
         """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
@@ -420,7 +493,7 @@ class SqliteStore:
     def _erasing(self, *, erases: bool = True) -> Iterator[Erasure]:
         """A write transaction that erases: it notes that `finish_erasure` has to follow."""
         with self.writing() as connection:
-            erasure = Erasure(connection, self.config, self.dimension)
+            erasure = Erasure(connection, self.config, self.dimension, self.embed)
             yield erasure
             if erases:
                 erasure.note(snapshots=self.indexes.snapshot.forget(connection))
@@ -430,18 +503,36 @@ class SqliteStore:
     def note_scrub(connection: sqlite3.Connection) -> None:
         """Note in a transaction that erases that `scrub` has to follow, should the process die."""
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_SCRUB,))
+        connection.execute(
+            "INSERT INTO meta VALUES (?, '1')"
+            " ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1",
+            (ERASURES,),
+        )
 
     def finish_erasure(self, erasure: Erasure, *, erases: bool = True) -> ErasureReceipt:
         """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
-        for space in erasure.changed:
-            self.indexes.committed(space)
-        for number in erasure.dropped:
-            self.indexes.drop(number)
-        for namespace in erasure.receipt.namespaces:
-            self.pending.take(namespace)
-        if erases:
-            self.indexes.snapshot.remove()
-        return replace(erasure.receipt, scrubbed=not erases or self.scrub())
+        scrubbed = False
+
+        def end(committed: bool) -> None:
+            nonlocal scrubbed
+            if not committed:
+                for space in erasure.changed:
+                    self.indexes.drop(space.id)
+                return
+            for space in erasure.changed:
+                self.indexes.committed(space)
+            for number in erasure.dropped:
+                self.indexes.drop(number)
+            for namespace in erasure.receipt.namespaces:
+                self.pending.take(namespace)
+            if erases:
+                self.indexes.snapshot.remove()
+            scrubbed = not erases or self.scrub()
+            if erases and scrubbed and self.database.has_slack(erasure.erased):
+                scrubbed = self.scrub(vacuum=True)
+
+        self.database.on_end(end)
+        return replace(erasure.receipt, scrubbed=scrubbed and not erasure.quoted)
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""

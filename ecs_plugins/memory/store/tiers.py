@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 
 import numpy as np
 
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.types import (
     ColdMemory,
@@ -27,7 +28,6 @@ from ecs_plugins.memory.types import (
     decode,
     encode,
 )
-from ecs_plugins.memory.utility import information
 
 Metadata = Mapping[str, object]
 
@@ -211,14 +211,14 @@ class TierRow:
 _COLUMNS = (
     "id, namespace, tier, live, version, born, died, text, metadata, created, changed, expires,"
     " pinned, judged, energy, entropy, free_energy, cluster_entropy, evidence, vector,"
-    " text_crc, vector_crc"
+    " text_crc, vector_crc, asked"
 )
 _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
 _SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
 _METADATA, _EVIDENCE = 9, 19  # their places in a row
 # The plus signs keep SQLite from walking through the whole namespace instead.
 _BY_ROWS = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
-_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 22)})"
+_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 23)})"
 
 
 def select(
@@ -263,17 +263,18 @@ def _row(
     (
         number, name, space, tier, live, version, born, died, text, _, created, changed,
         expires, pinned, judged, energy, entropy, total, cluster_entropy, _,
-        vector, text_crc, vector_crc,
+        vector, text_crc, vector_crc, asked,
     ) = row  # fmt: skip
     what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
     value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR  # type: ignore[arg-type]
-    content = checked_text(text, text_crc, what)  # type: ignore[arg-type]
+    content = checked_text(text, text_crc, what, asked)  # type: ignore[arg-type]
     item: HotItem | ColdMemory
     if tier == "hot":
-        item = HotItem(name, value, evidence, members, content, judged)  # type: ignore[arg-type]
+        item = HotItem(name, value, evidence, members, content, judged, asked)  # type: ignore[arg-type]
     else:
         item = ColdMemory(
-            name, value, evidence, content, bool(pinned), cluster_entropy  # type: ignore[arg-type]
+            name, value, evidence, content, bool(pinned), cluster_entropy,  # type: ignore[arg-type]
+            asked=asked,  # type: ignore[arg-type]
         )  # fmt: skip
     terms = None if total is None else FreeEnergy(energy, entropy, total)  # type: ignore[arg-type]
     return TierRow(
@@ -337,9 +338,7 @@ def cold_memories(
     ).fetchall()
     unread = dump([row for row, _, _ in stored if row not in known])
     found = select(connection, _BY_ROWS, (unread, space), dimension=dimension)
-    read = {
-        each.row: replace(each.memory, information=information(each.item.text)) for each in found
-    }
+    read = {each.row: replace(each.memory, prior=worth(each.item.text)) for each in found}
     cold: KnownCold = {}
     for row, evidence, pinned in stored:
         memory = read[row] if row in read else known[row][0]
@@ -382,7 +381,8 @@ def insert(
             item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
             item.text, dump(new.metadata), new.created, new.changed, new.expires, pinned, judged,
             terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
-            dump_evidence(item.evidence), vector, crc(item.text), crc(vector),
+            dump_evidence(item.evidence), vector, crc(item.asked + item.text), crc(vector),
+            item.asked,
         ),
     ).lastrowid  # fmt: skip
     assert row is not None

@@ -1,4 +1,4 @@
-"""The vector indexes of a memory file: one per namespace over both tiers, in memory.
+"""The indexes of a memory file: vectors and words of each namespace, over both tiers, in memory.
 
 An index is a cache. It is brought up to date from the database inside the reader's own
 transaction: rows are only ever added at the end or removed, so new rows are those above the last
@@ -14,6 +14,9 @@ so a lock admits one at a time.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
+
+The words of a namespace are read from its texts at its first recall, and follow the database in
+the same way. They never see a transaction that is not on disk, and are never written to a file.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -36,6 +40,8 @@ from ecs_plugins.memory.store.database import Database, unpack
 from ecs_plugins.memory.store.snapshot import Snapshot
 from ecs_plugins.memory.store.tiers import KnownCold, Space, list_spaces
 from ecs_plugins.memory.types import Matrix, Vector
+from ecs_plugins.ranking.conversation import as_reply
+from ecs_plugins.ranking.coverage import CoverageIndex
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +53,8 @@ KEPT_FROM = 5000
 tens of milliseconds per thousand."""
 
 _BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
+_SAVE_EVERY = 60.0  # seconds at least between two snapshots that nobody asked for
+_GROWN = 5  # a graph is saved again once it grew by one part in so many
 _TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
@@ -266,6 +274,15 @@ class VectorIndex:
         ]
         return np.array(found, dtype=np.float32).reshape(len(rows), self.dimension)
 
+    def scores(self, rows: Rows, query: Vector) -> Vector:
+        """The inner products of live rows with ``query``; those of rows that left are -1."""
+        with self._lock:
+            there = np.array([row in self._places or row in self._waiting for row in rows.tolist()])
+            out = np.full(len(rows), -1.0, dtype=np.float32)
+            if there.any():
+                out[there] = self._vectors(rows[there]) @ query
+            return out
+
     # Upkeep
 
     @property
@@ -326,9 +343,29 @@ class OpenIndex:
     epoch: int
     erasures: int
     revision: int = -1
+    saved: int = 0  # vectors that the graph had in the present snapshot
     last_row: int = 0
     cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
     lock: threading.RLock = field(default_factory=threading.RLock)
+    words: CoverageIndex = field(default_factory=CoverageIndex)
+    words_revision: int = -1
+    words_row: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes held, about."""
+        return self.index.size + self.words.size
+
+    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
+        """The rows that cover most of a query; see `CoverageIndex.nearest`."""
+        with self.lock:
+            return self.words.nearest(query, k)
+
+    def coverage(self, query: str, rows: Rows) -> list[float]:
+        """How much of a query each row covers."""
+        with self.lock:
+            found = self.words.coverage(query, rows.tolist())
+        return [found[row] for row in rows.tolist()]
 
     def add(self, row: int, vector: np.ndarray) -> None:
         """Add a row that a transaction has written and not committed."""
@@ -350,6 +387,7 @@ class Indexes:
         self.snapshot = Snapshot(database)
         self._open: OrderedDict[int, OpenIndex] = OrderedDict()
         self._lock = threading.Lock()
+        self._save_due = 0.0
         self._worn: list[VectorIndex] = []
 
     def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
@@ -365,6 +403,45 @@ class Indexes:
             with opened.lock:
                 self._refresh(connection, space, opened)
         return opened
+
+    def worded(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
+        """`current`, with the words of the namespace as of the same transaction or later."""
+        opened = self.current(connection, space)
+        if opened.words_revision < space.revision:
+            with opened.lock:
+                self._refresh_words(connection, space, opened)
+        return opened
+
+    def _refresh_words(
+        self, connection: sqlite3.Connection, space: Space, opened: OpenIndex
+    ) -> None:
+        if opened.words_revision >= space.revision:
+            return
+        words, live = opened.words, "namespace = ? AND live = 1"
+        self._load_words(connection, opened, f"{live} AND row > ?", (space.id, opened.words_row))
+        if len(words) != space.items:
+            rows = connection.execute(f"SELECT row FROM tiers WHERE {live}", (space.id,))
+            wanted = {row for (row,) in rows}
+            for row in words.numbers() - wanted:
+                words.discard(row)
+            missing = json.dumps(sorted(wanted - words.numbers()))
+            where = "row IN (SELECT value FROM json_each(?))"
+            self._load_words(connection, opened, where, (missing,))
+        opened.words_revision = space.revision
+
+    def _load_words(
+        self,
+        connection: sqlite3.Connection,
+        opened: OpenIndex,
+        where: str,
+        values: tuple[object, ...],
+    ) -> None:
+        found = connection.execute(
+            f"SELECT row, text, asked FROM tiers WHERE {where} ORDER BY row", values
+        )
+        for row, text, asked in found:
+            opened.words.add(row, as_reply(text, asked))
+            opened.words_row = max(opened.words_row, row)
 
     def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
         if opened.revision >= space.revision:
@@ -387,7 +464,7 @@ class Indexes:
                 )
         if opened.erasures != space.erasures:
             index.blank()
-            opened.erasures = space.erasures
+            opened.erasures, opened.saved = space.erasures, 0
         opened.revision = space.revision
         self._tidy(opened)
 
@@ -428,22 +505,31 @@ class Indexes:
             opened.index.remove(np.array(space.gone, dtype=np.int64))
             for row in space.gone:
                 opened.cold.pop(row, None)
+                opened.words.discard(row)
             if opened.erasures != space.erasures:
                 opened.index.blank()
+                opened.saved = 0
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
                 opened.revision, opened.erasures = space.revision, space.erasures
             self._tidy(opened)
 
-    def rolled_back(self, space: Space) -> None:
-        """Take back the rows of a transaction that failed; their numbers will come again."""
+    def rolled_back(self, space: Space, revision: int) -> None:
+        """Take back the rows of a transaction that failed; their numbers will come again.
+
+        Args:
+            space: The namespace as the transaction left it.
+            revision: Its revision before.
+        """
         opened = self._open.get(space.id)
-        if opened is not None and space.written:
+        if opened is not None and opened.revision > revision:  # brought up to what is not there
+            self.drop(space.id)
+        elif opened is not None and space.written:
             with opened.lock:
                 opened.index.remove(np.array(space.written, dtype=np.int64))
                 opened.last_row = min(space.written) - 1
 
     def _enforce_budget(self, keep: int) -> None:
-        while sum(each.index.size for each in self._open.values()) > _BUDGET:
+        while sum(each.size for each in self._open.values()) > _BUDGET:
             victim = next((number for number in self._open if number != keep), None)
             if victim is None:
                 return
@@ -465,9 +551,10 @@ class Indexes:
         """Open indexes, their bytes, their linked vectors and tombstones; the snapshot."""
         with self._lock:
             indexes = [opened.index for opened in self._open.values()]
+            size = sum(opened.size for opened in self._open.values())
         return {
             "open": len(indexes),
-            "bytes": sum(index.size for index in indexes),
+            "bytes": size,
             "linked": sum(index.linked for index in indexes),
             "tombstones": sum(index.dead for index in indexes),
             "snapshot_bytes": self.snapshot.size,
@@ -475,6 +562,17 @@ class Indexes:
         }
 
     # The snapshot
+
+    def are_to_be_saved(self) -> bool:
+        """Whether a graph has changed so much that building it anew would take long."""
+        if self._database.in_memory or time.monotonic() < self._save_due:
+            return False
+        with self._lock:
+            return any(
+                abs(each.index.linked - each.saved) * _GROWN >= each.index.linked
+                for each in self._open.values()
+                if len(each.index) >= KEPT_FROM and each.index.linked
+            )
 
     def save(self) -> None:
         """Write the snapshot under the write lock; a failure is logged, not raised."""
@@ -486,6 +584,7 @@ class Indexes:
             }
         if not large or self._database.in_memory:
             return
+        self._save_due = time.monotonic() + _SAVE_EVERY
         try:
             with self._database.write() as connection:
                 now = {space.id: (space.epoch, space.erasures) for space in list_spaces(connection)}
@@ -495,6 +594,8 @@ class Indexes:
                     if now.get(number) == (each.epoch, each.erasures)
                 }
                 self.snapshot.write(connection, graphs)
+            for number in graphs:
+                large[number].saved = large[number].index.linked
         except (OSError, EcsPluginsError) as error:
             self.snapshot.failures += 1
             logger.warning("the index snapshot could not be written: %s", error)
@@ -506,6 +607,6 @@ class Indexes:
             epoch, rows, graph = self.snapshot.read(connection).get(space.id, (None, None, None))
             if rows is not None and graph is not None and epoch == space.epoch:
                 opened.index.restore(rows, graph)
-                opened.last_row = int(rows.max(initial=0))
+                opened.last_row, opened.saved = int(rows.max(initial=0)), len(rows)
         except (OSError, ValueError, RuntimeError) as error:
             logger.warning("the index snapshot cannot be used (%s); it is built anew", error)

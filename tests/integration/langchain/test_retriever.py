@@ -53,7 +53,7 @@ def test_filter_threshold_and_namespace_limit_what_is_found(memory):
 
     assert sorted(found()) == list(range(6))
     assert found(filter={"n": {"$gte": 5}}) == [5]
-    assert found(threshold=0.99) == []
+    assert found(threshold=1.0) == []
     assert found(tiers="cold") == []
 
 

@@ -10,7 +10,7 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.errors import InvalidInputError, ModelError, StorageError
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -127,7 +127,7 @@ class TestMessages:
         assert store.get(CHAT, "m1").value == value
         (found,) = store.search(CHAT, query="who will keep bees?", limit=1)
         assert (found.key, found.value, found.namespace) == ("m1", value, CHAT)
-        assert found.score > 0.25
+        assert 0.01 < found.score <= 1.0
         assert keys(store.search(CHAT)) == ["m1", "m2"]
 
     def test_repeats_are_merged_in_memory_and_stay_apart_by_key(self, store, memory):
@@ -171,3 +171,57 @@ class TestMessages:
         assert store.get(CHAT, name) is None
         store.delete(CHAT, name)
         assert len(memory.messages(("chats", "u2"))) == 1
+
+
+@pytest.mark.parametrize("batch", [1, 2], ids=["alone", "in a batch"])
+def test_a_put_that_fails_leaves_what_was_there(memory, store, monkeypatch, batch):
+    store.put(CHAT, "k1", {"content": "the boat is blue"})
+    store.put(CHAT, "k2", {"content": "cats chase birds"})
+    store.put(NS, "plain", {"text": "as it was"})
+    puts = [
+        PutOp(CHAT, "k1", {"content": "the boat is red"}),
+        PutOp(CHAT, "k2", {"content": "dogs chase cats"}),
+        PutOp(NS, "plain", {"text": "changed"}),
+    ][:: 2 // batch]
+
+    def fails(*_):
+        raise ModelError("the embedder is away")
+
+    def full(*_):
+        raise StorageError("the disk is full")
+
+    for where, failure in (
+        ("ecs_plugins.ranking.embedder.FakeEmbedder.embed_documents", fails),
+        ("ecs_plugins.langgraph.store.append", full),
+        ("ecs_plugins.memory.store.intake.evict_overflow", full),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, failure)
+            with pytest.raises((ModelError, StorageError)):
+                store.batch(puts)
+        assert store.get(CHAT, "k1").value == {"content": "the boat is blue"}
+        assert store.get(CHAT, "k2").value == {"content": "cats chase birds"}
+        assert store.get(NS, "plain").value == {"text": "as it was"}
+        found = store.search(CHAT, query="the boat is blue", limit=1)
+        assert [(each.key, each.score > 0.99) for each in found] == [("k1", True)]
+        assert memory.admin.verify().ok
+    store.batch(puts)
+    assert store.get(CHAT, "k1").value == {"content": "the boat is red"}
+    assert store.search(CHAT, query="the boat is red", limit=1)[0].key == "k1"
+    assert memory.admin.verify().ok
+
+
+def test_a_memory_without_a_file_answers_about_messages():
+    answers = []
+
+    def ask() -> None:
+        with EntropicMemory.open(embedder=FakeEmbedder()) as memory:
+            store = EntropicStore(memory, messages_under=MESSAGES)
+            store.put(CHAT, "k", {"content": "the boat is blue"})
+            answers.append(store.get(CHAT, "nobody put this"))
+            answers.append(store.list_namespaces())
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(20)
+    assert answers == [None, [CHAT]]

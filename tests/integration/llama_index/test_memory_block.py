@@ -95,7 +95,7 @@ async def test_recalled_text_is_never_remembered_again(memory):
 
 async def test_truncation_keeps_the_best(memory):
     memory.add([FACT, "Quilla has a red bicycle.", "sister of mine"], namespace=USER)
-    memory_block = block(memory, threshold=0.05)
+    memory_block = block(memory, threshold=0.0)
     content = await memory_block.aget([say(QUESTION)])
     assert content.count("\n- ") == 3
     size = len(words(content))

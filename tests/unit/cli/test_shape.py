@@ -88,12 +88,6 @@ def test_one_json_list_is_read_as_its_records(run, tmp_path, name) -> None:
     assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
 
 
-def test_a_table_is_read_as_lines_only_where_that_is_asked_for(run, tmp_path) -> None:
-    path = write(tmp_path / "notes.csv", f"{GULLS}\n{FERRY}\n")
-    result = shaped(run, path, "--format", "lines")
-    assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
-
-
 def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_checked(
     run, made, tmp_path
 ) -> None:
@@ -108,8 +102,6 @@ def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_check
 def test_blank_lines_separate_paragraphs(run, tmp_path) -> None:
     path = write(tmp_path / "notes.txt", f"One.\nTwo.\n\n \n{FERRY}\n")
     assert [p["text"] for p in shaped(run, path)["passages"]] == ["One.\nTwo.", FERRY]
-    lines = shaped(run, path, "--format", "lines")["passages"]
-    assert [passage["text"] for passage in lines] == ["One.", "Two.", FERRY]
 
 
 def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:

@@ -1,11 +1,14 @@
 import errno
 import json
 
+import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.tokens import Role, Stage
 
 from .conftest import hand_points
 
@@ -108,3 +111,36 @@ def test_an_artefact_of_another_model_is_refused(measured_frontier):
     measured_frontier.provenance.require(answer_model="fake")
     with pytest.raises(ConfigurationError, match="measured with 'fake', not 'other'"):
         measured_frontier.provenance.require(answer_model="other")
+
+
+def uneven():
+    """A long context that was asked 9 times and a short one that was asked once."""
+    return Measurements(
+        (Arm("full", {}), Arm("memory", {})),
+        tuple(f"q{k}" for k in range(10)),
+        ("long",) * 9 + ("short",),
+        np.full((2, 10), 0.5),
+        np.zeros((2, 10)),
+        {
+            (Stage.PREPARE, Role.COMPRESS_INPUT): np.array([[0] * 10, [10_000] * 9 + [1_000]]),
+            (Stage.QUERY, Role.ANSWER_INPUT): np.array([[900] * 9 + [100], [90] * 9 + [10]]),
+        },
+    )
+
+
+def test_stage_one_is_averaged_over_contexts_and_stage_two_over_questions():
+    frontier = EfficiencyFrontier.from_measurements(uneven())
+    memory = frontier.get("memory")
+    assert (memory.stage1, memory.stage2) == (5_500, 82)
+    assert memory.usage.tokens[(Stage.PREPARE, Role.COMPRESS_INPUT)] == 5_500
+    assert memory.stage1_se == pytest.approx(4_500)
+    assert float(np.median(frontier.bootstrap.stage1[1])) == pytest.approx(5_500)
+
+
+def test_an_artefact_of_0_1_0_which_averaged_stage_one_over_questions_is_read():
+    text = EfficiencyFrontier.from_measurements(uneven()).to_json()
+    old = text.replace('"stage1": 5500.0', '"stage1": 9100.0')
+    assert old != text
+    assert EfficiencyFrontier.from_json(old).get("memory").stage1 == 5_500
+    with pytest.raises(InvalidInputError, match="does not follow"):
+        EfficiencyFrontier.from_json(text.replace('"stage1": 5500.0', '"stage1": 9000.0'))

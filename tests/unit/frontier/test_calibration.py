@@ -123,6 +123,34 @@ def test_a_killed_calibration_goes_on_and_measures_nothing_twice(path):
     assert measure(path)[1].prompts == []
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"my only copy of the thesis",
+        b"my only copy of the thesis\n",
+        b"\xff\xd8\xff\xe0 a photo\n",
+        b"[1, 2]\n",
+        b'{"format": "ecs_plugins.calibration", "version": 1, "identity": []}\n',
+        b"[" * 100_000 + b"\n",
+        b"{}",
+    ],
+)
+def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(path, content):
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="name another file"):
+        opened(path)
+    assert path.read_bytes() == content
+
+
+def test_a_journal_killed_before_its_first_line_was_whole_begins_again(path):
+    opened(path).close()
+    head = path.read_bytes()
+    for cut in (0, 1, len(head) - 1):
+        path.write_bytes(head[:cut])
+        opened(path).close()
+        assert path.read_bytes() == head
+
+
 @pytest.mark.parametrize("cut", [1, 40, 200])
 def test_a_line_cut_short_by_a_kill_is_measured_again(path, cut):
     measure(path)

@@ -1,6 +1,8 @@
 import re
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
@@ -10,7 +12,7 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.figures import colours, map_figure
 from ecs_plugins.frontier.report import write_report
 
-from .conftest import hand_points, point
+from .conftest import hand_points, point, sample_measurements
 
 pytestmark = pytest.mark.slow  # draws figures
 
@@ -90,3 +92,13 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"ecs-plugins\[plots\]"):
         write_report(EfficiencyFrontier(hand_points()), tmp_path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_every_f1_is_zero_the_report_shows_the_cheapest(tmp_path):
+    measured, _ = sample_measurements(questions=5)
+    nothing = np.zeros(measured.shape)
+    frontier = EfficiencyFrontier.from_measurements(replace(measured, f1=nothing, em=nothing))
+    page = write_report(frontier, tmp_path)[0].read_text()
+    assert "<td>any</td><td>0.000 to 0.000</td><td>tfidf(depth=4)" in page
+    assert len(map_figure(frontier).axes[0].patches) == 2

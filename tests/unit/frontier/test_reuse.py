@@ -9,6 +9,7 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
+from ecs_plugins.frontier.routing import Router, RouterConfig
 
 KEY = ("memory_compression", '{"ratio":0.25}')
 
@@ -32,7 +33,7 @@ def test_namespaces_do_not_see_each_other(tmp_path):
     one.record("x")
     one.mark_prepared("x", KEY)
     assert other.count("x") == 0
-    assert other.prepared("x") == frozenset()
+    assert other.prepared("x") == {}
     assert not other.forget("x")
     assert one.count("x") == 1
 
@@ -43,7 +44,7 @@ def test_forget_deletes_everything_about_a_context(ledger, tmp_path):
     assert ledger.forget("secret-context")
     assert not ledger.forget("secret-context")
     assert ledger.count("secret-context") == 0
-    assert ledger.prepared("secret-context") == frozenset()
+    assert ledger.prepared("secret-context") == {}
 
 
 def _count_in_process(path):
@@ -115,6 +116,7 @@ def test_what_a_child_counts_survives_the_close_of_its_parent(tmp_path):
         (lambda ledger, path: ledger.record(""), InvalidInputError),
         (lambda ledger, path: ledger.record("a", 0), InvalidInputError),
         (lambda ledger, path: ReuseLedger(path, idle_seconds=0), ConfigurationError),
+        (lambda ledger, path: ReuseLedger(path, expire_seconds=60), ConfigurationError),
         (lambda ledger, path: ReuseLedger(path, namespace="team"), ConfigurationError),
     ],
 )
@@ -175,6 +177,46 @@ def test_the_model_is_fitted_again_when_there_is_much_more_to_learn_from(ledger)
     for index in range(50):
         ledger.record(f"c{index}", queries=20)
     assert ledger.model().contexts == 51
+
+
+def test_the_model_is_fitted_again_by_time(tmp_path):
+    now = [0.0]
+    with ReuseLedger(tmp_path / "r.db", idle_seconds=10, clock=lambda: now[0]) as ledger:
+        for index in range(30):
+            ledger.record(f"c{index}", queries=3)
+        assert ledger.model().ended == 0
+        now[0] = 4000.0
+        assert ledger.model().ended == 1
+
+
+def test_routing_never_counts_all_contexts(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    for index in range(20):
+        ledger.record(f"c{index}")
+    router.route(context_id="a")
+    statements = []
+    with ledger._pool.connection() as connection:
+        connection.set_trace_callback(statements.append)
+    router.route(context_id="a")
+    assert statements
+    assert not [text for text in statements if "count(*)" in text or "DELETE" in text]
+
+
+def test_contexts_and_what_was_prepared_for_them_expire(tmp_path):
+    now = [0.0]
+    hours = {"idle_seconds": 3600, "expire_seconds": 7200, "clock": lambda: now[0]}
+    with ReuseLedger(tmp_path / "r.db", **hours) as ledger:
+        for name in ("old", "busy"):
+            ledger.record(name, queries=3)
+            ledger.mark_prepared(name, KEY)
+        now[0] = 5000.0
+        ledger.record("busy")
+        now[0] = 10_000.0
+        ledger.record("new")
+        assert [ledger.count(name) for name in ("old", "busy", "new")] == [0, 4, 1]
+        assert not ledger.prepared("old")
+        assert ledger.prepared("busy")
+        assert len(ledger) == 2
 
 
 def test_without_any_history_the_forecast_is_a_weak_prior(ledger):

@@ -1,7 +1,7 @@
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, ModelError
-from ecs_plugins.frontier.answering import Completion
+from ecs_plugins.frontier.answering import CallableAnswerModel, Completion
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.strategies import StrategySet, compression
 from ecs_plugins.frontier.strategies.base import prepare_all
@@ -182,6 +182,28 @@ def test_a_killed_compression_keeps_the_notes_of_the_batches_before(tmp_path, mo
     prepared = strategy.prepare_many(contexts)
     assert [p.reused for p in prepared] == [True] * 4 + [False]
     assert len(model.prompts) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_a_killed_compression_by_a_remote_model_keeps_all_that_was_paid_for(tmp_path, workers):
+    contexts = [Context.of([f"Context number {k}."]) for k in range(12)]
+    paid = []
+
+    def reply(prompt):
+        if "number 9" in prompt:
+            raise RuntimeError("killed")
+        paid.append(prompt)
+        return "notes", 10, 2
+
+    def strategy(answer):
+        count = Notes().count_tokens
+        model = CallableAnswerModel(answer, name="remote", count_tokens=count, workers=workers)
+        return MemoryCompression(model, 0.5, cache_dir=tmp_path)
+
+    with pytest.raises(ModelError, match="killed"):
+        strategy(reply).prepare_many(contexts)
+    again = strategy(lambda _: ("notes", 10, 2)).prepare_many(contexts)
+    assert sum(p.reused for p in again) == len(paid) >= 9
 
 
 def test_one_context_of_many_questions_is_compressed_once():

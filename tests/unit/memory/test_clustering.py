@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,10 +26,27 @@ def by_flood_fill(similarities, threshold):
 @given(st.integers(0, 12), st.integers(0, 10_000), st.floats(-1, 1))
 def test_link_clusters_are_the_connected_components(count, seed, threshold):
     vectors = np.random.default_rng(seed).standard_normal((count, 3))
-    similarities = (vectors @ vectors.T).astype(np.float32)
-    assert link_labels(similarities, threshold, [""] * count) == by_flood_fill(
-        similarities, threshold
-    )
+    found = link_labels(vectors, threshold, [""] * count)
+    assert found == by_flood_fill(vectors @ vectors.T, threshold)
+
+
+def test_link_clusters_do_not_depend_on_how_many_pairs_are_compared_at_a_time(monkeypatch):
+    vectors = np.random.default_rng(3).integers(-2, 3, (40, 3)).astype(np.float32)
+    whole = link_labels(vectors, 3.0, [""] * 40)
+    assert len(set(whole)) > 1
+    monkeypatch.setattr("ecs_plugins.memory.clustering._BLOCK", 100)
+    assert link_labels(vectors, 3.0, [""] * 40) == whole
+
+
+def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
+    count = 12_000  # all pairs: 576 MB
+    vectors = np.random.default_rng(0).standard_normal((count, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    tracemalloc.start()
+    cluster(vectors, [""] * count, MemoryConfig(merge_threshold=0.95), seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 150e6
 
 
 def test_there_are_as_many_link_clusters_as_subjects():
@@ -58,9 +77,8 @@ def test_the_medoid_is_nearest_to_the_mean():
 @given(st.integers(0, 10_000), st.floats(-1, 1), st.lists(st.integers(0, 2), max_size=12))
 def test_texts_that_say_something_else_are_in_no_common_cluster(seed, threshold, numbers):
     vectors = np.random.default_rng(seed).standard_normal((len(numbers), 3))
-    similarities = (vectors @ vectors.T).astype(np.float32)
-    labels = link_labels(similarities, threshold, [f"the code is {n}" for n in numbers])
-    free = link_labels(similarities, threshold, ["the code"] * len(numbers))
+    labels = link_labels(vectors, threshold, [f"the code is {n}" for n in numbers])
+    free = link_labels(vectors, threshold, ["the code"] * len(numbers))
     for row in range(len(numbers)):
         for other in range(row):
             if labels[row] == labels[other]:
@@ -73,5 +91,5 @@ def test_texts_that_say_something_else_are_in_no_common_cluster(seed, threshold,
 def test_the_nearest_rows_are_joined_first():
     vectors = np.stack([axis(0, 1, 0.8), axis(0), axis(0, 1, 0.95)])
     texts = ["the code is 1", "the code is 2", "is that the code?"]
-    labels = link_labels(vectors @ vectors.T, 0.7, texts)
+    labels = link_labels(vectors, 0.7, texts)
     assert labels == [0, 1, 1]

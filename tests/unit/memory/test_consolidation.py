@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.infinite_room.entropic import apply_plan
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.consolidation import apply_plan, consolidate
+from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.store.sleeps import DECISION
 from tests.unit.memory.factories import axis, cold, hot

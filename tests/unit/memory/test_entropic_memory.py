@@ -9,6 +9,7 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
@@ -22,7 +23,8 @@ def test_a_recollection_accounts_for_itself(open_memory):
     memory = open_memory()
     ids = memory.add(["the boat is blue", "the boat is blue"], metadata={"topic": "boat"})
     found = memory.recall("the boat is blue")[0]
-    assert found.score == pytest.approx(1.0)
+    assert (found.similarity, found.coverage) == pytest.approx((1.0, 1.0))
+    assert 0.999 < found.score <= 1.0
     assert found.tier == "hot"
     assert found.support == 2
     assert list(found.provenance) == ids
@@ -67,6 +69,8 @@ def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
     assert explanation.tier == "cold"
     assert explanation.free_energy is not None
     assert any("insert" in line for line in explanation.lines)
+    assert explanation.prior == worth("the boat is blue")
+    assert any(f"{explanation.prior:+.4f} nats are the prior" in line for line in explanation.lines)
 
 
 def test_a_pinned_message_is_never_displaced(open_memory):

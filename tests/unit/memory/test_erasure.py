@@ -1,3 +1,4 @@
+import random
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_an_item_is_derived_anew_from_the_messages_that_remain(db, open_memory, 
     assert (after.text, after.support, after.provenance) == (
         "the old mill burned down", 2, tuple(rest),
     )  # fmt: skip
-    assert after.score == pytest.approx(1.0)
+    assert after.similarity == pytest.approx(1.0)
     assert files_that_hold(db.parent, b"xyzzysecret") == []
     assert memory.admin.verify().ok
 
@@ -206,3 +207,144 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     assert leftovers(db.parent)
     open_memory(store=MANUAL)
     assert leftovers(db.parent) == []
+
+
+MILL = "the old mill burned down"
+
+
+@pytest.mark.parametrize("where", ["hot", "cold", "pinned"])
+@pytest.mark.parametrize("changed", [0, 1])
+def test_a_changed_message_parts_from_those_that_it_no_longer_repeats(open_memory, where, changed):
+    memory = open_memory(store=MANUAL)
+    names = memory.add([MILL] * 2)
+    if where == "cold":
+        memory.sleep()
+    elif where == "pinned":
+        memory.update(names[0], pinned=True)
+    memory.update(names[changed], text="Bob lives in Rome")
+    for text, name in (("Bob lives in Rome", names[changed]), (MILL, names[1 - changed])):
+        found = memory.recall(text)[0]
+        assert (found.text, found.provenance, found.support) == (text, (name,), 1)
+        assert found.similarity == pytest.approx(1.0)
+        assert found.pinned == (where == "pinned")
+    assert memory.admin.verify().ok
+
+
+def test_a_changed_message_that_still_repeats_the_others_stays_with_them(open_memory):
+    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    names = memory.add([MILL] * 3)
+    memory.sleep()
+    memory.update(names[1], text="the old mill burned down again")
+    (kept,) = memory.memories()
+    assert kept.provenance == tuple(names)
+    assert memory.admin.stats().namespaces[0].hot == 0
+
+
+@pytest.mark.parametrize("then", ["delete a message", "say it again", "both"])
+def test_a_memory_that_was_redacted_stays_redacted(db, open_memory, then):
+    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    names = memory.add(["the old mill burned down xyzzysecret"] * 3)
+    memory.sleep()
+    kept = memory.memories()[0].id
+    receipt = memory.update(kept, text=MILL)
+    assert not receipt.scrubbed  # the log still says it
+    if then != "say it again":
+        for name in names:
+            receipt = memory.delete(name)
+        assert receipt.scrubbed
+        assert files_that_hold(db.parent, b"xyzzysecret") == []
+    if then != "delete a message":
+        memory.add("the old mill burned down xyzzysecret")
+        memory.sleep()
+    assert [each.text for each in memory.memories()] == [MILL]
+    assert [each.text for each in memory.history(kept)] == [MILL]
+    assert memory.admin.verify().ok
+
+
+def test_a_receipt_says_that_messages_still_say_what_a_memory_said(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add([SECRET] * 2)
+    memory.sleep()
+    assert not memory.delete(memory.memories()[0].id).scrubbed
+    memory.add([MILL] * 2)
+    memory.sleep()
+    assert memory.delete(memory.memories()[0].id, evidence=True).scrubbed
+
+
+@pytest.mark.parametrize("where", ["hot", "cold", "pinned"])
+def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
+    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    (name,) = memory.add(MILL, pinned=where == "pinned")
+    memory.add("the old mill burned down xyzzysecret", at=1.0, ttl=2.0**31)
+    if where == "cold":
+        memory.sleep()
+    assert memory.recall(MILL)[0].support == 2
+    with memory._store.database.write() as connection:  # time passes
+        connection.execute("UPDATE messages SET expires = 3.0 WHERE expires IS NOT NULL")
+        connection.execute("UPDATE tiers SET expires = 3.0 WHERE expires IS NOT NULL")
+    for purged in (False, True):
+        if purged:
+            memory.admin.purge()
+        found = memory.recall(MILL)[0]
+        assert (found.text, found.support, found.pinned) == (MILL, 1, where == "pinned")
+        assert [each.text for each in memory.memories()] == ([] if where == "hot" else [MILL])
+    assert found.provenance == (name,)
+
+
+def test_questions_that_repeat_what_was_erased_go_with_it(db, open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add([MILL, "cats chase birds"])
+    memory.add(MILL, namespace=("other",))
+    memory.recall(SECRET, also=[("other",)])  # as the middleware does before it adds
+    memory.recall("cats chase birds")
+    memory.observe(f"is it true that {SECRET}?", "so they say", namespace=("other",))
+    name = memory.add(SECRET)[0]
+    memory.sleep()
+    memory.sleep(("other",))
+    assert memory.delete(name).queries == 3
+    assert leftovers(db.parent) == []
+    assert files_that_hold(db.parent, pack(FakeEmbedder(32).embed_query("cats chase birds")))
+
+
+@pytest.mark.parametrize("erase", ["delete", "forget"])
+def test_pending_recalls_do_not_bring_back_what_was_erased(db, open_memory, erase):
+    memory = open_memory(store=MANUAL)
+    other = open_memory(store=MANUAL)
+    memory.add(MILL)
+    memory.add(MILL, namespace=("other",))
+    name = memory.add(SECRET)[0]
+    for each in (memory, other):
+        each.recall(SECRET, also=[("other",)])
+    if erase == "delete":
+        memory.delete(name)
+    else:
+        memory.forget(("default",))
+    memory.close()
+    other.close()
+    assert leftovers(db.parent) == []
+
+
+def test_a_forgotten_namespace_is_quoted_nowhere(db, open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(SECRET)
+    memory.add(MILL, namespace=("other",))
+    memory.observe("what do they say?", f"they say {SECRET}", namespace=("other",))
+    memory.recall(SECRET, namespace=("other",))
+    memory.sleep(("other",))
+    assert memory.forget(("default",)).scrubbed
+    assert leftovers(db.parent) == []
+
+
+def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
+    """Balancing a tree leaves copies of cells behind that are not overwritten."""
+    memory = open_memory(store=MANUAL)
+    rng = random.Random(5)
+    words = ("".join(rng.choices("abcdefgh ", k=rng.randrange(900))) for _ in range(60))
+    texts = [f"xyzzy{number:03d} {each}" for number, each in enumerate(words)]
+    names = dict(zip(memory.add(texts), texts, strict=True))
+    order = rng.sample(sorted(names), len(names))
+    for name in order[:40]:
+        assert memory.delete(name).scrubbed
+        assert files_that_hold(db.parent, names[name][:8].encode()) == []
+        assert files_that_hold(db.parent, pack(FakeEmbedder(32).embed_query(names[name]))) == []
+    assert memory.admin.verify().ok

@@ -33,7 +33,7 @@ def old(request, tmp_path):
 def recalled(memory, space, question):
     found = memory.recall(question, namespace=space, threshold=-1.0, k=50, record=False)
     return {
-        r.id: (r.text, round(r.score, 4), r.tier, dict(r.metadata), r.support,
+        r.id: (r.text, round(r.similarity, 4), r.tier, dict(r.metadata), r.support,
                sorted(r.provenance), r.pinned)
         for r in found
     }  # fmt: skip

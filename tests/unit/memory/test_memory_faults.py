@@ -1,6 +1,7 @@
 import itertools
 import logging
 import os
+import random
 import shutil
 import sqlite3
 import tempfile
@@ -11,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import ModelError, StorageError
+from ecs_plugins.errors import ConfigurationError, ModelError, StorageError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 MANUAL = StoreConfig(sleep="manual")
@@ -103,6 +105,25 @@ def test_a_stale_snapshot_is_brought_up_to_date(snapshot, open_memory, monkeypat
     assert memory.admin.verify().ok
 
 
+def test_a_graph_is_saved_while_the_memory_is_open_and_again_when_it_has_grown(
+    db, open_memory, small, monkeypatch
+):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._SAVE_EVERY", 0.0)
+    memory = open_memory(store=MANUAL, config=APPEND)
+    file, sizes = db.with_name("memory.db.hnsw"), []
+    for round_ in range(2):
+        memory.add([f"subject{i} does thing{i} in round{round_}" for i in range(300)])
+        memory.recall("subject1 does thing1 in round0")
+        assert memory.admin.wait(60)
+        sizes.append(file.stat().st_size)
+    assert 0 < sizes[0] < sizes[1]
+    written = file.stat().st_mtime_ns
+    memory.recall("subject1 does thing1 in round0")
+    assert memory.admin.wait(60)
+    assert file.stat().st_mtime_ns == written
+    assert memory.admin.verify().ok
+
+
 def test_a_snapshot_that_cannot_be_written_costs_nothing_but_itself(
     db, open_memory, monkeypatch, caplog, small
 ):
@@ -152,6 +173,60 @@ def test_a_changed_text_is_found_by_verify(open_memory):
     assert not memory.admin.verify().ok
     with pytest.raises(StorageError, match="checksum"):
         memory.messages()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_bit_flips_verify_answers(db, open_memory, seed):
+    memory = open_memory(store=MANUAL, config=MemoryConfig(cold_capacity=3))
+    memory.add([f"subject{i} does thing{i}" for i in range(4)] * 2, metadata={"a": 1})
+    memory.sleep()
+    memory.items.write([NewItem(("kept",), "key", {"a": 1}, {"$": "some text"})])
+    memory.observe("who does thing1?", "subject1")
+    memory.close()
+    content, rng = db.read_bytes(), random.Random(seed)
+    found = 0
+    for _ in range(50):
+        flipped = bytearray(content)
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+        db.write_bytes(flipped)
+        try:
+            damaged = EntropicMemory.open(db, embedder=FakeEmbedder(32), store=MANUAL)
+        except (StorageError, ConfigurationError):
+            found += 1
+            continue
+        found += not damaged.admin.verify().ok
+        damaged.close()
+        for suffix in ("-wal", "-shm"):
+            db.with_name(db.name + suffix).unlink(missing_ok=True)
+    assert found
+
+
+@pytest.mark.parametrize("value", ["NULL", "17", "0.5", "x'ff'"])
+@pytest.mark.parametrize("column", ["text", "vector", "evidence", "text_crc"])
+def test_verify_says_what_is_wrong_with_a_value_of_another_type(open_memory, column, value):
+    memory = open_memory(store=MANUAL)
+    memory.add("the boat is blue")
+    with memory._store.database.write() as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '') WHERE name = 'tiers'"
+        )
+    memory.close()
+    raw = sqlite3.connect(memory.path)
+    raw.execute(f"UPDATE tiers SET {column} = {value}")
+    raw.commit()
+    raw.close()
+    memory = open_memory(store=MANUAL)
+    assert memory.admin.verify().problems
+
+
+def test_a_file_without_a_byte_is_refused(db, open_memory, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.store.database._BIRTH", 0.05)
+    db.touch()
+    with pytest.raises(StorageError, match="is empty"):
+        open_memory()
+    with pytest.raises(StorageError, match="is empty"):
+        EntropicMemory.inspect(db)
 
 
 def test_an_altered_decision_is_found_by_verify_and_replay(open_memory):
@@ -218,6 +293,29 @@ def test_a_locked_database_is_an_error_and_recall_goes_on(db, open_memory):
     other.close()
     memory.add("can be written")
     assert [m.text for m in memory.messages()] == ["the boat is blue", "can be written"]
+
+
+def test_a_recall_waits_for_nobody_that_writes_and_keeps_its_hits(db, open_memory, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.memory.entropic.FLUSH_AT", 4)
+    monkeypatch.setattr("ecs_plugins.memory.store.sqlite_store._MOST_PENDING", 10)
+    memory = open_memory(store=StoreConfig(sleep="manual", busy_timeout=60))
+    memory.add("the boat is blue")
+    other = sqlite3.connect(db, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    asking = threading.Thread(
+        target=lambda: [memory.recall("the boat is blue") for _ in range(30)], daemon=True
+    )
+    asking.start()
+    asking.join(30)
+    assert not asking.is_alive()
+    assert memory.admin.wait(30)
+    assert memory.admin.stats().pending == 10
+    other.execute("ROLLBACK")
+    other.close()
+    memory.recall("the boat is blue")
+    assert memory.admin.wait(30)
+    assert memory.admin.stats().pending == 0
+    assert "recalled 10 times before" in memory.recall("the boat is blue")[0].why
 
 
 # The embedder

@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 
@@ -8,11 +6,11 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import StoreConfig, answer_utility
 from ecs_plugins.memory.admission import first_evidence, in_demand, with_outcome
 from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.types import ColdMemory, QueryEvent
 from ecs_plugins.memory.utility import (
     QUERY_WINDOW,
     entropies,
-    information,
     mean_surprise,
     utilities,
 )
@@ -26,22 +24,28 @@ def memory(text: str, *, asked: int = 0) -> ColdMemory:
     return ColdMemory("m", np.ones(2, dtype=np.float32), evidence, text)
 
 
-def worth(*memories: ColdMemory) -> list[float]:
+def utilities_of(*memories: ColdMemory) -> list[float]:
     config = MemoryConfig()
     return utilities(memories, config=config, step=9, queries=(), utility=None).tolist()
 
 
-def test_without_spaces_every_character_is_a_word() -> None:
-    assert information("\u6211\u559c\u6b22\u732b\u3002") == math.log(5)
+def test_of_equal_demand_the_utilities_differ_by_what_the_texts_are_worth() -> None:
+    small_talk, fact = "Wow, how are you?", "I moved to Rome with my violin last May."
+    less, more = utilities_of(memory(small_talk), memory(fact))
+    assert more - less == pytest.approx(worth(fact) - worth(small_talk))
+    assert more > less
 
 
-def test_of_equal_demand_the_text_that_says_more_is_worth_more() -> None:
-    short, long = worth(memory("yes yes yes"), memory("the ferret ate my violin"))
-    assert long - short == pytest.approx(math.log(6 / 2))
+def test_what_is_asked_for_again_and_again_outranks_what_only_looks_like_it() -> None:
+    idle, asked = utilities_of(
+        memory("I moved to Rome with my violin last May."),
+        memory("Wow, how are you?", asked=60),
+    )
+    assert asked > idle
 
 
 def test_of_equal_texts_the_one_in_demand_is_worth_more() -> None:
-    idle, asked = worth(memory("my violin"), memory("my violin", asked=3))
+    idle, asked = utilities_of(memory("my violin"), memory("my violin", asked=3))
     assert asked > idle
 
 

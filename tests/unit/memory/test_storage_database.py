@@ -79,12 +79,15 @@ def test_a_write_that_raises_leaves_nothing(db):
 
 
 def test_readers_do_not_wait_for_a_writer(db):
-    database = Database(db)
+    database, other = Database(db), Database(db)
     with database.write() as writer:
         writer.execute("INSERT INTO meta VALUES ('a', 'b')")
-        with database.read() as reader:
+        with other.read() as reader:
             assert reader.execute("SELECT * FROM meta").fetchall() == []
+        with database.read() as reader:  # a part of the transaction of its own thread
+            assert reader.execute("SELECT * FROM meta").fetchall() == [("a", "b")]
     database.close()
+    other.close()
 
 
 def test_an_in_memory_database_is_one_for_all_threads():

@@ -1,0 +1,88 @@
+"""How the weights of `ecs_plugins.memory.prior` are learned, and what they are good for.
+
+A turn counts as asked for if it is evidence of a question. The figures leave one chat out: its
+turns are judged by weights learned on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from benchmarks.bounded_chat.chats import Chat
+from ecs_plugins.memory.prior import Known, features, log_odds
+from ecs_plugins.memory.types import Floats
+
+UNIVERSAL = ("words", "numbers", "sentences", "asks")
+CASED = (*UNIVERSAL, "long words", "capitals")
+ENGLISH = (*CASED, "times", "past tense", "first person", "second person")
+KNOWN: Mapping[Known, Sequence[str]] = {"english": ENGLISH, "cased": CASED, "any": UNIVERSAL}
+
+PENALTY = 0.05
+"""scikit-learn's C, on standardised features."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorTable:
+    """What `ecs_plugins.memory.prior` ships: its ``WEIGHTS`` and its ``MOST``."""
+
+    weights: Mapping[Known, Mapping[str, float]]
+    most: Mapping[str, float]
+
+    def worth(self, text: str, known: Known | None = None) -> float:
+        """Return the log-odds of a text; ``known`` overrules what is found of its language."""
+        found, values = features(text)
+        return log_odds(values, self.weights[known or found], self.most)
+
+
+def asked_for(chat: Chat) -> list[bool]:
+    """Return whether each turn is evidence of a question."""
+    evidence = {position for question in chat.questions for position in question.evidence}
+    return [position in evidence for position in range(len(chat.turns))]
+
+
+def learned(chats: Sequence[Chat]) -> PriorTable:
+    """Return the table learned on these chats, rounded as it is shipped.
+
+    All turns are English. The rows for other languages are learned on them too, without the
+    features that such a language does not show.
+    """
+    rows = [features(turn.text)[1] for chat in chats for turn in chat.turns]
+    target = [asked for chat in chats for asked in asked_for(chat)]
+    most = {name: round(max(row[name] for row in rows), 2) for name in ENGLISH}
+    weights: dict[Known, dict[str, float]] = {}
+    for known, names in KNOWN.items():
+        values = np.array([[min(row[name], most[name]) for name in names] for row in rows])
+        scaler = StandardScaler().fit(values)
+        model = LogisticRegression(C=PENALTY).fit(scaler.transform(values), target)
+        slopes = model.coef_[0] / scaler.scale_
+        bias = float(model.intercept_[0] - slopes @ scaler.mean_)
+        weights[known] = {"bias": round(bias, 2)} | {
+            name: round(float(slope), 2) for name, slope in zip(names, slopes, strict=True)
+        }
+    return PriorTable(weights, most)
+
+
+def without_each(chats: Sequence[Chat]) -> dict[str, PriorTable]:
+    """Return for each chat, by its id, the table learned on the others."""
+    return {chat.id: learned([other for other in chats if other is not chat]) for chat in chats}
+
+
+def evidence_held(chats: Sequence[Chat], worths: Sequence[Floats], share: float) -> float:
+    """Return the mean share of a chat's evidence turns among its best turns.
+
+    Args:
+        chats: The chats.
+        worths: Of the turns of each.
+        share: Of the turns that are kept.
+    """
+    held = []
+    for chat, worth in zip(chats, worths, strict=True):
+        kept = np.argsort(-worth, kind="stable")[: round(share * len(worth))]
+        asked = np.array(asked_for(chat))
+        held.append(asked[kept].sum() / asked.sum())
+    return float(np.mean(held))

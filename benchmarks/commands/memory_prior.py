@@ -1,0 +1,43 @@
+"""``python -m benchmarks memory-prior``: learn the prior of a memory's utility."""
+
+from __future__ import annotations
+
+import pprint
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SHARES = (0.05, 0.1, 0.2, 0.5)
+
+
+def memory_prior(
+    data: Annotated[Path, typer.Option(help="LoCoMo's JSON file, two chats or more.")],
+) -> None:
+    """Learn which turns of a chat will be asked for; print the table that ships and its figures."""
+    import numpy as np
+
+    from benchmarks.bounded_chat import prior
+    from benchmarks.bounded_chat.chats import read_chats
+    from benchmarks.drawing import markdown_table
+    from ecs_plugins.errors import InvalidInputError
+
+    chats = [chat for chat in read_chats(data) if chat.questions]
+    if len(chats) < 2:
+        raise InvalidInputError("to leave one chat out, two with questions are needed")
+    table = prior.learned(chats)
+    typer.echo(f"WEIGHTS = {pprint.pformat(table.weights, sort_dicts=False)}")
+    typer.echo(f"MOST = {pprint.pformat(table.most, sort_dicts=False)}\n")
+    others = prior.without_each(chats)
+    judged = {"longest turns": [np.array([len(t.text) for t in c.turns], float) for c in chats]}
+    for known in prior.KNOWN:
+        judged[f"as {known}"] = [
+            np.array([others[chat.id].worth(turn.text, known) for turn in chat.turns])
+            for chat in chats
+        ]
+    rows = [
+        [name, *(f"{prior.evidence_held(chats, worths, share):.3f}" for share in SHARES)]
+        for name, worths in judged.items()
+    ]
+    typer.echo("Evidence turns held when the best turns are kept, weights from the other chats:")
+    typer.echo(markdown_table(["kept", *(f"{share:.0%}" for share in SHARES)], rows))

@@ -1,0 +1,191 @@
+"""Rent or buy among any number of strategies when nobody knows how many queries will come.
+
+Each strategy is a line: it serves n queries of a context for ``stage 1 + n * stage 2``. What is
+bought stays, and the next one costs its whole stage 1 again. This is ski rental with many slopes
+(Lotker, Patt-Shamir and Rawitz 2008), where switching costs the full price: online capital
+investment (Damaschke 2003).
+
+A plan costs at most 4 times the optimum, however many strategies there are and whatever they
+cost; ``docs/router.md`` has the proof. The plan made here is the best of its kind for the given
+lines, by the search of Augustine, Irani and Swamy (2004), and knows its own bound exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+Slope = tuple[float, float]
+"""(stage 1 >= 0, stage 2 > 0) of a strategy."""
+
+WORST_BOUND = 4.0
+"""What no plan exceeds."""
+
+_PRECISION = 1e-4  # of the search for the least bound
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class RentalPlan:
+    """Which slope serves which query of a context.
+
+    Attributes:
+        starts: The query from which on each choice holds, rising from 1.
+        choices: Indices of the slopes, by falling stage 2.
+        bound: The cost after any number of queries is at most this times the optimum.
+    """
+
+    starts: tuple[int, ...]
+    choices: tuple[int, ...]
+    bound: float
+
+    def at(self, query: int) -> int:
+        """Place in ``choices`` of what serves a query; the first is query 1."""
+        return bisect_right(self.starts, query) - 1
+
+
+@lru_cache(maxsize=1024)
+def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
+    """The plan with the least bound over all numbers of queries, to four digits.
+
+    Args:
+        slopes: At least one. One that is best for no number of queries is never chosen.
+    """
+    useful = _lower_envelope(slopes)
+    lines = [slopes[index] for index in useful]
+    found, low, high = _search(lines, WORST_BOUND + _ROUNDING), 1.0, WORST_BOUND
+    assert found is not None, "the doubling plan is within 4"
+    while high - low > _PRECISION:
+        middle = (low + high) / 2
+        tried = _search(lines, middle)
+        if tried is None:
+            low = middle
+        else:
+            found, high = tried, middle
+    starts, choices = zip(*found, strict=True)
+    bound = _bound(lines, starts, choices)
+    return RentalPlan(starts, tuple(useful[choice] for choice in choices), bound)
+
+
+def plan_cost(slopes: Sequence[Slope], plan: RentalPlan, queries: int) -> list[float]:
+    """What a plan has cost after 1, 2, ... ``queries`` queries."""
+    paid, total, place = [], 0.0, -1
+    for query in range(1, queries + 1):
+        now = plan.at(query)
+        if now != place:
+            place = now
+            total += slopes[plan.choices[place]][0]
+        total += slopes[plan.choices[place]][1]
+        paid.append(total)
+    return paid
+
+
+def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalPlan:
+    """What a forecast buys: at each query the cheapest for it and those ``expected`` to follow.
+
+    Its bound is infinite.
+    """
+    starts, choices = [1], [-1]
+    for query, more in enumerate(expected, start=1):
+        owned = choices[-1]
+        cost = {i: rate + price / (1 + more) for i, (price, rate) in enumerate(slopes)}
+        if owned >= 0:
+            cost[owned] = slopes[owned][1]
+        best = min(cost, key=lambda i: (cost[i], i != owned))
+        if owned < 0:
+            choices = [best]
+        elif best != owned:
+            starts.append(query)
+            choices.append(best)
+    return RentalPlan(tuple(starts), tuple(choices), math.inf)
+
+
+def _lower_envelope(slopes: tuple[Slope, ...]) -> list[int]:
+    """Indices of what is cheapest for some number of queries >= 1, by falling stage 2."""
+    best = min(range(len(slopes)), key=lambda i: (sum(slopes[i]), slopes[i][1]))
+    kept = [best]
+    while lower := [i for i, (_, rate) in enumerate(slopes) if rate < slopes[best][1]]:
+        price, rate = slopes[best]
+        crossings = {i: (slopes[i][0] - price) / (rate - slopes[i][1]) for i in lower}
+        best = min(lower, key=lambda i: (crossings[i], slopes[i][1]))
+        kept.append(best)
+    return kept
+
+
+def _search(lines: list[Slope], ratio: float) -> list[tuple[int, int]] | None:
+    """(first query, line) of a plan that never costs more than ``ratio`` times the optimum.
+
+    To own a line earlier is never worse while the ratio holds, so the earliest query for which
+    each can be bought is enough to know. None where no plan keeps the ratio.
+    """
+    # Line -> first query, cost through n queries less n * stage 2, line before.
+    owned: dict[int, tuple[int, float, int | None]] = {}
+    for new, (price, rate) in enumerate(lines):
+        ways: list[tuple[int, float, int | None]] = []
+        if price + rate <= ratio * sum(lines[0]) * (1 + _ROUNDING):
+            ways.append((1, price, None))
+        for old, (start, paid, _) in owned.items():
+            renting = lines[old][1]
+            until = _within(lines, ratio, paid, renting)[1]
+            first, last = _within(lines, ratio, paid - renting + price + rate, renting)
+            first = max(first, start + 1)
+            if first <= min(last, until + 1):
+                ways.append((int(first), paid + (first - 1) * (renting - rate) + price, old))
+        if ways:
+            owned[new] = min(ways, key=lambda way: way[:2])
+    # Of those that hold without end, the one with the lowest stage 2.
+    for line, (_, paid, _) in reversed(owned.items()):
+        if math.isinf(_within(lines, ratio, paid, lines[line][1])[1]):
+            plan: list[tuple[int, int]] = []
+            last_line: int | None = line
+            while last_line is not None:
+                start, _, before = owned[last_line]
+                plan.insert(0, (start, last_line))
+                last_line = before
+            return plan
+    return None
+
+
+def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tuple[float, float]:
+    """The whole n >= 1, from and to, with ``fixed + n * rate <= ratio * optimum(n)``.
+
+    They are one interval, as the optimum is the least of lines; (1, 0) where there is none.
+    """
+    low, high = 1.0, math.inf
+    for price, own in lines:
+        room, rise = ratio * price - fixed, rate - ratio * own
+        if rise > 0:
+            high = min(high, room / rise)
+        elif rise < 0:
+            low = max(low, room / rise)
+        elif room < 0:
+            return 1.0, 0.0
+    near = high * (1 + _ROUNDING)
+    return math.ceil(low * (1 - _ROUNDING)), near if math.isinf(near) else math.floor(near)
+
+
+def _bound(lines: list[Slope], starts: tuple[int, ...], choices: tuple[int, ...]) -> float:
+    """The greatest ratio of a plan's cost to the optimum, over all numbers of queries.
+
+    Between two starts the ratio is that of two lines wherever the optimum is one line, so it is
+    greatest at an end of such a piece, or without end.
+    """
+    turns = {
+        math.floor((dearer - price) / (rate - lower))
+        for (price, rate), (dearer, lower) in pairwise(lines)
+    }
+    queries = {*starts, *(start - 1 for start in starts), *turns, *(turn + 1 for turn in turns)}
+    worst = lines[choices[-1]][1] / min(rate for _, rate in lines)
+    for query in sorted(query for query in queries if query >= 1):
+        spent = 0.0
+        for place, (start, choice) in enumerate(zip(starts, choices, strict=True)):
+            if start <= query:
+                end = starts[place + 1] - 1 if place + 1 < len(starts) else query
+                price, rate = lines[choice]
+                spent += price + (min(end, query) - start + 1) * rate
+        worst = max(worst, spent / min(price + query * rate for price, rate in lines))
+    return worst

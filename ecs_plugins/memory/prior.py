@@ -1,0 +1,164 @@
+"""How likely a text is to be asked for, seen by the text alone: the prior of its utility.
+
+In a chat most turns carry little: greetings, applause, questions back. Few have been asked for by
+the time when they must be judged. What a text looks like says something at once: names, numbers,
+times and statements about oneself are asked for later, questions back are not.
+
+`worth` is a logistic regression on plain features. ``python -m benchmarks memory-prior`` learns it
+on public dialogue (LoCoMo, Maharana et al., 2024) and prints `WEIGHTS`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from ecs_plugins.ranking.lexical import UNSPACED
+
+Known = Literal["english", "cased", "any"]
+"""What is known of a language: its words, else whether its script has capitals."""
+
+WEIGHTS: Final[Mapping[Known, Mapping[str, float]]] = {
+    "english": {
+        "bias": -3.99,
+        "words": 0.74,
+        "numbers": 1.96,
+        "sentences": -1.04,
+        "asks": -0.35,
+        "long words": 0.5,
+        "capitals": 0.74,
+        "times": 0.99,
+        "past tense": 0.39,
+        "first person": 0.64,
+        "second person": -6.86,
+    },
+    "cased": {
+        "bias": -5.86,
+        "words": 1.64,
+        "numbers": 2.28,
+        "sentences": -1.17,
+        "asks": -0.73,
+        "long words": 0.51,
+        "capitals": 0.79,
+    },
+    "any": {"bias": -6.28, "words": 2.07, "numbers": 2.34, "sentences": -0.76, "asks": -0.75},
+}
+"""Nats per unit of each feature. Each row is learned without the features that it lacks, so that
+what a language does not show neither helps nor harms its texts."""
+
+MOST: Final[Mapping[str, float]] = {
+    "words": 4.17,
+    "numbers": 1.1,
+    "sentences": 2.2,
+    "asks": 1.0,
+    "long words": 3.47,
+    "capitals": 2.2,
+    "times": 1.95,
+    "past tense": 2.3,
+    "first person": 1.0,
+    "second person": 0.29,
+}
+"""The largest value met where the weights were learned; a larger one counts as this."""
+
+UNFORESEEN: Final = 0.02
+"""Odds that a text is asked for whatever it looks like. Of the turns that look least like it, the
+regression expects 0.028 to be asked for, and 0.044 are."""
+
+_SPEAKER = re.compile(
+    r"\s*(?:[(\[][^)\]\n]{1,60}[)\]]\s*)?[^\W\d_]\w*(?: [A-Z]\w*)?[^\S\n]?(?::\s|：)"
+)
+_WORD = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+(?:'[^\W_{UNSPACED}]+)*")
+_UNSPACED = re.compile(rf"[{UNSPACED}]")
+_WORDS_PER_CHARACTER = 0.6  # where words are not set apart
+_SENTENCE_END = re.compile(r"(?<=[.!?…؟।۔])[\"')\]»”]*\s+|(?<=[。！？｡])|\n+")
+_QUESTION_BACKWARDS = re.compile(r"\W*[?？؟]")  # matched at the end, in linear time
+_LONG = 5
+
+
+def _listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_FIRST_PERSON = _listed("i me my mine myself we us our ours ourselves")
+_SECOND_PERSON = _listed("you your yours yourself yourselves")
+_ENGLISH = _listed(
+    "the and you your it's i'm i've that this these with for have been they she there are how "
+    "what when where of his her my"
+)
+_TIMES = _listed(
+    "yesterday today tomorrow tonight last next ago since recently morning evening day days week "
+    "weeks weekend month months year years spring summer fall autumn winter monday tuesday "
+    "wednesday thursday friday saturday sunday january february march april june july august "
+    "september october november december"
+)
+_PAST = _listed(
+    "was were had went did got took made gave saw came found bought won met told said left felt "
+    "thought knew became began kept lost ran wrote"
+)
+
+
+def worth(text: str) -> float:
+    """Return the log-odds, in nats, that a text will be asked for.
+
+    Args:
+        text: With or without ``name:`` in front.
+
+    >>> worth("I moved to Lisbon in May 2019.") > worth("Wow! How are you?")
+    True
+    """
+    known, values = features(text)
+    return log_odds(values, WEIGHTS[known], MOST)
+
+
+def log_odds(
+    values: Mapping[str, float], weights: Mapping[str, float], most: Mapping[str, float]
+) -> float:
+    """Return what features are worth under given weights; those without a weight do not count."""
+    told = ((name, min(value, most[name])) for name, value in values.items() if name in weights)
+    seen = weights["bias"] + sum(weights[name] * value for name, value in told)
+    return math.log(math.exp(seen) + UNFORESEEN)
+
+
+def features(text: str) -> tuple[Known, dict[str, float]]:
+    """Return what is known of a text's language, and every feature by name; all are 0 or more."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", text).replace("’", "'")
+        text = "".join(each for each in text if unicodedata.category(each)[0] != "M")  # vowel signs
+    speaker = _SPEAKER.match(text)
+    said = text[speaker.end() :] if speaker else text
+    sentences = [found for part in _SENTENCE_END.split(said) if (found := _WORD.findall(part))]
+    words = [word for sentence in sentences for word in sentence]
+    small = [word.casefold() for word in words]
+    stems = [word.partition("'")[0] for word in small]
+    distinct = {word for word in small if not _UNSPACED.match(word)}
+    characters = {each for word in small if _UNSPACED.match(word) for each in word}
+    names = [word for sentence in sentences for word in sentence[1:] if word[0].isupper()]
+    counts = {
+        "words": len(distinct) + _WORDS_PER_CHARACTER * len(characters),
+        "numbers": sum(any(each.isdigit() for each in word) for word in words),
+        "sentences": len(sentences),
+        "long words": sum(len(word) >= _LONG for word in distinct),
+        "capitals": sum(word.casefold().partition("'")[0] not in _FIRST_PERSON for word in names),
+        "times": sum(stem in _TIMES for stem in stems),
+        "past tense": sum(
+            stem in _PAST or (stem.endswith("ed") and len(stem) >= _LONG) for stem in stems
+        ),
+    }
+    values = {name: math.log1p(count) for name, count in counts.items()} | {
+        "asks": float(bool(_QUESTION_BACKWARDS.match(said[::-1]))),
+        "first person": float(not _FIRST_PERSON.isdisjoint(stems)),
+        "second person": sum(stem in _SECOND_PERSON for stem in stems) / (len(stems) or 1),
+    }
+    return _known(said, words, small), values
+
+
+def _known(said: str, words: list[str], small: list[str]) -> Known:
+    if "I" in words or not _ENGLISH.isdisjoint(small):
+        return "english"
+    letters = [each for each in said if each.isalpha()]
+    capitals = sum(each.isupper() for each in letters)
+    lower = sum(each.islower() for each in letters)
+    return "cased" if capitals and 2 * (capitals + lower) > len(letters) else "any"

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+
+from ecs_plugins.frontier.rental import WORST_BOUND, plan_rental
+
+LONGEST = 3000
+
+
+def spent(slopes, plan):
+    """What a plan has cost after 1, 2, ... queries."""
+    paid = np.zeros(LONGEST)
+    ends = [*(start - 1 for start in plan.starts[1:]), LONGEST]
+    for start, end, choice in zip(plan.starts, ends, plan.choices, strict=True):
+        if start <= LONGEST:
+            price, rate = slopes[choice]
+            paid[start - 1 : end] = rate
+            paid[start - 1] += price
+    return paid.cumsum()
+
+
+def worst_ratio(slopes, plan):
+    """Against the offline optimum, wherever an adversary may stop."""
+    queries = np.arange(1, LONGEST + 1)
+    optimum = np.min([price + queries * rate for price, rate in slopes], axis=0)
+    return float(np.max(spent(slopes, plan) / optimum))
+
+
+@pytest.mark.parametrize(
+    ("slopes", "bound"),
+    [
+        (((0.0, 1000.0), (2000.0, 20.0), (100_000.0, 1.0)), 2.0),
+        (((900.0, 100.0), (2000.0, 1.0)), 2.0),
+        (((0.0, 1.0), (1000.0, 1.0)), 1.0),
+        (((1000.0, 1.0), (0.0, 1.0)), 1.0),
+        (((0.0, 1.0), (1000.0, 1e-3)), 2.0),
+    ],
+)
+def test_known_hard_cases_keep_the_bound_that_is_shown(slopes, bound):
+    plan = plan_rental(slopes)
+    assert worst_ratio(slopes, plan) <= plan.bound + 1e-9 <= bound + 1e-3
+
+
+def test_ten_thousand_games_keep_their_bound():
+    rng = np.random.default_rng(7)
+    for game in range(10_000):
+        count = int(rng.integers(2, 7))
+        prices = 10 ** rng.uniform(-1, 6, count) * (rng.random(count) < 0.8)
+        if game % 3:
+            rates = 10 ** rng.uniform(-3, 4, count)
+        else:  # Adversarial: every step is worth it only after much longer use.
+            prices = np.cumprod(rng.uniform(1.5, 40, count))
+            rates = 1000 / np.cumprod(rng.uniform(1.5, 40, count))
+        slopes = tuple(zip(prices.tolist(), rates.tolist(), strict=True))
+        plan = plan_rental(slopes)
+        assert worst_ratio(slopes, plan) <= plan.bound * (1 + 1e-9) <= WORST_BOUND + 1e-3
+
+
+def test_no_later_or_earlier_purchase_has_a_better_bound():
+    for price, rate in [(3.0, 1.0), (40.0, 0.01), (700.0, 9.0)]:
+        slopes = ((0.0, 10.0), (price, rate))
+        queries = np.arange(1, LONGEST + 1)
+        optimum = np.minimum(10.0 * queries, price + rate * queries)
+        best = min(
+            np.max(
+                np.where(
+                    queries < start,
+                    10.0 * queries,
+                    (start - 1) * 10.0 + price + (queries - start + 1) * rate,
+                )
+                / optimum
+            )
+            for start in range(1, 300)
+        )
+        assert plan_rental(slopes).bound <= best + 1e-3
+
+
+def test_what_is_never_the_cheapest_is_never_bought():
+    slopes = ((0.0, 10.0), (50.0, 10.0), (500.0, 9.0), (100.0, 1.0))
+    assert set(plan_rental(slopes).choices) <= {0, 3}

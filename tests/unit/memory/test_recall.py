@@ -1,0 +1,379 @@
+"""What a recall finds: against everything scored one by one, and after every kind of write."""
+
+import os
+import sqlite3
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ecs_plugins.errors import ModelError
+from ecs_plugins.integrations.recall import RecallFields, recall
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory.recall import probability
+from ecs_plugins.memory.store import search
+from ecs_plugins.ranking.coverage import CoverageIndex
+from ecs_plugins.ranking.embedder import FakeEmbedder
+
+MANUAL = StoreConfig(sleep="manual")
+WIDE = MemoryConfig(merge_threshold=1.0, hot_capacity=2000)
+WORDS = ("bees", "mill", "station", "ferry", "red", "blue", "tower", "of", "the", "keeps", "noon")
+
+
+def sentences(count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, 5)) + f" {n}" for n in range(count)]
+
+
+def one_by_one(texts, query):
+    """The probability of each text."""
+    embedder, index = FakeEmbedder(32), CoverageIndex()
+    for number, text in enumerate(texts):
+        index.add(number, text)
+    cosines = (embedder.embed_documents(texts) @ embedder.embed_query(query)).round(6)
+    covered = index.coverage(query, range(len(texts)))
+    scores = probability(cosines.astype(float), np.array([covered[n] for n in range(len(texts))]))
+    return dict(zip(texts, scores.tolist(), strict=True))
+
+
+def found(memory, query="red bees of the mill", **options):
+    options = {"k": 5, "threshold": 0.0, "record": False} | options
+    return {each.text: each.score for each in memory.recall(query, **options)}
+
+
+def assert_best(recalled, scores):
+    """Which of several equal ones are found is left open."""
+    assert recalled == pytest.approx({text: scores[text] for text in recalled}, abs=1e-6)
+    best = sorted(scores.values(), reverse=True)[:5]
+    assert list(recalled.values()) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize("candidates", [1, 7, 100])
+def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, candidates):
+    monkeypatch.setattr(search, "CANDIDATES", candidates)
+    memory, texts = open_memory(config=WIDE, store=MANUAL), sentences(150)
+    ids = memory.add([{"text": text, "metadata": {"n": n}} for n, text in enumerate(texts)])
+    for query in ("red bees of the mill", "a ferry at noon?", "tower 17", "nothing of it"):
+        scores = one_by_one(texts, query)
+        assert_best(found(memory, query), scores)
+        some = {"n": {"$in": list(range(0, 60, 7))}}
+        assert_best(found(memory, query, filter=some), {t: scores[t] for t in texts[:60:7]})
+        assert_best(found(memory, query, exclude=ids[5:]), {t: scores[t] for t in texts[:5]})
+
+
+def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatch):
+    monkeypatch.setattr(search, "CANDIDATES", 2)
+    memory, texts = open_memory(config=WIDE, store=MANUAL), sentences(40)
+    memory.add(texts[:30], at=time.time() - 100, ttl=10.0)
+    memory.add(texts[30:35])
+    memory.add(texts[35:], pinned=True)
+    assert found(memory, k=50).keys() == set(texts[30:])
+    assert found(memory, k=50, tiers="cold").keys() == set(texts[35:])
+    assert len(found(memory, k=3, tiers="hot")) == 3
+
+
+def test_the_paper_recalls_by_cosine_alone(open_memory):
+    memory = open_memory(config=MemoryConfig.paper(), store=MANUAL)
+    memory.add(["red bees", "What is red?", {"role": "assistant", "content": "bees"}], pinned=True)
+    best = memory.recall("bees", threshold=-1.0)[0]
+    assert (best.text, best.score, best.asked) == ("bees", pytest.approx(1.0), "")
+    assert best.score == best.similarity
+    assert "cosine" in best.why
+
+
+def words_of(memory, namespace=("default",)):
+    """The words that a recall searches, by row, and what they are read from anew."""
+    memory.recall("red", namespace=namespace, threshold=0.0, record=False)
+    with memory._store.reading(namespace) as (connection, space):
+        held = memory._store.indexes.worded(connection, space).words
+        rows = connection.execute(
+            "SELECT row, text, asked FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
+        ).fetchall()
+    fresh = CoverageIndex()
+    for row, text, asked in rows:
+        fresh.add(row, f"{asked} {text}")
+    return (held._postings, held.size), (fresh._postings, fresh.size)
+
+
+def follows(memory, namespace=("default",)):
+    held, read = words_of(memory, namespace)
+    return held == read
+
+
+def test_the_words_follow_every_kind_of_write(open_memory):
+    config = MemoryConfig(hot_capacity=8, cold_capacity=6, merge_threshold=0.95)
+    memory, other = open_memory(config=config, store=MANUAL), open_memory(config=config)
+    texts = sentences(30)
+    ids = memory.add(texts[:6])
+    assert [follows(memory), follows(other)] == [True, True]
+    memory.add(texts[2])
+    other.add([*texts[6:9], "What is it?", {"role": "assistant", "content": "A red tower."}])
+    assert [follows(memory), follows(other)] == [True, True]
+    memory.sleep()
+    assert [follows(memory), follows(other)] == [True, True]
+    memory.update(ids[0], text="a green heron")
+    other.delete(ids[1])
+    assert [follows(memory), follows(other)] == [True, True]
+    memory.add(texts[9:30])
+    memory.sleep()
+    memory.forget(("default",), filter={"n": 1})
+    assert [follows(memory), follows(other)] == [True, True]
+    other.forget(("default",))
+    memory.add("a new beginning")
+    assert [follows(memory), follows(other)] == [True, True]
+    assert words_of(memory)[0][0].keys() == {"a", "new", "beginning"}
+
+
+def test_a_write_that_fails_leaves_the_words_as_they_were(open_memory, monkeypatch):
+    memory = open_memory(store=MANUAL)
+    memory.add(["red bees", "a blue mill"])
+    assert follows(memory)
+    with monkeypatch.context() as patched:
+        patched.setattr("ecs_plugins.memory.store.tiers.Space.save", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            memory.add("a ferry that never sailed")
+    assert follows(memory)
+    memory.add("another ferry")
+    assert follows(memory)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_forked_child_reads_the_words_anew(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(["red bees", "a blue mill"])
+    assert follows(memory)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if follows(memory) and "red bees" in found(memory, "red bees") else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    memory.add("the ferry leaves")
+    assert follows(memory)
+
+
+def test_a_question_about_nothing_recalls_nothing(open_memory):
+    memory = open_memory()
+    memory.add(["My sister keeps bees in Tarrow.", "The ferry leaves at noon."])
+    assert memory.recall("Which port does the database use?") == []
+    (best,) = memory.recall("Where does my sister keep her bees?")
+    assert 0 < best.score < 1
+    assert f"{best.coverage:.0%} of the words" in best.why
+
+
+@dataclass
+class Verdict:
+    index: int
+
+
+class Backwards:
+    """Accepts all but the best, the worst first."""
+
+    def __init__(self):
+        self.read = []
+
+    def shape(self, query, passages):
+        self.read.append(list(passages))
+        self.accepted = [Verdict(n) for n in reversed(range(1, len(passages)))]
+        return self
+
+
+def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
+    memory, shaper = open_memory(config=WIDE, store=MANUAL), Backwards()
+    memory.add(sentences(60))
+    first = [*found(memory, k=40)]
+    again = [*found(memory, k=3, shaper=shaper)]
+    assert shaper.read == [first]
+    assert again == first[:-4:-1]
+    memory.recall("red bees", threshold=0.0, k=1, shaper=shaper)
+    memory.add("the recall is written with this")
+    every = memory.recall("red bees", threshold=0.0, k=70, record=False)
+    assert sum("recalled 1 times" in each.why for each in every) == 1
+    assert memory.recall("red bees", threshold=1.0, shaper=shaper) == []
+
+
+# Replies
+
+TALK = [
+    {"role": "assistant", "content": "Fine. Where do you keep the spare key?"},
+    {"role": "user", "content": "Under the blue pot."},
+]
+
+
+def asked(memory, **options):
+    return {message.text: message.asked for message in memory.messages(**options)}
+
+
+def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_said(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(TALK)
+    best = memory.recall("spare key", k=2)
+    assert {each.text: each.asked for each in best} == {
+        "Under the blue pot.": "Where do you keep the spare key?",
+        "Fine. Where do you keep the spare key?": "",
+    }
+    assert all(each.coverage == 1.0 for each in best)
+    (alone,) = memory.recall("Where do you keep the spare key? Under the blue pot.", k=1)
+    assert alone.similarity == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "reply", "question"),
+    [
+        (NewMessage("Ana: Hello. How are you?"), NewMessage("Ben: Well."), "How are you?"),
+        (NewMessage("Ana: How are you?"), NewMessage("Ana: And the kids?"), ""),
+        (NewMessage("How are you?"), NewMessage("Well."), ""),
+        (NewMessage("How are you?"), NewMessage("Well.", role="assistant"), "How are you?"),
+        (NewMessage("I am well."), NewMessage("Good.", role="assistant"), ""),
+        (NewMessage("x" * 130 + "?"), NewMessage("Good.", role="assistant"), ""),
+        (NewMessage("お元気ですか？"), NewMessage("はい。", role="assistant"), "お元気ですか？"),
+        (NewMessage("How?", at=0.0), NewMessage("So.", role="assistant", at=43_200.0), "How?"),
+        (NewMessage("How?", at=0.0), NewMessage("So.", role="assistant", at=43_201.0), ""),
+        (NewMessage("How?", at=1.0, ttl=1.0), NewMessage("So.", role="tool", at=1.0), ""),
+    ],
+)
+def test_what_counts_as_a_reply(open_memory, before, reply, question):
+    one, batch = open_memory(store=MANUAL), open_memory(path=":memory:", store=MANUAL)
+    for message in (before, reply):
+        one.add(message)
+    assert asked(one)[reply.text] == question
+    if before.ttl is None:
+        batch.add([before, reply])
+        assert asked(batch) == asked(one)
+
+
+def test_the_paper_embeds_what_was_said_alone(open_memory):
+    memory = open_memory(config=MemoryConfig.paper())
+    memory.add(TALK)
+    assert set(asked(memory).values()) == {""}
+
+
+def test_a_short_answer_to_another_question_is_another_memory(open_memory):
+    memory = open_memory(config=MemoryConfig(merge_threshold=-1.0), store=MANUAL)
+    for place in ("Rome", "Oslo", "Rome"):
+        memory.add({"role": "assistant", "content": f"Was it in {place}?"})
+        memory.add("Yes.")
+    found = memory.recall("Was it", k=9, threshold=0.0)
+    assert {(each.text, each.asked) for each in found} == {
+        ("Yes.", "Was it in Rome?"),
+        ("Yes.", "Was it in Oslo?"),
+    }
+
+
+def dump_of(memory, path):
+    memory.admin.export(path)
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+@pytest.mark.parametrize("log_lost", [False, True])
+def test_erasing_a_question_erases_its_copies(open_memory, tmp_path, consolidated, log_lost):
+    memory = open_memory(store=MANUAL)
+    asker, reply = memory.add(TALK)
+    if consolidated:
+        memory.sleep()
+    if log_lost:
+        with memory._store.database.write() as connection:
+            connection.execute("DELETE FROM messages WHERE id = ?", (reply,))
+    receipt = memory.delete(asker)
+    assert receipt.replies == (() if log_lost else (reply,))
+    assert receipt.scrubbed
+    (left,) = memory.recall("Under the blue pot.")
+    assert (left.text, left.asked, left.similarity) == (
+        "Under the blue pot.",
+        "",
+        pytest.approx(1.0),
+    )
+    assert left.coverage == 1.0
+    assert "spare" not in dump_of(memory, tmp_path / "export.jsonl")
+    assert b"spare" not in (tmp_path / "memory.db").read_bytes()
+    assert b"spare" not in (tmp_path / "memory.db-wal").read_bytes()
+    assert follows(memory)
+    assert memory.admin.verify().ok or log_lost
+
+
+def test_an_erased_question_that_cannot_be_taken_out_stays_whole(open_memory, monkeypatch):
+    memory = open_memory(store=MANUAL)
+    asker, _ = memory.add(TALK)
+    monkeypatch.setattr(memory._store, "embed", lambda _: (_ for _ in ()).throw(ModelError("down")))
+    with pytest.raises(ModelError):
+        memory.delete(asker)
+    assert memory.get(asker) is not None
+    assert follows(memory)
+
+
+def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_memory):
+    memory = open_memory(store=MANUAL)
+    asker, reply = memory.add(TALK)
+    memory.update(reply, text="In the shed.")
+    memory.update(asker, text="Where is the ladder?")
+    assert asked(memory) == {"Where is the ladder?": "", "In the shed.": "Where is the ladder?"}
+    (best,) = memory.recall("Where is the ladder? In the shed.", k=1)
+    assert (best.text, best.similarity) == ("In the shed.", pytest.approx(1.0))
+    memory.update(asker, text="I have a ladder.")
+    assert asked(memory)["In the shed."] == ""
+    assert follows(memory)
+
+
+def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
+    memory = open_memory(store=MANUAL)
+    memory.add(TALK)
+    memory.admin.export(tmp_path / "export.jsonl")
+    memory.close()
+    anew = open_memory(embedder=FakeEmbedder(48), reembed=True)
+    copy = open_memory(path=tmp_path / "copy.db", store=MANUAL)
+    copy.admin.import_(tmp_path / "export.jsonl")
+    for each in (anew, copy):
+        (best,) = each.recall("Where do you keep the spare key? Under the blue pot.", k=1)
+        assert (best.text, best.similarity) == ("Under the blue pot.", pytest.approx(1.0))
+        assert follows(each)
+
+
+def test_a_damaged_question_is_noticed(open_memory):
+    memory = open_memory(store=MANUAL)
+    memory.add(TALK)
+    with memory._store.database.write() as connection:
+        connection.execute("UPDATE messages SET asked = 'Why?' WHERE asked != ''")
+    (problem,) = memory.admin.verify().problems
+    assert "does not match its checksum" in problem
+
+
+def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db):
+    memory = open_memory(store=MANUAL)
+    asker, reply = memory.add(TALK)
+    memory.close()
+    with EntropicMemory.inspect(db) as inspected:
+        with pytest.raises(Exception, match="need the embedder"):
+            inspected.delete(asker)
+        assert inspected.delete(reply).messages == (reply,)
+        assert inspected.delete(asker).messages == (asker,)
+
+
+def test_a_file_of_the_schema_before_replies_gets_them(open_memory, db):
+    memory = open_memory(store=MANUAL)
+    memory.add("Under the blue pot.")
+    memory.close()
+    connection = sqlite3.connect(db)
+    connection.executescript(
+        "DROP INDEX messages_by_asker; ALTER TABLE messages DROP COLUMN asked;"
+        "ALTER TABLE messages DROP COLUMN asker; ALTER TABLE tiers DROP COLUMN asked;"
+        "PRAGMA user_version = 5"
+    )
+    connection.close()
+    memory = open_memory(store=MANUAL)
+    memory.add(TALK[0])
+    memory.add("In the shed.")
+    assert asked(memory) == {
+        "Under the blue pot.": "",
+        TALK[0]["content"]: "",
+        "In the shed.": "Where do you keep the spare key?",
+    }
+    assert [each.text for each in memory.recall("blue pot")] == ["Under the blue pot."]
+    assert memory.admin.verify().ok
+
+
+def test_what_integrations_share_hands_the_shaper_on(open_memory):
+    memory, shaper = open_memory(store=MANUAL), Backwards()
+    memory.add(["red bees", "bees of the mill"])
+    options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
+    told = recall(memory, "red bees", ("default",), options, len)
+    assert [each.text for each in told.recollections] == ["bees of the mill"]

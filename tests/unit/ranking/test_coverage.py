@@ -1,0 +1,96 @@
+"""Query coverage, against its definition computed text by text."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.ranking import coverage, make_ranker
+from ecs_plugins.ranking.coverage import CoverageIndex
+from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
+from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.ranking.lexical import terms
+
+WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=6).map(" ".join)
+
+
+def defined(query, texts):
+    """The share of the weight of the query's terms that each text has, by number."""
+
+    def idf(term):
+        df = sum(term in terms(text) for text in texts.values())
+        n = max(coverage.MIN_TEXTS, len(texts))
+        return math.log(1 + (n - df + 0.5) / (df + 0.5))
+
+    asked = set(terms(query))
+    total = sum(map(idf, asked)) or 1.0
+    return {
+        number: sum(idf(term) for term in asked if term in terms(text)) / total
+        for number, text in texts.items()
+    }
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 9), st.none() | WORDS), max_size=30), WORDS)
+def test_after_any_changes_the_index_says_what_the_definition_says(changes, query):
+    index, texts = CoverageIndex(), {}
+    for number, text in changes:
+        if text is None:
+            index.discard(number)
+            texts.pop(number, None)
+        else:
+            index.add(number, text)
+            texts[number] = text
+    expected = defined(query, texts)
+    assert len(index) == len(texts)
+    assert index.coverage(query, range(10)) == pytest.approx(
+        {number: expected.get(number, 0.0) for number in range(10)}
+    )
+    covering = {number: share for number, share in expected.items() if share > 0}
+    best = sorted(covering, key=lambda number: (-round(covering[number], 9), number))
+    found = index.nearest(query, 4)
+    assert [number for number, _ in found] == best[:4]
+    assert [share for _, share in found] == pytest.approx([covering[each] for each in best[:4]])
+
+
+def test_beyond_so_many_occurrences_frequent_terms_decide_among_the_best_of_the_rare_ones(
+    monkeypatch,
+):
+    index = CoverageIndex()
+    for number in range(40):
+        index.add(number, "the train" if number % 2 else "the")
+    index.add(40, "the rare train")
+    whole = index.nearest("the rare train", 3)
+    monkeypatch.setattr(coverage, "POSTINGS_READ", 5)
+    assert index.nearest("the rare train", 3) == whole[:1]
+
+
+def test_coverage_means_the_same_for_every_question():
+    ranking = make_ranker("coverage").rank("bees?", ["bees, bees and bees", "a mill", ""])
+    assert ranking.scores == (1.0, 0.0, 0.0)
+    assert make_ranker("coverage").rank("?", ["bees"]).scores == (0.0,)
+
+
+def test_convex_is_the_weighted_mean_of_cosine_and_coverage():
+    texts = ["bees need water", "a mill by the water", "the station"]
+    embedder = FakeEmbedder()
+    words = make_ranker("coverage").rank("water for bees", texts).scores
+    meaning = DenseRanker(embedder).rank("water for bees", texts).scores
+    for weight in (0.0, 0.25, 1.0):
+        ranker = ConvexRanker(make_ranker("coverage"), DenseRanker(embedder), weight=weight)
+        fused = [weight * m + (1 - weight) * w for w, m in zip(words, meaning, strict=True)]
+        assert ranker.rank("water for bees", texts).scores == pytest.approx(fused)
+    half = [(w + m) / 2 for w, m in zip(words, meaning, strict=True)]
+    assert make_ranker("convex", embedder).rank("water for bees", texts).scores == pytest.approx(
+        half
+    )
+
+
+def test_convex_embeds_the_best_by_words_only_and_refuses_a_weight_that_is_none():
+    parts = make_ranker("coverage"), DenseRanker(FakeEmbedder())
+    ranked = ConvexRanker(*parts, max_dense=1).rank("bees", ["a mill", "bees"])
+    assert ranked.scores == pytest.approx((0.0, 1.0))
+    with pytest.raises(ConfigurationError, match="weight"):
+        ConvexRanker(*parts, weight=1.5)
