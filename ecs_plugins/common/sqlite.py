@@ -212,6 +212,9 @@ def create_private(path: str) -> bool:
     Not left to SQLite, so that what users say is private from birth; SQLite gives the log and its
     index the same mode.
 
+    Returns:
+        Whether it was made here.
+
     Raises:
         StorageError: It cannot be made.
     """

@@ -74,7 +74,7 @@ _WORD = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+(?:'[^\W_{UNSPACED}]+)*")
 _UNSPACED = re.compile(rf"[{UNSPACED}]")
 _WORDS_PER_CHARACTER = 0.6  # where words are not set apart
 _SENTENCE_END = re.compile(r"(?<=[.!?…؟।۔])[\"')\]»”]*\s+|(?<=[。！？｡])|\n+")
-_QUESTION = re.compile(r"[?？؟]\W*$")
+_QUESTION_BACKWARDS = re.compile(r"\W*[?？؟]")  # matched at the end, in linear time
 _LONG = 5
 
 
@@ -148,7 +148,7 @@ def features(text: str) -> tuple[Known, dict[str, float]]:
         ),
     }
     values = {name: math.log1p(count) for name, count in counts.items()} | {
-        "asks": float(bool(_QUESTION.search(said))),
+        "asks": float(bool(_QUESTION_BACKWARDS.match(said[::-1]))),
         "first person": float(not _FIRST_PERSON.isdisjoint(stems)),
         "second person": sum(stem in _SECOND_PERSON for stem in stems) / (len(stems) or 1),
     }

@@ -74,6 +74,8 @@ class RemoteLM:
     ) -> None:
         if server not in DIALECTS:
             raise ConfigurationError(f"server must be one of {sorted(DIALECTS)}, got {server!r}")
+        # As it comes from a file or a variable: with a line break behind it.
+        api_key = api_key.strip() if api_key else None
         if api_key and not (api_key.isascii() and api_key.isprintable()):
             raise ConfigurationError("api_key must be one line of printable ASCII characters")
         given: dict[str, Any]
