@@ -35,7 +35,7 @@ def test_the_table_has_a_row_per_figure(result):
 
 def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, result):
     monkeypatch.setattr(growth, "measure", lambda *_, **__: result)
-    monkeypatch.setattr("ecs_plugins.ranking.embedder._default", FakeEmbedder(64))
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", lambda: FakeEmbedder(64))
     bench("memory-scale", "--size", "600", "--out", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "memory_scale.json").read_text())
     assert written["results"][0]["figures"] == result.figures

@@ -35,9 +35,10 @@ _FIRST_WORD = re.compile(r"\W*(\w+)")
 _FENCE = re.compile(r"\s*(```|~~~)")
 _HEADING = re.compile(r"#{1,6}\s")
 _ITEM = re.compile(r"(\s*)(?:[-*•+‣]|\d{1,3}[.)])\s+\S")
-_RULE = re.compile(r"\s*\|?[\s:|-]*-[\s:|-]*\|[\s:|-]*$")
+_RULE = re.compile(r"[\s:|-]+$")
 _HEAD = re.compile(r"\s*(?:[(\[][^\n]{1,60}?[)\]]\s*)?[^\W\d_][^:：\n.?？؟!]{0,39}[:：]\s+(?=\S)")
-_ENDED = re.compile(r"[.!?…。！？:：]\W*$")
+_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
+_ENDS = frozenset(".!?…。！？:：")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class _Outline:
         return (len(self.pieces) - 1,)
 
     def _row(self, line: str, start: int) -> None:
-        if _RULE.match(line) and len(self._rows) == 1:
+        if len(self._rows) == 1 and "-" in line and _RULE.match(line):
             (head,) = self._rows
             self.pieces[head] = replace(self.pieces[head], said=False)
             self._header = (head, *self._add(line, start, said=False))
@@ -126,7 +127,7 @@ class _Outline:
             self._heading = self._before = ()
             self._heading = self._add(line, start, said=False)
             return
-        if not self.pieces and not last and len(line) <= MAX_TITLE and not _ENDED.search(line):
+        if not self.pieces and not last and len(line) <= MAX_TITLE and not _is_ended(line):
             self._title = self._add(line, start, said=False)
             return
         named: tuple[int, ...] = ()
@@ -276,3 +277,9 @@ def prune(
         () if len(stay) == len(pieces) else tuple(_span(pieces[place]) for place in stay)
         for pieces, stay in zip(passages, best_pieces(passages, scores, share), strict=True)
     ]
+
+
+def _is_ended(line: str) -> bool:
+    """Whether a mark that ends a sentence, or announces one, stands behind the last word."""
+    words = _TO_LAST_WORD.match(line)
+    return not _ENDS.isdisjoint(line[words.end() if words else 0 :])
