@@ -92,13 +92,16 @@ class Database:
     def _refuse_empty(self) -> None:
         """Refuse a file of no bytes: it was cut off, unless somebody else is just making it."""
         deadline = time.monotonic() + min(self._busy_timeout, _BIRTH)
-        while Path(self.path).stat().st_size == 0:
-            if time.monotonic() >= deadline:
-                raise StorageError(
-                    f"{self.path} is empty, which no memory ever is: it was cut off. Restore a "
-                    "backup, or delete it to begin a new memory"
-                )
-            time.sleep(0.01)
+        try:
+            while Path(self.path).stat().st_size == 0:
+                if time.monotonic() >= deadline:
+                    raise StorageError(
+                        f"{self.path} is empty, which no memory ever is: it was cut off. Restore a "
+                        "backup, or delete it to begin a new memory"
+                    )
+                time.sleep(0.01)
+        except FileNotFoundError as error:
+            raise StorageError(f"cannot open {self.path}: {error}; check the path") from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

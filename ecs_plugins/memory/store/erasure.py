@@ -122,15 +122,15 @@ class Erasure:
             space = self._space_of(message.namespace)
             if change.erases:
                 said = self._said([name]) if change.text is not None else []
-                before = self._live_on(name)
-                changed = {name}
+                changed = frozenset([name])
                 if change.text is not None:
                     changed |= self._reread([name], change.text)
+                before = {each: self._live_on(each) for each in sorted(changed)}
                 self._rewrite(message, change)
-                affected = self._derive(space, frozenset(changed), frozenset())
-                if before and not self._live_on(name):
-                    pinned = any(row.tier == "cold" and row.memory.pinned for row in before)
-                    self._found_again(space, message, pinned)
+                affected = self._derive(space, changed, frozenset())
+                for each, rows in before.items():
+                    if rows and not self._live_on(each):
+                        self._found_again(space, each, any(row.is_pinned for row in rows))
                 self._clean_record(space, (), affected, said)
             if change.pinned is not None:
                 self._pin_message(space, name, change.pinned)
@@ -198,7 +198,9 @@ class Erasure:
         self._clean_record(space, (), {memory.id}, said)
         # A message says the new text from here on, so that nothing derives the old one again.
         ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
-        message = log.NewMessage(change.text, metadata=new.metadata, ttl=ttl)
+        roles = [each.role for name in behind if (each := log.get(connection, name))]
+        role = roles[-1] if roles else "user"
+        message = log.NewMessage(change.text, role=role, metadata=new.metadata, ttl=ttl)
         log.insert(connection, space, [message], ids, vector[None], now)
         space.step += 1
         evidence = replace(memory.evidence, edited=True)
@@ -376,7 +378,7 @@ class Erasure:
     def _note_quotes(self, behind: Collection[str], said: Sequence[Said]) -> None:
         """Note whether messages that stay still say what is erased of a memory."""
         left = [text for text, _ in self._said(behind)]
-        self.quoted = any(text in each for each in left for text, _ in said)
+        self.quoted |= any(text in each for each in left for text, _ in said)
 
     # The tiers
 
@@ -419,11 +421,12 @@ class Erasure:
         admission = admit(own[0], config=self._config, nearest_hot=(item, cosine))
         return admission.kind == "append"
 
-    def _found_again(self, space: Space, message: log.Message, pinned: bool) -> None:
+    def _found_again(self, space: Space, name: str, pinned: bool) -> None:
         """Let a message that parted from all others found an item of its own."""
         connection = self._connection
-        found = log.observations(connection, [message.id], self._dimension)
-        observation, metadata, expires = found[0]
+        message = log.get(connection, name)
+        ((observation, metadata, expires),) = log.observations(connection, [name], self._dimension)
+        assert message is not None
         item = founded(observation)
         row = TierRow(item, metadata, message.created, time.time(), expires)
         if pinned:

@@ -72,7 +72,7 @@ def recalled(
             metadata=each.metadata,
             support=each.item.evidence.support,
             provenance=behind.get(each.item.id, ()),
-            pinned=isinstance(each.item, ColdMemory) and each.item.pinned,
+            pinned=each.is_pinned,
             free_energy=each.judged,
             why=_why(each, scores[each.row], request),
             similarity=scores[each.row].similarity,

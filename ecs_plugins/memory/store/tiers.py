@@ -196,6 +196,11 @@ class TierRow:
         return "hot" if isinstance(self.item, HotItem) else "cold"
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether nothing displaces it."""
+        return isinstance(self.item, ColdMemory) and self.item.pinned
+
+    @property
     def memory(self) -> ColdMemory:
         """The item of a row of the cold tier."""
         assert isinstance(self.item, ColdMemory)

@@ -240,14 +240,28 @@ def test_a_changed_message_that_still_repeats_the_others_stays_with_them(open_me
     assert memory.admin.stats().namespaces[0].hot == 0
 
 
+def test_a_reply_that_parts_as_the_question_before_it_changes_stays_in_the_tiers(open_memory):
+    memory = open_memory(store=MANUAL)
+    said = "To the left, behind some willows"
+    turns = [{"text": "Where is the mill?"}, {"text": said, "role": "assistant"}]
+    question, reply, _, other = memory.add(turns * 2)
+    assert memory.recall(said, k=1)[0].provenance == (reply, other)
+    memory.update(question, text="Which colour had that old bicycle of the postman?")
+    behind = [each.provenance for each in memory.recall(said, threshold=0.0, k=9)]
+    assert (reply,) in behind
+    assert (other,) in behind
+    assert memory.admin.verify().ok
+
+
 @pytest.mark.parametrize("then", ["delete a message", "say it again", "both"])
 def test_a_memory_that_was_redacted_stays_redacted(db, open_memory, then):
     memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
-    names = memory.add(["the old mill burned down xyzzysecret"] * 3)
+    names = memory.add(["the old mill burned down xyzzysecret"] * 3, role="tool")
     memory.sleep()
     kept = memory.memories()[0].id
     receipt = memory.update(kept, text=MILL)
     assert not receipt.scrubbed  # the log still says it
+    assert {each.role for each in memory.messages()} == {"tool"}
     if then != "say it again":
         for name in names:
             receipt = memory.delete(name)

@@ -227,6 +227,10 @@ def test_a_file_without_a_byte_is_refused(db, open_memory, monkeypatch):
         open_memory()
     with pytest.raises(StorageError, match="is empty"):
         EntropicMemory.inspect(db)
+    db.unlink()  # by somebody else, just as it is opened
+    monkeypatch.setattr("ecs_plugins.common.sqlite.create_private", lambda _: False)
+    with pytest.raises(StorageError, match=r"memory\.db"):
+        open_memory()
 
 
 def test_an_altered_decision_is_found_by_verify_and_replay(open_memory):
