@@ -120,11 +120,21 @@ class House:
         return found
 
     @cached_property
+    def statements(self) -> dict[str, list[ast.stmt]]:
+        """Module -> its imports and classes, also those within functions."""
+        kinds = (ast.Import, ast.ImportFrom, ast.ClassDef)
+        trees = {name: ast.parse(path.read_text("utf-8")) for name, path in self.modules.items()}
+        return {
+            name: [node for node in ast.walk(tree) if isinstance(node, kinds)]
+            for name, tree in trees.items()
+        }
+
+    @cached_property
     def imports(self) -> list[Import]:
         """Every import, of the package's modules and of others."""
         found = []
         for module, path in self.modules.items():
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            for node in self.statements[module]:
                 if isinstance(node, ast.Import):
                     found += [Import(module, alias.name) for alias in node.names]
                 elif isinstance(node, ast.ImportFrom):
@@ -184,9 +194,8 @@ class House:
     def namesakes(self) -> list[str]:
         """Classes that share their name with a class of another module."""
         names: Counter[str] = Counter()
-        for path in self.files:
-            tree = ast.parse(path.read_text("utf-8"))
-            names.update({node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)})
+        for found in self.statements.values():
+            names.update({node.name for node in found if isinstance(node, ast.ClassDef)})
         return sorted(name for name, times in names.items() if times > 1)
 
     def lines(self, *folders: str) -> tuple[int, int]:

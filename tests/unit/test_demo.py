@@ -1,6 +1,5 @@
 """The demo with a fake model and a fake embedder, and its router's part with the real ones."""
 
-import importlib
 import io
 import json
 import sys
@@ -13,7 +12,7 @@ from ecs_plugins.frontier import Context, Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from examples.demo import data, evidence, memory, router
-from examples.demo.__main__ import PARTS, main
+from examples.demo.__main__ import main
 from examples.demo.context import Demo
 
 DATA = data.load_data()
@@ -37,14 +36,6 @@ def run(monkeypatch, capsys, tmp_path):
         return shown.out + shown.err, found
 
     return run
-
-
-@pytest.fixture
-def no_embedder(monkeypatch, run):
-    def missing():
-        raise ModelNotFoundError("no embedder")
-
-    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
 
 
 @pytest.mark.slow
@@ -126,25 +117,19 @@ def test_what_was_spent_stands_beside_the_forecast(run):
     assert "stage 2: forecast" in out
 
 
-def frontier_of(tmp_path, model, embedder):
-    demo = Demo(Console(file=io.StringIO()), DATA, model, embedder, tmp_path, 2, 20)
-    return router.measure(demo, Context(tuple(Document(b, a) for a, b in DATA.documents)))
-
-
-@pytest.mark.slow
-def test_full_context_holds_every_answer(tmp_path):
-    frontier = frontier_of(tmp_path, FakeLanguageModel(), FakeEmbedder())
-    assert frontier.get("full_context").f1 == 1.0
-
-
 @pytest.mark.model
 def test_other_chains_are_chosen_for_1_10_and_100_queries(tmp_path, bundled_lm, embedder):
-    frontier = frontier_of(tmp_path, bundled_lm, embedder)
+    demo = Demo(Console(file=io.StringIO()), DATA, bundled_lm, embedder, tmp_path, 2, 20)
+    frontier = router.measure(demo, Context(tuple(Document(b, a) for a, b in DATA.documents)))
     chosen = {n: frontier.decide(reuse=n, budget=router.BUDGET).strategy for n in router.REUSES}
     assert chosen == {1: "bm25", 10: "sentence_index", 100: "document_index"}
 
 
-def test_without_an_embedder_every_part_says_what_is_left_out(run, no_embedder):
+def test_without_an_embedder_every_part_says_what_is_left_out(run, monkeypatch):
+    def missing():
+        raise ModelNotFoundError("no embedder")
+
+    monkeypatch.setattr("ecs_plugins.ranking.embedder.default_embedder", missing)
     parts = [option for name in ("evidence", "memory", "router") for option in ("--part", name)]
     out, found = run(*parts, "--limit", "2")
     assert list(found["evidence"]["methods"]) == ["TF-IDF", "BM25", "ECS"]
@@ -173,11 +158,6 @@ def test_an_output_folder_that_cannot_be_made_is_one_clear_line(run, tmp_path):
     out, _ = run("--out", str(tmp_path / "file" / "below"), status=1)
     assert "--out" in out
     assert out.count("\n") == 1
-
-
-def test_every_part_is_a_module_with_a_run_function():
-    for name in PARTS:
-        assert callable(importlib.import_module(f"examples.demo.{name}").run)
 
 
 def test_the_choice_of_questions_takes_categories_and_overlap_in_turn():

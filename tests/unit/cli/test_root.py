@@ -32,3 +32,19 @@ def test_a_closed_pipe_is_no_error_to_read_about() -> None:
     ended = subprocess.run(MAIN, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "shown"), [("shape", "ecs-plugins shape --query"), ("model", "install")]
+)
+def test_help_loads_nothing_heavy(command: str, shown: str) -> None:
+    code = (
+        f"import sys; sys.argv = ['ecs-plugins', {command!r}, '--help']\n"
+        "from ecs_plugins.cli import main\n"
+        "try: main()\n"
+        "finally: print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown in out.stdout
+    assert out.stdout.rstrip().endswith("[]")

@@ -1,47 +1,11 @@
-import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from ecs_plugins import cli
-from ecs_plugins.cli import _setup
-from ecs_plugins.lm.fake import FakeLanguageModel
-
 FERRY = "The ferry leaves at nine."
 GULLS = "Gulls nest on the roof."
 QUESTION = "When does the ferry leave?"
-
-
-@pytest.fixture
-def made() -> list[dict]:
-    """How the models were made that the last command asked for."""
-    return []
-
-
-@pytest.fixture
-def run(made, monkeypatch, capsys):
-    """Run the command line with a fake model: (exit status, stdout, stderr)."""
-
-    def run(*arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
-        made.clear()
-        monkeypatch.setattr(sys, "argv", ["ecs-plugins", "shape", *arguments])
-
-        def load_model(name: str | None, **how: str) -> FakeLanguageModel:
-            made.append(how)
-            return FakeLanguageModel()
-
-        monkeypatch.setattr(_setup, "load_model", load_model)
-        if stdin is not None:
-            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        with pytest.raises(SystemExit) as caught:
-            cli.main()
-        out = capsys.readouterr()
-        return int(caught.value.code or 0), out.out, out.err
-
-    return run
 
 
 def write(path: Path, content: str | bytes) -> str:
@@ -49,8 +13,8 @@ def write(path: Path, content: str | bytes) -> str:
     return str(path)
 
 
-def shaped(run, source: str, *more: str, stdin: bytes | None = None) -> dict:
-    command = ("-q", QUESTION, "-p", source, "--ranker", "none", "--json", *more)
+def shaped(run, source: str, *more: str, stdin: bytes = b"") -> dict:
+    command = ("shape", "-q", QUESTION, "-p", source, "--ranker", "none", "--json", *more)
     status, out, err = run(*command, stdin=stdin)
     assert status == 0, err
     return json.loads(out)
@@ -92,7 +56,7 @@ def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_check
     run, made, tmp_path
 ) -> None:
     path = write(tmp_path / "notes.txt", FERRY)
-    status, _, err = run("-q", QUESTION, "-p", path, "--signal", "answer_shift")
+    status, _, err = run("shape", "-q", QUESTION, "-p", path, "--signal", "answer_shift")
     assert (status, made) == (1, [])
     assert "needs an answer" in err
     shaped(run, path, "--dtype", "bfloat16", "--device", "cpu")
@@ -121,7 +85,7 @@ def test_a_threshold_and_a_token_budget_limit_what_is_kept(run, tmp_path) -> Non
 def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")  # a narrow terminal shows their beginnings only
     path = write(tmp_path / "notes.txt", f"{GULLS}\n{FERRY}\n")
-    status, out, _ = run("-q", QUESTION, "-p", path, "--ranker", "none", "--top-k", "1")
+    status, out, _ = run("shape", "-q", QUESTION, "-p", path, "--ranker", "none", "--top-k", "1")
     assert status == 0
     assert FERRY in out
     assert "1 of 2 passages kept" in out
@@ -145,7 +109,7 @@ def test_the_table_shows_the_passages(run, tmp_path, monkeypatch) -> None:
     ],
 )
 def test_bad_input_is_one_clear_line_and_a_failure(run, tmp_path, name, content, said) -> None:
-    status, out, err = run("-q", QUESTION, "-p", write(tmp_path / name, content))
+    status, out, err = run("shape", "-q", QUESTION, "-p", write(tmp_path / name, content))
     assert (status, out) == (1, "")
     assert said in err
     assert str(tmp_path / name) in err
@@ -154,10 +118,10 @@ def test_bad_input_is_one_clear_line_and_a_failure(run, tmp_path, name, content,
 
 def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) -> None:
     for source, said in ((str(tmp_path / "no.txt"), "No such file"), (str(tmp_path), "read")):
-        status, out, err = run("-q", QUESTION, "-p", source)
+        status, out, err = run("shape", "-q", QUESTION, "-p", source)
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert said in err
-    status, _, err = run("-q", QUESTION, "-p", "-", stdin=b"")
+    status, _, err = run("shape", "-q", QUESTION, "-p", "-", stdin=b"")
     assert status == 1
     assert "standard input holds no passages" in err
 
@@ -175,18 +139,5 @@ def test_a_missing_file_a_folder_and_an_empty_pipe_are_refused(run, tmp_path) ->
 )
 def test_a_bad_option_is_one_clear_line_and_a_failure(run, tmp_path, options) -> None:
     path = write(tmp_path / "notes.txt", FERRY)
-    status, out, err = run("--passages", path, *options)
+    status, out, err = run("shape", "--passages", path, *options)
     assert (status, out, err.count("\n")) == (1, "", 1)
-
-
-@pytest.mark.slow
-def test_help_gives_an_example_and_loads_nothing_heavy() -> None:
-    code = (
-        "import sys; sys.argv = ['ecs-plugins', 'shape', '--help']\n"
-        "from ecs_plugins.cli import main\n"
-        "try: main()\n"
-        "finally: print([m for m in ('torch', 'numpy', 'sklearn') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "ecs-plugins shape --query" in out.stdout
-    assert out.stdout.rstrip().endswith("[]")
