@@ -1,12 +1,12 @@
 import copy
 import pickle
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from langchain_core.embeddings import DeterministicFakeEmbedding
+from llama_index.core import MockEmbedding
 
 from ecs_plugins.errors import InvalidInputError, ModelError, ModelNotFoundError
 from ecs_plugins.ranking import embedder as module
@@ -32,16 +32,6 @@ class LangChainLike:
 
     def embed_query(self, text):
         return self.vector
-
-
-class LlamaIndexLike:
-    model_name = "llama-like"
-
-    def get_text_embedding_batch(self, texts, show_progress=False):
-        return [[float(len(text)), 1.0] for text in texts]
-
-    def get_query_embedding(self, query):
-        return [0.0, 2.0]
 
 
 @pytest.fixture(params=["fake", "wrapped", "real"])
@@ -101,16 +91,6 @@ def test_copies_and_pickles_share_the_loaded_model(embedder):
         assert other._model() is embedder._model()
 
 
-def test_nothing_is_loaded_before_first_use():
-    script = (
-        "import sys\n"
-        "from ecs_plugins.ranking.embedder import SentenceTransformerEmbedder, FakeEmbedder\n"
-        "SentenceTransformerEmbedder(); FakeEmbedder().embed_query('x')\n"
-        "assert not {'torch', 'sentence_transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 def test_the_default_is_one_per_process():
     assert default_embedder() is default_embedder()
     assert default_embedder().name == "sentence-transformers/all-MiniLM-L6-v2"
@@ -151,26 +131,17 @@ def test_a_batch_size_below_one_is_refused():
         SentenceTransformerEmbedder(batch_size=0)
 
 
-def test_own_embedders_pass_through():
-    own = FakeEmbedder(8)
-    assert as_embedder(own) is own
-    wrapped = as_embedder(LangChainLike([1.0]))
-    assert as_embedder(wrapped) is wrapped
-
-
-def test_llama_index_embeddings_are_understood():
-    wrapped = as_embedder(LlamaIndexLike())
-    assert wrapped.name == "llama-like"
-    np.testing.assert_allclose(wrapped.embed_query("x"), [0.0, 1.0])
-    np.testing.assert_allclose(wrapped.embed_documents(["a"]), [[0.5**0.5, 0.5**0.5]])
-
-
-def test_frameworks_own_fakes_are_understood():
-    langchain = pytest.importorskip("langchain_core.embeddings")
-    wrapped = as_embedder(langchain.DeterministicFakeEmbedding(size=12))
+@pytest.mark.parametrize(
+    "theirs",
+    [DeterministicFakeEmbedding(size=12), MockEmbedding(embed_dim=12, model_name="mock")],
+    ids=["langchain", "llama_index"],
+)
+def test_embeddings_of_the_frameworks_are_understood_and_own_ones_pass_through(theirs):
+    wrapped = as_embedder(theirs)
     assert wrapped.embed_documents(["a", "b"]).shape == (2, 12)
-    llama_index = pytest.importorskip("llama_index.core")
-    assert as_embedder(llama_index.MockEmbedding(embed_dim=7)).dimension == 7
+    assert wrapped.embed_query("x").shape == (wrapped.dimension,) == (12,)
+    assert wrapped.name == getattr(theirs, "model_name", wrapped.name)
+    assert as_embedder(wrapped) is wrapped
 
 
 @pytest.mark.parametrize("thing", [None, 3, "name", LangChainLike, object()])

@@ -33,9 +33,13 @@ PACKAGES = (
 )
 
 
-@pytest.mark.parametrize("module", PACKAGES)
-def test_importing_loads_nothing_heavy(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in {HEAVY!r} if m in sys.modules])"
+def test_importing_and_naming_an_embedder_load_nothing_heavy() -> None:
+    code = f"""
+import sys, {", ".join(PACKAGES)}
+from ecs_plugins.ranking.embedder import FakeEmbedder, SentenceTransformerEmbedder
+SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x")
+print([m for m in {HEAVY!r} if m in sys.modules])
+"""
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
 
@@ -46,15 +50,10 @@ def test_every_exported_name_resolves_and_is_listed(module: str) -> None:
     for name in package.__all__:
         assert getattr(package, name) is not None
     assert dir(package) == sorted(package.__all__)
+    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
+    assert not modules & (set(package.__all__) - {"errors"}), "hidden by a module of its name"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         ecs_plugins.no_such_name  # noqa: B018
-
-
-@pytest.mark.parametrize("module", PACKAGES)
-def test_no_export_is_hidden_by_a_module_of_its_name(module: str) -> None:
-    package = importlib.import_module(module)
-    modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
-    assert not modules & (set(package.__all__) - {"errors"})
