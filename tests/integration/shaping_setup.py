@@ -20,6 +20,12 @@ GIVEN_ORDER = ShapingConfig(ranker=None, redundancy_similarity=None)
 RANKED = ShapingConfig(ranker="dense", pool_size=2, redundancy_similarity=None)
 
 
+def read_by(model: FakeLanguageModel) -> str:
+    """All text that a fake model was asked to score."""
+    parts = (part for r in model.requests for part in (*r.candidates, *r.continuations))
+    return "".join(segment.text for part in parts for segment in part)
+
+
 class CountingEmbedder(FakeEmbedder):
     """Remembers what it was asked to embed."""
 

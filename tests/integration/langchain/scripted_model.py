@@ -55,3 +55,9 @@ class ScriptedModel(BaseChatModel):
         ]
         chunk = AIMessageChunk(content=reply.content, tool_call_chunks=calls)
         yield ChatGenerationChunk(message=chunk)
+
+
+def call(name: str, /, **arguments) -> AIMessage:
+    """A message that calls a tool."""
+    asked = {"name": name, "args": arguments, "id": "c1", "type": "tool_call"}
+    return AIMessage("", tool_calls=[asked])

@@ -3,26 +3,19 @@
 What it shares with LlamaIndex's is in tests/integration/test_shaping.py.
 """
 
-import json
-
 import pytest
 from langchain_classic.retrievers import ContextualCompressionRetriever
 from langchain_classic.retrievers.document_compressors import DocumentCompressorPipeline
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import BaseDocumentTransformer, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.load import dumps, loads
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
-from ecs_plugins.shaping import ShapingConfig
-from tests.integration.shaping_setup import (
-    GIVEN_ORDER,
-    QUERY,
-)
+from tests.integration.shaping_setup import GIVEN_ORDER, QUERY
 from tests.integration.test_shaping import Compressor
 
 
@@ -79,24 +72,6 @@ def test_something_that_is_no_document_is_refused(documents):
         compressor().compress_documents(["text"], QUERY)
     with pytest.raises(InvalidInputError, match='"documents"'):
         compressor().invoke(documents)
-
-
-@pytest.mark.filterwarnings("ignore:The function `loads` is in beta")
-def test_it_survives_langchains_json():
-    given = ECSDocumentCompressor(
-        model="some/model", config=ShapingConfig(pool_size=7, acceptance="greedy"), threshold=0.5
-    )
-    text = dumps(given)
-    assert json.loads(text)["type"] == "constructor"
-    back = loads(text, allowed_objects=[ECSDocumentCompressor], valid_namespaces=["ecs_plugins"])
-    assert back == given
-
-
-@pytest.mark.parametrize("fields", [{"model": FakeLanguageModel()}, {"answer": str.upper}])
-def test_json_of_a_live_object_is_refused_at_loading_and_not_silently_replaced(fields):
-    text = dumps(ECSDocumentCompressor(**{"model": "some/model", **fields}))
-    with pytest.raises(NotImplementedError):
-        loads(text, allowed_objects=[ECSDocumentCompressor], valid_namespaces=["ecs_plugins"])
 
 
 class DropShort(BaseDocumentTransformer):
