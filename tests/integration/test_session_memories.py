@@ -2,6 +2,8 @@
 
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ImageBlock,
@@ -13,6 +15,7 @@ from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.integration.langchain.scripted_model import ScriptedModel
 
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."
@@ -189,3 +192,40 @@ def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory, say, text
     say(log, ("user", f"{FACT} \ud83d"))
     assert texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
     assert log.recall(f"{QUESTION} \ude42")[0].text == texts(log)[0]
+
+
+@pytest.mark.parametrize("keys", [{"history_messages_key": "history"}, {}])
+def test_a_chain_with_history_stores_each_turn_once(memory, keys):
+    model = ScriptedModel()
+    if keys:
+        prompt = ChatPromptTemplate.from_messages(
+            [("system", "Be terse."), MessagesPlaceholder("history"), ("human", "{input}")]
+        )
+        chain = RunnableWithMessageHistory(
+            prompt | model, lambda session_id: History().open(memory, session_id),
+            input_messages_key="input", **keys,
+        )  # fmt: skip
+    else:
+        chain = RunnableWithMessageHistory(
+            model, lambda session_id: History().open(memory, session_id)
+        )
+    config = {"configurable": {"session_id": "s1"}}
+    for text in (FACT, "Hello?", "Where are the bees?"):
+        chain.invoke({"input": text} if keys else [HumanMessage(text)], config)
+    assert [message.text for message in History().open(memory).messages] == [
+        FACT, "Noted.", "Hello?", "Noted.", "Where are the bees?", "Noted.",
+    ]  # fmt: skip
+    assert FACT in model.prompt
+
+
+def test_what_no_user_typed_is_logged_and_not_remembered(memory):
+    said = [
+        HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
+        HumanMessage("A task has ended.", additional_kwargs={"lc_source": "async_subagent"}),
+        SystemMessage("Be terse."),
+        ToolMessage("result", tool_call_id="c"),
+        HumanMessage("Hello."),
+    ]
+    History().open(memory).add_messages(said)
+    assert History().open(memory).messages == said
+    assert remembered(memory) == ["Hello."]

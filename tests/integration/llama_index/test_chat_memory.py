@@ -43,7 +43,7 @@ def agent(recorder, **options) -> FunctionAgent:
     )  # fmt: skip
 
 
-def test_an_earlier_session_is_recalled_before_the_question(memory):
+def test_an_earlier_session_is_recalled_before_the_last_message_or_an_input(memory):
     chat(memory, "s1").put(say(FACT))
     log = chat(memory, "s2")
     log.put(say(QUESTION))
@@ -52,12 +52,6 @@ def test_an_earlier_session_is_recalled_before_the_question(memory):
     assert FACT in message.content
     assert message.content.endswith(QUESTION)
     assert texts(log.get_all()) == [QUESTION]
-    assert log.recall(QUESTION, k=1)[0].text == QUESTION
-
-
-def test_an_input_is_asked_for_instead_of_the_last_message(memory):
-    chat(memory, "s1").put(say(FACT))
-    log = chat(memory, "s2")
     log.put(say("Something else entirely"))
     assert FACT not in log.get()[-1].content
     assert FACT in log.get(QUESTION)[-1].content
@@ -172,16 +166,6 @@ async def test_a_question_counts_once_however_often_the_agent_looks(memory):
     memory.sleep(USER)
     with memory._store.database.read() as connection:
         assert connection.execute("SELECT count(*) FROM queries").fetchone() == (1,)
-
-
-async def test_a_streaming_agent_uses_it(memory):
-    recorder = Recorder("Lovely.")
-    log = chat(memory)
-    helper = FunctionAgent(name="h", llm=recorder.llm, tools=[read], streaming=True)
-    handler = helper.run(FACT, memory=log)
-    _ = [event async for event in handler.stream_events()]
-    await handler
-    assert texts(log.get_all()) == [FACT, "Lovely."]
 
 
 def invoices(of: str) -> str:
