@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption
+from ecs_plugins.common.unicode import printable
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -247,7 +249,8 @@ def _grid(**lists: str) -> Grid:
     values: dict[str, tuple[float, ...]] = {}
     for name, text in lists.items():
         numbers = _numbers(text, f"--{name.replace('_', '-')}")
-        values[name] = tuple(int(n) if name != "ratios" and n == int(n) else n for n in numbers)
+        whole = name != "ratios"
+        values[name] = tuple(int(n) if whole and n.is_integer() else n for n in numbers)
     return Grid.from_json(values)
 
 
@@ -259,36 +262,34 @@ def _numbers(text: str, option: str) -> list[float]:
 
 
 def _print_points(frontier: EfficiencyFrontier) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+    """Two lines each, so that eighty columns hold a name of any length and all figures."""
     from ecs_plugins.frontier.report import POINT_COLUMNS, point_rows
 
-    table = Table(*POINT_COLUMNS, "N = 1", "N = 10", "N = 100", box=None, pad_edge=False)
-    for cells in point_rows(frontier, (1, 10, 100)):
-        table.add_row(*(cell.replace("[", r"\[") for cell in cells))
-    Console().print(table)
+    rows = [[*POINT_COLUMNS, "N = 1", "N = 10", "N = 100"], *point_rows(frontier, (1, 10, 100))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *cells in rows:
+        figures = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        typer.echo(f"{printable(name)}\n  {'  '.join(figures)}")
     for dropped in frontier.dropped:
-        typer.echo(f"{dropped.strategy} {dict(dropped.config)}: {dropped.reason}")
+        typer.echo(printable(f"{dropped.strategy} {dict(dropped.config)}: {dropped.reason}"))
+    if frontier.caution:
+        typer.echo(f"\n{frontier.caution}")
 
 
 def _print_decision(frontier: EfficiencyFrontier, decision: RoutingDecision) -> None:
     from ecs_plugins.frontier.cost import exchange_rate
 
-    typer.echo(decision.explain())
+    typer.echo(printable(decision.explain()))
     if decision.exchange_rate is None:
         # What the choice means as a weight: the range of w that would have made it.
         spans = [s for s in frontier.envelope(decision.reuse) if s.point.key == decision.point.key]
         for span in spans:
-            rates = [exchange_rate(w) for w in (span.low, span.high)]
-            typer.echo(
-                f"  as weight   w from {span.low:.4f} to {span.high:.4f}: "
-                f"0.01 more F1 is worth {rates[0]:.1%} to {rates[1]:.1%} more cost"
-            )
+            low, high = exchange_rate(span.low), exchange_rate(span.high)
+            most = "any" if math.isinf(high) else f"{high:.1%} more"
+            typer.echo(f"  as weight   w from {span.low:.4f} to {span.high:.4f}: 0.01 more F1 is")
+            typer.echo(f"              worth {low:.1%} to {most} cost")
         if not spans:
             typer.echo("  as weight   no w chooses it: it lies below the hull of the frontier")
     typer.echo("\nwhy not")
-    reasons = decision.why_not()
-    width = max(len(label) for label in reasons)
-    for label, reason in reasons.items():
-        typer.echo(f"  {label:<{width}}  {reason}")
+    for label, reason in decision.why_not().items():
+        typer.echo(printable(f"  {label}\n      {reason}"))

@@ -56,7 +56,15 @@ def check_reuse(reuse: float) -> float:
             f"reuse N must be at least 1 (this query counts), got {reuse!r}; "
             "pass the number of queries that will share one prepared context"
         )
-    return float(reuse)
+    return as_float(reuse)
+
+
+def as_float(value: float) -> float:
+    """A number as a float; whole numbers beyond its range are infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def check_weight(weight: float) -> float:
@@ -66,7 +74,7 @@ def check_weight(weight: float) -> float:
             f"the performance weight w must lie in [0, 1], got {weight!r}; "
             "0 looks at cost alone, 1 at quality alone"
         )
-    return float(weight)
+    return as_float(weight)
 
 
 def effective_tokens(stage1: float, stage2: float, reuse: float) -> float:
@@ -205,7 +213,7 @@ class PriceVector(Config):
         try:
             listed = json.loads(read_text(path, "the price list"))
             quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ConfigurationError(f"{path} is no price list: {error}") from error
         models = {
             name: price and ModelPrice(**{kind: v and v / _MILLION for kind, v in price})

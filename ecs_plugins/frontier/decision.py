@@ -172,7 +172,8 @@ class RoutingDecision:
             f"  expected F1 {self.f1:.3f}{spread}",
             f"  cost        {amount(self.effective, self.unit)} per query ({self.split})",
         ]
-        lines += [f"  note        {self.note}"] if self.note else []
+        notes = (note for note in (self.note, self._measured.caution) if note)
+        lines += [f"  note        {note}" for note in notes]
         lines += [f"  tie         {point.label}: not measurably different" for point in self.ties()]
         return "\n".join(lines)
 

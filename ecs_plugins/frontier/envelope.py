@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import check_reuse, check_weight, exchange_rate
+from ecs_plugins.frontier.cost import as_float, check_reuse, check_weight, exchange_rate
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, UnreachableTargetError
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
 from ecs_plugins.frontier.measured import MeasuredPoints
@@ -105,7 +105,7 @@ class EfficiencyFrontier(MeasuredPoints):
         if not able:
             best = max(self.routable, key=lambda point: point.f1)
             raise UnreachableTargetError(
-                f"no measured strategy reaches F1 {target_f1:g}; the nearest is {best.f1:.4f} "
+                f"no measured strategy reaches F1 {target_f1:g}; the nearest is {_below(best.f1)} "
                 f"with {best.label}. Ask for at most that, or calibrate stronger strategies",
                 best.f1,
             )
@@ -138,22 +138,22 @@ class EfficiencyFrontier(MeasuredPoints):
         asked = [(objective, value) for objective, value in given if value is not None]
         if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
-        objective, value = asked[0]
-        check_reuse(reuse)
+        objective, value = asked[0][0], as_float(asked[0][1])
+        reuse = check_reuse(reuse)
         ready = frozenset(prepared)
         pool = self._by_f1 if target_f1 is None else self.reaching(target_f1)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
         if target_f1 is not None:
             cost, chosen = min(choices, key=lambda choice: (choice[0], -choice[1].f1))
         elif budget is not None:
-            if not budget > 0:
+            if not value > 0:
                 raise InvalidInputError(f"the budget must be positive, got {budget!r}")
-            fitting = [choice for choice in choices if choice[0] <= budget]
+            fitting = [choice for choice in choices if choice[0] <= value]
             if not fitting:
                 lowest = min(cost for cost, _ in choices)
                 raise UnreachableTargetError(
-                    f"nothing measured costs at most {budget:g} {self.unit} per query at "
-                    f"N = {reuse:g}; the cheapest needs {lowest:g}",
+                    f"nothing measured costs at most {value:g} {self.unit} per query at "
+                    f"N = {reuse:g}; the cheapest needs {_above(lowest)}",
                     lowest,
                 )
             cost, chosen = max(fitting, key=lambda choice: (choice[1].f1, -choice[0]))
@@ -165,3 +165,13 @@ class EfficiencyFrontier(MeasuredPoints):
         return RoutingDecision(
             chosen, objective, value, reuse, cost, self.unit, chosen.key in ready, ready, self
         )
+
+
+def _below(f1: float) -> str:
+    """An F1 to four digits, rounded such that it is reached."""
+    return f"{f1 if float(f'{f1:.4f}') <= f1 else math.floor(f1 * 1e4) / 1e4:.4f}"
+
+
+def _above(cost: float) -> str:
+    """A cost to six digits, rounded such that it suffices."""
+    return f"{cost if float(f'{cost:g}') >= cost else cost * (1 + 1e-5):g}"

@@ -71,11 +71,12 @@ def strategy_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Fi
 
 
 def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figure:
-    """Figure 2: the path of optimal choices over w, one curve per N."""
+    """Figure 2: the path of optimal choices over w, one curve per N; F1 with its interval."""
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.8))
     for point in frontier.points:
         _plot(axis, [point], reuses[0], marker="o", ms=4, color=palette[point.strategy], alpha=0.3)
+    named: set[str] = set()
     lines: dict[str, Artist] = {}
     dots: dict[str, Artist] = {}
     for index, reuse in enumerate(reuses):
@@ -86,6 +87,12 @@ def global_figure(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Figu
         for point in path:
             dot = {"marker": "o", "ms": 7, "mec": "w", "ls": "", "color": palette[point.strategy]}
             dots[point.strategy] = _plot(axis, [point], reuse, **dot)
+            f1, colour = frontier.f1_interval(point), palette[point.strategy]
+            axis.vlines(point.effective(reuse), f1.low, f1.high, colour, alpha=0.4, lw=1.0)
+            if point.label not in named:
+                place, apart = (point.effective(reuse), point.f1), (5, -9)
+                axis.annotate(point.label, place, apart, fontsize=7, textcoords="offset points")
+            named.add(point.label)
     _axes_of_points(axis, frontier, reuses)
     _legend(axis, lines | dots)
     return figure
@@ -97,7 +104,8 @@ def _plot(axis: Axes, points: Sequence[StrategyPoint], reuse: float, **style: An
 
 def _axes_of_points(axis: Axes, frontier: EfficiencyFrontier, reuses: Sequence[float]) -> None:
     """Cost on a logarithmic axis, F1 on the other; room for every point at every N."""
-    values = [point.f1 for point in frontier.points]
+    intervals = [frontier.f1_interval(point) for point in frontier.points]
+    values = [f1 for interval in intervals for f1 in (interval.low, interval.high)]
     margin = max(0.01, 0.08 * (max(values) - min(values)))
     axis.set_ylim(max(0.0, min(values) - margin), min(1.0, max(values) + margin))
     costs = [point.effective(reuse) for point in frontier.points for reuse in reuses]

@@ -185,15 +185,7 @@ class CalibrationRow:
     query_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """One line: the rows of one configuration."""
-
-    key: PointKey
-    rows: list[CalibrationRow]
-
-
-_BATCH = TypeAdapter(_Batch)
+_BATCH = TypeAdapter(tuple[PointKey, list[CalibrationRow]])
 
 
 class CalibrationJournal(LineJournal):
@@ -215,7 +207,7 @@ class CalibrationJournal(LineJournal):
             format="ecs_plugins.calibration",
             version=1,
             what="calibration",
-            take=lambda line: self._know(_BATCH.validate_python(line)),
+            take=lambda line: self._know(*_BATCH.validate_python((line["key"], line["rows"]))),
         )
 
     def keep(self, key: PointKey, rows: list[CalibrationRow]) -> None:
@@ -224,9 +216,8 @@ class CalibrationJournal(LineJournal):
         Raises:
             StorageError: They cannot be written; everything written before stays.
         """
-        batch = _Batch(key, rows)
-        self.append(asdict(batch))
-        self._know(batch)
+        self.append({"key": key, "rows": [asdict(row) for row in rows]})
+        self._know(key, rows)
 
-    def _know(self, batch: _Batch) -> None:
-        self.rows |= {(batch.key, row.question): row for row in batch.rows}
+    def _know(self, key: PointKey, rows: list[CalibrationRow]) -> None:
+        self.rows |= {(key, row.question): row for row in rows}

@@ -7,6 +7,7 @@ Means that do not follow from the rows are refused: such a file was edited or da
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,6 +27,7 @@ from ecs_plugins.frontier.points import ConfigValue, Dropped, Provenance, Strate
 FORMAT = "ecs_plugins.frontier"
 VERSION = 1
 _Z95 = 1.959963984540054
+FEW_QUESTIONS = 30
 
 
 class _File(BaseModel):
@@ -165,11 +167,25 @@ class MeasuredPoints:
         return Bootstrap(self.measurements, self.prices)
 
     def f1_interval(self, point: StrategyPoint) -> Interval:
-        """Bootstrap interval of a point's F1, or a normal one from its standard error."""
-        if self.measurements is not None:
-            return self.bootstrap.f1_interval(self.row(point))
+        """Bootstrap interval of a point's F1, or a normal one from its standard error.
+
+        It is Wilson's, which is never too narrow for values in [0, 1], where there are few
+        questions or all scored alike. One question without its rows has none.
+        """
         half = _Z95 * point.f1_se
-        return Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
+        found = Interval(max(0.0, point.f1 - half), min(1.0, point.f1 + half), 0.95)
+        if self.measurements is not None:
+            found = self.bootstrap.f1_interval(self.row(point))
+        elif point.n == 1:
+            return found
+        return found if point.n >= FEW_QUESTIONS and found.low < found.high else _wilson(point)
+
+    @property
+    def caution(self) -> str:
+        """What to say where there are too few questions to compare; empty where there are not."""
+        n = max(point.n for point in self.points)
+        few = n < FEW_QUESTIONS and (n > 1 or self.measurements is not None)
+        return f"measured on {n} questions, fewer than {FEW_QUESTIONS}: too few to compare F1" * few
 
     # The file.
 
@@ -194,7 +210,7 @@ class MeasuredPoints:
         """
         try:
             head = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInputError(
                 f"{source} is not valid JSON: {error}; was it cut short?"
             ) from error
@@ -243,6 +259,14 @@ class MeasuredPoints:
             InvalidInputError: It is not a valid artefact; see `from_json`.
         """
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
+
+
+def _wilson(point: StrategyPoint) -> Interval:
+    """The score interval of a share (Wilson 1927), as if every F1 were 0 or 1."""
+    share = _Z95**2 / point.n
+    middle = (point.f1 + share / 2) / (1 + share)
+    half = math.sqrt(point.f1 * (1 - point.f1) * share + share**2 / 4) / (1 + share)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half), 0.95)
 
 
 def _agree(

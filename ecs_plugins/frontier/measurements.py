@@ -149,7 +149,7 @@ class Measurements:
         return out / questions
 
     def _point(self, row: int, one: Array, two: Array) -> StrategyPoint:
-        arm = self.arms[row]
+        arm, f1 = self.arms[row], self.f1[row]
         own = {account: v[[row]] for account, v in self.tokens.items()}
         tokens = {
             account: float((self.per_context(v) if account[0] == Stage.PREPARE else v).mean())
@@ -160,15 +160,12 @@ class Measurements:
         return StrategyPoint(
             arm.strategy,
             arm.config,
-            f1=min(1.0, float(self.f1[row].mean())),
+            f1=min(1.0, float(f1.mean())),
             stage1=float(one.mean()),
             stage2=float(two.mean()),
             n=len(self.questions),
-            f1_se=_standard_error(self.f1[row]),
-            stage1_se=_standard_error(one),
-            stage2_se=_standard_error(two),
+            f1_se=float(f1.std(ddof=1) / math.sqrt(len(f1))) if len(f1) > 1 else 0.0,
             em=float(self.em[row].mean()),
-            seconds=query,
             usage=Usage(tokens, float(self.shared_input[row].mean()), prepare, query),
             routable=arm.routable,
         )
@@ -179,10 +176,6 @@ class Measurements:
         tables: dict[str, Any] = {name: getattr(self, name)[index] for name in TABLES}
         tokens = {account: values[index] for account, values in self.tokens.items()}
         return replace(self, arms=tuple(self.arms[i] for i in index), tokens=tokens, **tables)
-
-
-def _standard_error(values: Array) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

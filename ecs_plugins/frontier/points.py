@@ -33,9 +33,8 @@ class StrategyPoint:
         stage1: Mean cost of preparing a context, >= 0.
         stage2: Mean cost of a query, > 0.
         n: Questions measured.
-        f1_se: Standard error of ``f1``, 0.0 when not known; likewise of the stages.
+        f1_se: Standard error of ``f1``, 0.0 when not known.
         em: Mean exact match, where measured.
-        seconds: Mean wall time of a query.
         routable: False for upper bounds such as the oracle, which are shown and never chosen.
         usage: Tokens per stage and role, needed to price the point.
 
@@ -51,10 +50,7 @@ class StrategyPoint:
     stage2: float
     n: int = 1
     f1_se: float = 0.0
-    stage1_se: float = 0.0
-    stage2_se: float = 0.0
     em: float | None = None
-    seconds: float = 0.0
     routable: bool = True
     usage: Usage | None = None
     key: PointKey = field(init=False, compare=False, repr=False)
@@ -77,7 +73,7 @@ class StrategyPoint:
             f"stage 1 must be >= 0, got {self.stage1!r}": not 0 <= self.stage1 < math.inf,
             f"stage 2 must be positive, got {self.stage2!r}; every query reads a prompt, so "
             "count its tokens": not 0 < self.stage2 < math.inf,
-            f"no question was measured (n = {self.n})": self.n < 1,
+            "the number of questions n must lie in [1, 2**53]": not 1 <= self.n <= 2**53,
         }
         for reason in (text for text, holds in wrong.items() if holds):
             raise InvalidInputError(f"{self.label}: {reason}")
@@ -93,7 +89,7 @@ class StrategyPoint:
         return effective_tokens(0.0 if sunk else self.stage1, self.stage2, reuse)
 
     def priced(self, prices: PriceVector) -> StrategyPoint:
-        """This point in another unit, without standard errors of cost, which need the samples.
+        """This point in another unit.
 
         Raises:
             InvalidInputError: The point has no `usage` to price.
@@ -104,7 +100,7 @@ class StrategyPoint:
                 f"{prices.unit}; calibrate it, or give StrategyPoint(usage=...)"
             )
         stage1, stage2 = prices.stages(self.usage)
-        return replace(self, stage1=stage1, stage2=stage2, stage1_se=0.0, stage2_se=0.0)
+        return replace(self, stage1=stage1, stage2=stage2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +132,12 @@ class Provenance:
     package_version: str = ""
     seed: int = 42
     settings: Mapping[str, ConfigValue] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """What F1 and tokens depend on beside the data: models, prompt and dtype."""
+        parts = {**self.models, **{k: str(self.settings.get(k, "")) for k in ("prompt", "dtype")}}
+        return ", ".join(f"{name}: {value}" for name, value in sorted(parts.items()) if value)
 
     def require(self, *, answer_model: str) -> None:
         """Refuse another answering model than the one measured.

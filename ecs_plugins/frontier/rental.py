@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
+from ecs_plugins.frontier.hull import upper_envelope
+
 Slope = tuple[float, float]
 """(stage 1 >= 0, stage 2 > 0) of a strategy."""
 
@@ -105,15 +107,12 @@ def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalP
 
 
 def _lower_envelope(slopes: tuple[Slope, ...]) -> list[int]:
-    """Indices of what is cheapest for some number of queries >= 1, by falling stage 2."""
-    best = min(range(len(slopes)), key=lambda i: (sum(slopes[i]), slopes[i][1]))
-    kept = [best]
-    while lower := [i for i, (_, rate) in enumerate(slopes) if rate < slopes[best][1]]:
-        price, rate = slopes[best]
-        crossings = {i: (slopes[i][0] - price) / (rate - slopes[i][1]) for i in lower}
-        best = min(lower, key=lambda i: (crossings[i], slopes[i][1]))
-        kept.append(best)
-    return kept
+    """Indices of what is cheapest for some number of queries >= 1, by falling stage 2.
+
+    Cost per query is a line in 1 / n.
+    """
+    chain, starts = upper_envelope([-price for price, _ in slopes], [-rate for _, rate in slopes])
+    return [line for line, start in zip(chain, starts, strict=True) if start < 1][::-1]
 
 
 def _search(lines: list[Slope], ratio: float) -> list[tuple[int, int]] | None:

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecs_plugins.common.files import write_atomically
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import check_reuse
 from ecs_plugins.frontier.decision import amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.figures import global_figure, map_figure, reuse_figure, strategy_figure
-from ecs_plugins.frontier.lookup import regimes
+from ecs_plugins.frontier.hull import Span, non_dominated
+from ecs_plugins.frontier.points import StrategyPoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Rows = Iterable[Sequence[object]]
+_Table = tuple[Span, ...]
 
 POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
 
@@ -63,11 +69,13 @@ def write_report(
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        InvalidInputError: An N < 1.
+        InvalidInputError: No N, or one that is below 1 or infinite.
         UnreachableTargetError: Nothing reaches ``target_f1``.
         StorageError: A file cannot be written.
     """
     reuses = sorted({check_reuse(reuse) for reuse in reuses})
+    if not reuses or math.isinf(reuses[-1]):
+        raise InvalidInputError("a report compares one N or more, each finite; give 1,10,100")
     if target_f1 is None:
         # Of equals the highest: there the alternatives are the dearest.
         levels = sorted({point.f1 for point in frontier.routable}, reverse=True)
@@ -98,7 +106,10 @@ def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -
         StorageError: A file cannot be written.
     """
     import matplotlib
+    from matplotlib.text import Text
 
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a name may hold dollar signs
     written = []
     # With a fixed salt and without a date or version.
     with matplotlib.rc_context({"svg.hashsalt": "ecs_plugins"}):
@@ -133,13 +144,14 @@ def _page(frontier: EfficiencyFrontier, figures: Sequence[str], reuses: Sequence
         ", ".join(f"{role}: {name}" for role, name in record.models.items()),
         record.created,
         f"ecs_plugins {record.package_version}" if record.package_version else "",
+        frontier.caution,
     ]
     at = [f"N = {reuse:g}" for reuse in reuses]
     change = ("N", "w", "95 % interval", "0.01 F1 is worth", "below", "above")
     dropped = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
     tables = {
-        "Regimes: the dominant strategy by target F1 and reuse": _table(
-            ("regime", "target F1", *at), _regimes(frontier, reuses)
+        "Regimes: the dominant strategy by F1 and reuse": _table(
+            ("regime", "F1", *at), _regimes(frontier, reuses)
         ),
         "Where the choice changes as w rises": _table(change, _transitions(frontier, reuses)),
         "Everything that was measured": _table((*POINT_COLUMNS, *at), point_rows(frontier, reuses)),
@@ -174,7 +186,7 @@ def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
             f"{point.label}: {amount(point.effective(reuse), frontier.unit)}"
             for reuse, point in regime.choices.items()
         ]
-        yield regime.name, f"{regime.f1_low:.3f} to {regime.f1_high:.3f}", *cells
+        yield regime.name, f"[{regime.f1_low:.3f}, {regime.f1_high:.3f})", *cells
 
 
 def _transitions(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
@@ -196,3 +208,76 @@ def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterato
             "" if point.em is None else f"{point.em:.3f}",
             *(f"{cost:,.0f}" if cost >= 100 or cost == 0 else f"{cost:.4g}" for cost in costs),
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A range of F1, [``f1_low``, ``f1_high``), and what dominates it.
+
+    Attributes:
+        name: As in the paper; "any" where there is only one.
+        choices: Per N, of the strategy that is cheapest for the largest part of the regime, the
+            best point in it.
+    """
+
+    name: str
+    f1_low: float
+    f1_high: float
+    choices: Mapping[float, StrategyPoint]
+
+
+def lookup_table(frontier: EfficiencyFrontier, reuse: float) -> _Table:
+    """The cheapest point at N = ``reuse`` per F1 that is had, without gaps from 0 to 1.
+
+    A point stands for the F1 in [``low``, ``high``): its own up to that of the next dearer. The
+    cheapest stands for all below, and the best for 1, too.
+    """
+    points = non_dominated(frontier.routable, reuse)
+    edges = pairwise([0.0, *(point.f1 for point in points[1:]), 1.0])
+    return tuple(Span(point, *edge) for point, edge in zip(points, edges, strict=True))
+
+
+def regimes(
+    frontier: EfficiencyFrontier, reuses: Sequence[float] = (1, 10, 100)
+) -> tuple[Regime, ...]:
+    """The regimes of Table I: efficiency-oriented, balanced, high-performance.
+
+    The balanced regime is the range of F1 in which the choice varies with reuse: the thresholds
+    of the paper, 0.78 and 0.82, belong to one data set. Where the choice depends on N nowhere,
+    there is one regime, called "any".
+
+    Args:
+        frontier: What was measured.
+        reuses: The N to compare.
+    """
+    tables = {reuse: lookup_table(frontier, reuse) for reuse in reuses}
+    ends = sorted({0.0, *(span.high for table in tables.values() for span in table)})
+    varying = [edge for edge in pairwise(ends) if _varies(tables.values(), sum(edge) / 2)]
+    named = [("any", (0.0, ends[-1]))]
+    if varying:
+        names = ("efficiency-oriented", "balanced", "high-performance")
+        edges = pairwise((0.0, varying[0][0], varying[-1][1], ends[-1]))
+        named = list(zip(names, edges, strict=True))
+    return tuple(
+        Regime(name, low, high, {n: _dominant(table, low, high) for n, table in tables.items()})
+        for name, (low, high) in named
+        if high > low
+    )
+
+
+def _varies(tables: Iterable[_Table], f1: float) -> bool:
+    """Whether the cheapest strategy for an F1 depends on N."""
+    chosen = (next(span for span in table if f1 < span.high) for table in tables)
+    return len({span.point.strategy for span in chosen}) > 1
+
+
+def _dominant(table: _Table, low: float, high: float) -> StrategyPoint:
+    width: dict[str, float] = {}
+    best: dict[str, StrategyPoint] = {}
+    for span in table:
+        part = min(span.high, high) - max(span.low, low)
+        if part > 0:
+            name = span.point.strategy
+            width[name] = width.get(name, 0.0) + part
+            best[name] = span.point
+    return best[max(width, key=lambda name: width[name])]

@@ -21,7 +21,12 @@ from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import (
+    ConfigurationError,
+    EcsPluginsError,
+    InvalidInputError,
+    StorageError,
+)
 from ecs_plugins.frontier.answering import (
     CallableAnswerModel,
     TokenCounter,
@@ -74,23 +79,66 @@ def check_frontier(value: object) -> EfficiencyFrontier | str:
     return str(value)
 
 
-def open_frontier(source: EfficiencyFrontier | str) -> EfficiencyFrontier:
-    """The frontier behind a field; a file is read again when it has changed."""
+def open_frontier(
+    source: EfficiencyFrontier | str, names: Iterable[str] = ()
+) -> EfficiencyFrontier:
+    """The frontier behind a field; a file is read again when it has changed.
+
+    Args:
+        source: The frontier, or where it is.
+        names: What runs its choices; what else a newer file may choose is then refused.
+    """
     if isinstance(source, EfficiencyFrontier):
         return source
-    try:
-        status = Path(source).stat()
-    except OSError as error:
-        raise StorageError(
-            f"cannot read the frontier {source}: {error.strerror}; check the path"
-        ) from error
-    return _read_frontier(source, status.st_mtime_ns, status.st_size)
+    return _artefact(source, frozenset(names)).current()
 
 
-@lru_cache(maxsize=32)
-def _read_frontier(path: str, changed: int, size: int) -> EfficiencyFrontier:
-    del changed, size
-    return EfficiencyFrontier.load(path)
+class _Artefact:
+    """A frontier in a file. The first reading pins what was measured with which models.
+
+    A newer file that does not go with them is reported and not taken: what runs goes on as it is.
+    """
+
+    def __init__(self, path: str, names: frozenset[str]) -> None:
+        self._path = path
+        self._names = names
+        self._taken: tuple[object, EfficiencyFrontier] | None = None
+        self._lock = threading.Lock()
+
+    def current(self) -> EfficiencyFrontier:
+        try:
+            status = os.stat(self._path)
+        except OSError as error:
+            if self._taken is not None:
+                return self._taken[1]
+            raise StorageError(
+                f"cannot read the frontier {self._path}: {error.strerror}; check the path"
+            ) from error
+        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        with self._lock:
+            if self._taken is None or self._taken[0] != stamp:
+                self._taken = (stamp, self._read(self._taken and self._taken[1]))
+            return self._taken[1]
+
+    def _read(self, old: EfficiencyFrontier | None) -> EfficiencyFrontier:
+        if old is None:
+            first = EfficiencyFrontier.load(self._path)
+            check_names(self._names, first)
+            return first
+        try:
+            new = EfficiencyFrontier.load(self._path)
+            was, now = ((f.provenance.fingerprint, f.unit) for f in (old, new))
+            if was != now:
+                raise ConfigurationError(f"it was measured with {now}, not {was}")
+            for point in new.routable if self._names else ():
+                chosen_name(point, self._names)
+        except EcsPluginsError as error:
+            _log.warning("the frontier %s is not taken: %s; restart to use it", self._path, error)
+            return old
+        return new
+
+
+_artefact = lru_cache(maxsize=32)(_Artefact)
 
 
 def open_ledger(source: ReuseLedger | str | None) -> ReuseLedger | None:
@@ -244,6 +292,7 @@ def route(
     policy: OnlinePolicy | None = None,
     count_tokens: TokenCounter | None = None,
     count: bool = True,
+    names: Iterable[str] = (),
 ) -> RoutedQuery:
     """Decide for one query; a ledger that fails is noted in the decision and costs no answer."""
     # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
@@ -255,15 +304,15 @@ def route(
     except StorageError as failure:
         failed = f"as the ledger failed: {failure}"
         _log.warning("%s", failed)
-    router = Router(open_frontier(source), config, ledger=opened)
+    router = Router(open_frontier(source, names), config, ledger=opened)
     decision = router.route(context_id=request.context_id, reuse=request.reuse, count=count)
     if failed:
         decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
     return RoutedQuery(router, decision, request, count_tokens)
 
 
-def chosen_name(decision: RoutingDecision, names: Collection[str]) -> str:
-    """Which of ``names`` runs a decision: its label or, for all configurations, its strategy."""
+def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:
+    """Which of ``names`` runs a choice: its label or, for all configurations, its strategy."""
     for name in (decision.label, decision.strategy):
         if name in names:
             return name

@@ -47,7 +47,6 @@ from ecs_plugins.integrations.routing import (
     check_names,
     chosen_name,
     named_fallback,
-    open_frontier,
     route,
 )
 from ecs_plugins.langchain.compressor import WritableFields
@@ -354,6 +353,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
             policy=self.policy,
             count_tokens=self.count_tokens,
             count=count,
+            names=self.chains,
         )
 
     # What LangChain asks of a Runnable.
@@ -418,7 +418,6 @@ class _RoutedRun:
 
     def _route(self, documents: Sequence[Document] | None) -> None:
         chains = self.router.chains
-        check_names(chains, open_frontier(self.router.frontier))
         self.query = self.router._routed(self.input, self.given, documents)
         self.chain = chains[chosen_name(self.query.decision, chains)]
         if documents is not None:

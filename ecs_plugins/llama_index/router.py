@@ -178,6 +178,7 @@ class FrontierSelector(BaseSelector):
         context_id: str | None = None,
         count_tokens: TokenCounter | None = None,
         count: bool = True,
+        names: Iterable[str] = (),
     ) -> RoutedQuery:
         """Decide for a query.
 
@@ -186,6 +187,7 @@ class FrontierSelector(BaseSelector):
             context_id: What it is about, where neither query nor selector says.
             count_tokens: For models that do not report what they used.
             count: Whether to count it in the ledger; False for a dry run.
+            names: What runs the choices, where that is known.
 
         Raises:
             InvalidInputError: A setting is out of range.
@@ -201,6 +203,7 @@ class FrontierSelector(BaseSelector):
             policy=self.policy,
             count_tokens=count_tokens,
             count=count,
+            names=names,
         )
 
     def decide(self, query: QueryBundle | str) -> RoutingDecision:
@@ -213,7 +216,8 @@ class FrontierSelector(BaseSelector):
 
     @override
     def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        return selection(self.route(query).decision, [choice.get_name() for choice in choices])
+        names = [choice.get_name() for choice in choices]
+        return selection(self.route(query, names=names).decision, names)
 
     @override
     async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
@@ -278,7 +282,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     ) -> None:
         if not engines:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
-        check_names(engines, open_frontier(selector.frontier))
+        check_names(engines, open_frontier(selector.frontier, engines))
         self.selector = selector
         self.engines = dict(engines)
         self.context_id = context_id
@@ -386,7 +390,10 @@ class FrontierQueryEngine(BaseQueryEngine):
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(
-            bundle, context_id=self.context_id, count_tokens=self.count_tokens
+            bundle,
+            context_id=self.context_id,
+            count_tokens=self.count_tokens,
+            names=self.engines,
         )
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
         return query, self.engines[chosen_name(query.decision, self.engines)]

@@ -233,6 +233,31 @@ class TestChoice:
         EfficiencyFrontier([*points()[:2], point("bm25", 0.9, 0, 70, depth=9)]).save(path)
         assert kind.ask(router).text == "bm25"
 
+    @pytest.mark.parametrize(
+        ("newer", "provenance", "said"),
+        [
+            ([*points()[:2], point("dense", 0.9, 0, 70)], Provenance(), "nothing runs"),
+            (points()[1:], Provenance(models={"answer": "other"}), "answer: other"),
+            (None, Provenance(), "not valid JSON"),
+        ],
+    )
+    def test_an_artefact_that_does_not_go_with_what_runs_is_reported_and_not_taken(
+        self, kind, frontier, tmp_path, caplog, newer, provenance, said
+    ):
+        path = tmp_path / "f.json"
+        router = kind.named(str(frontier.save(path)), target_f1=0.7)
+        assert kind.ask(router).text == "full_context"
+        if newer is None:
+            path.write_text("{")
+        else:
+            EfficiencyFrontier(newer, provenance=provenance).save(path)
+        for _ in range(2):
+            assert kind.ask(router).text == "full_context"
+        assert len(caplog.records) == 1
+        assert said in caplog.text
+        frontier.save(path)
+        assert kind.ask(router, reuse=40).text == "memory_compression"
+
 
 class TestCounting:
     def test_the_prompt_of_the_calibration_is_filled(self, kind, frontier):

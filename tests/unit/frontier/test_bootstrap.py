@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,17 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
         interval = Bootstrap(rows, replicates=300).f1_interval(1)
         hits += hidden_triples(hidden)["tfidf"][0] in interval
     assert 50 <= hits <= 60
+
+
+@pytest.mark.parametrize("f1", [0.0, 0.5, 1.0])
+def test_few_or_equal_answers_have_an_interval_that_is_not_empty(f1):
+    rows, _ = sample_measurements(questions=5)
+    alike = np.full(rows.shape, f1)
+    frontier = EfficiencyFrontier.from_measurements(replace(rows, f1=alike, em=alike))
+    interval = frontier.f1_interval(frontier.points[0])
+    assert f1 in interval
+    assert interval.high - interval.low > 0.4
+    assert "5 questions, fewer than 30" in frontier.decide(target_f1=f1, reuse=1).explain()
 
 
 def test_pairing_makes_differences_sharper_than_the_points():

@@ -26,7 +26,7 @@ def test_route_prints_the_choice_the_numbers_and_why_not(artefact):
     done = run("route", "--frontier", artefact, "--reuse", 40, "--target-f1", 0.65)
     assert done.exit_code == 0, done.output
     assert done.output.startswith("memory(ratio=0.25)")
-    assert "more F1 is worth" in done.output
+    assert "0.01 more F1 is\n              worth" in done.output
     assert "measured as an upper bound" in done.output
 
 
@@ -86,6 +86,8 @@ def test_calibrate_then_route(tmp_path, questions, monkeypatch):
     frontier = EfficiencyFrontier.load(out)
     assert frontier.provenance.models["scorer"] == "fake"
     assert frontier.get("tfidf_query", depth=1).f1 == 1.0
+    assert max(map(len, done.stdout.partition("\n\n")[0].splitlines())) <= 80
+    assert "ecs(depth=1, signal=query_likelihood+bm25)" in done.output
     routed = run("route", "--frontier", out, "--reuse", 1, "--target-f1", 1.0)
     assert "F1 1.000" in routed.output
     # Again: everything is in the journal, so no model is asked.
@@ -172,7 +174,10 @@ def test_an_answer_model_that_cannot_be_had_is_refused(
 
 @pytest.mark.parametrize(
     "bad",
-    ["--ratios=1.5", "--sentences=0", "--documents=1.5", "--shaped=x", "--batch-size=0"],
+    [
+        *["--ratios=1.5", "--sentences=0", "--sentences=inf", f"--sentences={'9' * 400}"],
+        *["--documents=1.5", "--shaped=x", "--batch-size=0"],
+    ],
 )
 def test_calibrate_refuses_bad_settings_before_a_model_is_loaded(
     tmp_path, questions, monkeypatch, bad

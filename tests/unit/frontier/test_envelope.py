@@ -10,8 +10,8 @@ from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.hull import non_dominated, upper_envelope, weight_spans
-from ecs_plugins.frontier.lookup import lookup_table, regimes
 from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.report import lookup_table, regimes
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import point
@@ -210,11 +210,11 @@ def test_regimes_find_the_range_in_which_reuse_matters(frontier):
     found = regimes(frontier, (1, 100))
     assert [r.name for r in found] == ["efficiency-oriented", "balanced", "high-performance"]
     balanced = found[1]
-    assert (balanced.f1_low, balanced.f1_high) == (0.60, 0.81)
+    assert (balanced.f1_low, balanced.f1_high) == (0.81, 0.84)
     assert balanced.choices[1].strategy == "tfidf"
     assert balanced.choices[100].strategy == "memory"
     assert found[2].choices[100].label == "full"
-    assert found[0].choices[1].label == "tfidf(depth=2)"
+    assert found[0].choices[1].label == "tfidf(depth=10)"
 
 
 def test_regimes_collapse_to_one_where_reuse_does_not_matter():
@@ -225,10 +225,46 @@ def test_regimes_collapse_to_one_where_reuse_does_not_matter():
 def test_lookup_table_covers_all_targets_without_gaps(frontier):
     bands = lookup_table(frontier, 100)
     assert bands[0].low == 0
-    assert bands[-1].high == 0.84
+    assert bands[-1].high == 1
     assert all(a.high == b.low for a, b in pairwise(bands))
-    for band in bands:
-        assert frontier.decide(target_f1=band.high, reuse=100).point == band.point
+    for band in bands[1:]:
+        assert frontier.decide(target_f1=band.low, reuse=100).point == band.point
+
+
+def test_the_regimes_of_the_paper_come_out_of_its_operating_points():
+    frontier = EfficiencyFrontier(
+        [
+            point("tfidf", 0.70, 0, 300, depth=4),
+            point("tfidf", 0.78, 0, 566, depth=12),
+            point("memory", 0.78, 1500, 409, ratio=0.2),
+            point("memory", 0.80, 1500, 569, ratio=0.3),
+            point("full", 0.82, 0, 1308),
+        ]
+    )
+    low, balanced, high = regimes(frontier, (1, 100))
+    costs = {n: choice.effective(n) for n, choice in balanced.choices.items()}
+    assert (balanced.f1_low, balanced.f1_high) == (0.78, 0.82)
+    assert costs == {1: 566, 100: 584}
+    assert {choice.strategy for choice in low.choices.values()} == {"tfidf"}
+    assert {choice.label for choice in high.choices.values()} == {"full"}
+
+
+@pytest.mark.parametrize("f1", [0.66666, 0.57, 2 / 3, 0.123456789])
+def test_the_nearest_target_and_budget_of_a_refusal_are_met_when_asked_for(f1):
+    frontier = EfficiencyFrontier([point("a", f1, 0, 100 / 3), point("b", f1 / 2, 0, 200 / 3)])
+    for asked, word in (({"target_f1": 0.99}, "nearest is"), ({"budget": 1.0}, "cheapest needs")):
+        with pytest.raises(UnreachableTargetError) as caught:
+            frontier.decide(reuse=1, **asked)
+        number = str(caught.value).partition(f"{word} ")[2].split()[0]
+        assert frontier.decide(reuse=1, **dict.fromkeys(asked, float(number))).label == "a"
+
+
+def test_whole_numbers_beyond_a_float_are_infinite(frontier):
+    huge = 10**400
+    assert frontier.decide(reuse=huge, budget=huge).explain()
+    assert frontier.decide(reuse=huge, target_f1=0.7).reuse == math.inf
+    with pytest.raises(InvalidInputError):
+        frontier.decide(reuse=1, weight=huge)
 
 
 def test_prices_change_the_choice():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from ecs_plugins.errors import MissingExtraError
+from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.figures import colours, map_figure
@@ -60,11 +60,12 @@ def test_the_same_frontier_gives_the_same_files(written, measured_frontier, tmp_
 
 
 def test_names_from_the_data_cannot_inject_markup(tmp_path):
-    evil = "</script><script>alert(1)</script>"
+    evil = "</script><script>alert(1)</script>$\\frac$"
     frontier = EfficiencyFrontier([point(evil, 0.5, 0, 10), point("b", 0.6, 10, 20)])
     page = write_report(frontier, tmp_path)[0].read_text()
     assert "<script>alert" not in page
     assert "alert(1)" in page
+    assert r"$\frac$" in page
 
 
 def test_the_map_says_what_the_router_would_choose():
@@ -80,6 +81,12 @@ def test_the_map_says_what_the_router_would_choose():
         assert area.get_facecolor() == to_rgba(palette[chosen])
     low, high = axis.get_ylim()
     assert covered == pytest.approx((high - low) * 999)
+
+
+@pytest.mark.parametrize("reuses", [[], [1, float("inf")]])
+def test_a_report_without_an_n_to_compare_is_refused(tmp_path, reuses):
+    with pytest.raises(InvalidInputError, match="give 1,10,100"):
+        write_report(EfficiencyFrontier(hand_points()), tmp_path, reuses=reuses)
 
 
 def test_a_report_of_an_unreachable_target_writes_nothing(tmp_path):
@@ -100,5 +107,5 @@ def test_where_every_f1_is_zero_the_report_shows_the_cheapest(tmp_path):
     nothing = np.zeros(measured.shape)
     frontier = EfficiencyFrontier.from_measurements(replace(measured, f1=nothing, em=nothing))
     page = write_report(frontier, tmp_path)[0].read_text()
-    assert "<td>any</td><td>0.000 to 0.000</td><td>tfidf(depth=4)" in page
+    assert "<td>balanced</td><td>[0.000, 1.000)</td><td>tfidf(depth=4)" in page
     assert len(map_figure(frontier).axes[0].patches) == 2
