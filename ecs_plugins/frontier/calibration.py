@@ -12,11 +12,12 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, TypeAdapter
 from tqdm import tqdm
 
 from ecs_plugins import __version__
@@ -34,7 +35,7 @@ from ecs_plugins.frontier.answering import (
 from ecs_plugins.frontier.cost import PriceVector, flat
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.journal import CalibrationJournal, CalibrationRow
+from ecs_plugins.frontier.journal import LineJournal
 from ecs_plugins.frontier.measured import check_choice
 from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
@@ -42,6 +43,24 @@ from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 SEED = 42
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationRow:
+    """One configuration on one question; ``tokens`` by stage and role, the rest as in a `Usage`."""
+
+    question: str
+    prediction: str
+    f1: float
+    em: float
+    tokens: Mapping[str, Mapping[str, int]]
+    shared_input: float
+    prepare_seconds: float
+    query_seconds: float
+
+
+_ROWS = TypeAdapter(tuple[PointKey, list[CalibrationRow]])
+_Known = dict[tuple[PointKey, str], CalibrationRow]
 
 
 class CalibrationConfig(Config):
@@ -110,8 +129,8 @@ def calibrate(
     asked = data_hash(questions)
     identity = {"answering model": model.name, "data hash": asked, **recorded}
     identity |= {f"{role} model": name for role, name in (models or {}).items()}
-    with closing(CalibrationJournal(journal, identity)) as kept:
-        run = _Calibration(questions, arms, model, chosen, kept)
+    run = _Calibration(questions, arms, model, chosen)
+    with closing(open_journal(journal, identity, run.rows)) as run.journal:
         run.measure()
         measured = run.measurements()
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -121,6 +140,19 @@ def calibrate(
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())
     )
+
+
+def open_journal(
+    path: str | os.PathLike[str] | None, identity: Mapping[str, object], rows: _Known
+) -> LineJournal:
+    """The journal of a calibration, a line per batch and configuration; fills ``rows``."""
+
+    def take(line: Mapping[str, Any]) -> None:
+        key, batch = _ROWS.validate_python((line["key"], line["rows"]))
+        rows.update({(key, row.question): row for row in batch})
+
+    known: dict[str, Any] = {"format": "ecs_plugins.calibration", "version": 1}
+    return LineJournal(path, identity, what="calibration", take=take, **known)
 
 
 def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
@@ -144,13 +176,13 @@ class _Calibration:
         arms: Mapping[PointKey, Strategy],
         model: AnswerModel,
         settings: CalibrationConfig,
-        journal: CalibrationJournal,
     ) -> None:
         self.questions = questions
         self.arms = arms
         self.model = model
         self.settings = settings
-        self.journal = journal
+        self.journal: LineJournal
+        self.rows: _Known = {}
         self.dropped: dict[PointKey, Dropped] = {}
         self._prepared: dict[PointKey, dict[str, Prepared]] = {key: {} for key in arms}
 
@@ -168,13 +200,15 @@ class _Calibration:
                     bar.update(len(batch))
 
     def _measure(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> None:
-        known = all((key, question.id) in self.journal.rows for question in batch)
+        known = all((key, question.id) in self.rows for question in batch)
         if known or key in self.dropped:
             return
         try:
-            self.journal.keep(key, self._rows(key, batch))
+            rows = self._rows(key, batch)
+            self.journal.append({"key": key, "rows": [asdict(row) for row in rows]})
+            self.rows |= {(key, row.question): row for row in rows}
         except InvalidInputError as error:
-            measured = sum(1 for of, _ in self.journal.rows if of == key)
+            measured = sum(1 for of, _ in self.rows if of == key)
             reason = f"could not be measured: {error}"
             self.dropped[key] = Dropped(key[0], dict(self.arms[key].config), measured, reason)
 
@@ -229,7 +263,7 @@ class _Calibration:
         kept = {key: arm for key, arm in self.arms.items() if key not in self.dropped}
         reasons = "; ".join(f"{d.strategy}: {d.reason}" for d in self.dropped.values())
         check_choice((arm.name for arm in kept.values() if arm.routable), reasons)
-        rows = [[self.journal.rows[key, q.id] for q in self.questions] for key in kept]
+        rows = [[self.rows[key, q.id] for q in self.questions] for key in kept]
         spent = [[flat(row.tokens) for row in line] for line in rows]
         used = sorted({account for line in spent for tokens in line for account in tokens})
         return Measurements(

@@ -10,15 +10,11 @@ import contextlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import TypeAdapter
-
 from ecs_plugins.common.files import private
 from ecs_plugins.errors import ConfigurationError, StorageError
-from ecs_plugins.frontier.points import PointKey
 
 
 class LineJournal:
@@ -169,55 +165,3 @@ class LineJournal:
             raise StorageError(
                 f"another {self._what} is writing {self._path}; wait for it, or name another file"
             ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrationRow:
-    """One configuration on one question; ``tokens`` by stage and role, the rest as in a `Usage`."""
-
-    question: str
-    prediction: str
-    f1: float
-    em: float
-    tokens: Mapping[str, Mapping[str, int]]
-    shared_input: float
-    prepare_seconds: float
-    query_seconds: float
-
-
-_BATCH = TypeAdapter(tuple[PointKey, list[CalibrationRow]])
-
-
-class CalibrationJournal(LineJournal):
-    """Rows by configuration and question, one line per batch and configuration.
-
-    Args:
-        path: The file; None keeps rows in memory only.
-        identity: What is measured; must equal that of the file.
-
-    Attributes:
-        rows: (configuration, question id) -> row.
-    """
-
-    def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, object]) -> None:
-        self.rows: dict[tuple[PointKey, str], CalibrationRow] = {}
-        super().__init__(
-            path,
-            identity,
-            format="ecs_plugins.calibration",
-            version=1,
-            what="calibration",
-            take=lambda line: self._know(*_BATCH.validate_python((line["key"], line["rows"]))),
-        )
-
-    def keep(self, key: PointKey, rows: list[CalibrationRow]) -> None:
-        """Keep the rows of one batch, on disk before it returns.
-
-        Raises:
-            StorageError: They cannot be written; everything written before stays.
-        """
-        self.append({"key": key, "rows": [asdict(row) for row in rows]})
-        self._know(key, rows)
-
-    def _know(self, key: PointKey, rows: list[CalibrationRow]) -> None:
-        self.rows |= {(key, row.question): row for row in rows}

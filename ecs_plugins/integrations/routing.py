@@ -41,7 +41,6 @@ from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy
-from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder
 from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import Role, Stage, TokenLedger
@@ -107,7 +106,7 @@ class _Artefact:
 
     def current(self) -> EfficiencyFrontier:
         try:
-            status = os.stat(self._path)
+            status = Path(self._path).stat()
         except OSError as error:
             if self._taken is not None:
                 return self._taken[1]
@@ -386,10 +385,8 @@ class ContextBuilder:
     def __post_init__(self) -> None:
         self._own = {(each.name, config_json(each.config)): each for each in self.own}
         offline: Any = _OfflineEmbedder()
-        self._embedder = CachedEmbedder(
-            offline if self.embedder is None else as_embedder(self.embedder)
-        )
-        self._sets: dict[bool, StrategySet] = {}
+        self._embedder = offline if self.embedder is None else as_embedder(self.embedder)
+        self._made: StrategySet | None = None
         self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
         self._lock = threading.Lock()
 
@@ -398,7 +395,7 @@ class ContextBuilder:
     ) -> PaidContext:
         """Both stages of a strategy, and what this query paid for them."""
         key = (name, config_json(config))
-        strategy = self._own.get(key) or self._measured("signal" in config).get(name, config)
+        strategy = self._own.get(key) or self._measured().get(name, config)
         with self._lock:
             preparation = self._prepared.setdefault((key, context.id), _Preparation())
         building = _building.set(True)
@@ -446,7 +443,7 @@ class ContextBuilder:
                 )
         unused: Any = object()  # a strategy is made only to see whether it can be
         model = CallableAnswerModel(str, name="unused")
-        known = StrategySet(model, embedder=self._embedder, scorer=unused)
+        known = StrategySet(model, embedder=self._embedder, scorer=lambda: unused)
         for point in frontier.routable:
             if point.key not in self._own:
                 known.get(point.strategy, point.config)
@@ -455,17 +452,16 @@ class ContextBuilder:
     def _counter(self) -> TokenCounter | None:
         return self.count_tokens or getattr(self.llm, "count_tokens", None)
 
-    def _measured(self, shaped: bool) -> StrategySet:
+    def _measured(self) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
         with self._lock:
-            if shaped not in self._sets:
-                self._sets[shaped] = StrategySet(
-                    as_answer_model(self.llm, count_tokens=self._counter()),
-                    embedder=self._embedder,
-                    scorer=as_model(self.scorer) if shaped else None,
-                    cache_dir=self.cache_dir,
-                )
-            return self._sets[shaped]
+            self._made = self._made or StrategySet(
+                as_answer_model(self.llm, count_tokens=self._counter()),
+                embedder=self._embedder,
+                scorer=lambda: as_model(self.scorer),
+                cache_dir=self.cache_dir,
+            )
+            return self._made
 
     def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:
         return self

@@ -23,7 +23,7 @@ from ecs_plugins.errors import (
     ModelNotFoundError,
     StorageError,
 )
-from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder
+from ecs_plugins.ranking.embedder import Embedder
 from examples.demo.context import Demo
 from examples.demo.data import load_data
 
@@ -117,8 +117,6 @@ def _set_up(console: Console, out: Path, limit: int, pool: int, model: str | Non
         language_model = _setup.load_model(model)
         embedder = _embedder()
         passages = [turn.passage for turn in data.turns]
-        if embedder is not None:
-            embedder.embed_documents(passages)
     name = Path(language_model.name).name  # without the directory of a local model
     console.print(
         f"{len(data.turns)} turns in {data.sessions} sessions, "
@@ -129,11 +127,11 @@ def _set_up(console: Console, out: Path, limit: int, pool: int, model: str | Non
     return Demo(console, data, language_model, embedder, out, limit, pool, {"model": name})
 
 
-def _embedder() -> CachedEmbedder | None:
+def _embedder() -> Embedder | None:
     from ecs_plugins.ranking.embedder import default_embedder
 
     try:
-        return CachedEmbedder(default_embedder())
+        return default_embedder()
     except ModelNotFoundError:
         return None
 

@@ -23,16 +23,13 @@ from ecs_plugins.frontier.strategies.base import BuiltContext as BuiltContext
 from ecs_plugins.frontier.strategies.base import Prepared as Prepared
 from ecs_plugins.frontier.strategies.base import Strategy as Strategy
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
-from ecs_plugins.frontier.strategies.retrieval import (
-    CachedEmbedder,
-    FullContext,
-    Oracle,
-    Retrieval,
-)
+from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle, Retrieval
 from ecs_plugins.frontier.strategies.shaped import SIGNAL, ShapedPassages, SharedScorer
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.ranking import make_ranker
+from ecs_plugins.ranking import Ranker, make_ranker
+from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
 from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.lexical import TfidfQueryRanker
 
 T = TypeVar("T")
 
@@ -48,7 +45,7 @@ class StrategySet:
     Args:
         model: Writes compressions.
         embedder: For dense retrieval, and for the ranker before ECS.
-        scorer: The small local model of ECS.
+        scorer: The small local model of ECS, or what loads it when it is needed.
         cache_dir: Where compressions are kept; None keeps none on disk.
         questions: For the oracle.
     """
@@ -58,17 +55,15 @@ class StrategySet:
         model: AnswerModel | None = None,
         *,
         embedder: Embedder | None = None,
-        scorer: LanguageModel | None = None,
+        scorer: LanguageModel | Callable[[], LanguageModel] | None = None,
         cache_dir: str | Path | None = None,
         questions: Sequence[CalibrationQuestion] = (),
     ) -> None:
         self.cache_dir = cache_dir
         self.questions = questions
         self._model = model
-        if embedder is not None and not isinstance(embedder, CachedEmbedder):
-            embedder = CachedEmbedder(embedder)
-        self._embedder = embedder
-        self._scoring_model = scorer
+        self._dense = None if embedder is None else DenseRanker(embedder)
+        self._scoring_model: Any = scorer
         self._scorers: dict[str, SharedScorer] = {}
         self._made: dict[PointKey, Strategy] = {}
         self._lock = threading.RLock()
@@ -79,15 +74,19 @@ class StrategySet:
         return _needed(self._model, "a model")
 
     @property
-    def embedder(self) -> Embedder:
-        """The embedder, which keeps what it has embedded."""
-        return _needed(self._embedder, "an embedder")
+    def dense(self) -> DenseRanker:
+        """The dense ranker, which keeps what it has embedded."""
+        return _needed(self._dense, "an embedder")
 
     def scorer(self, signal: str) -> SharedScorer:
         """What scores passages by a signal."""
         if signal not in self._scorers:
-            model = _needed(self._scoring_model, "a scorer")
-            self._scorers[signal] = SharedScorer(model, signal=signal, embedder=self._embedder)
+            given = _needed(self._scoring_model, "a scorer")
+            model = given if isinstance(given, LanguageModel) else given()
+            ranker: Ranker | str = "hybrid"
+            if self._dense is not None:
+                ranker = HybridRanker(TfidfQueryRanker((1, 2)), self._dense)
+            self._scorers[signal] = SharedScorer(model, signal=signal, ranker=ranker)
         return self._scorers[signal]
 
     def get(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
@@ -202,8 +201,8 @@ def _needed(value: T | None, what: str) -> T:
     return value
 
 
-def _ranked(ranker: str, config: Mapping[str, Any], *needs: Embedder, **how: Any) -> Strategy:
-    return Retrieval(make_ranker(ranker, *needs), config["depth"], **how)
+def _ranked(ranker: str, config: Mapping[str, Any], **how: Any) -> Strategy:
+    return Retrieval(make_ranker(ranker), config["depth"], **how)
 
 
 def _shaped(own: StrategySet, config: Mapping[str, Any]) -> Strategy:
@@ -218,7 +217,7 @@ STRATEGIES: dict[str, StrategyMaker] = {
     "tfidf": lambda _, config: _ranked("tfidf", config, uses_question=False),
     "tfidf_query": lambda _, config: _ranked("tfidf_query", config),
     "bm25": lambda _, config: _ranked("bm25", config),
-    "dense": lambda own, config: _ranked("dense", config, own.embedder, by_document=True),
+    "dense": lambda own, config: Retrieval(own.dense, config["depth"], by_document=True),
     "memory_compression": lambda own, config: MemoryCompression(
         own.model, config["ratio"], cache_dir=own.cache_dir
     ),

@@ -6,20 +6,14 @@ counted, as in the paper; its time is.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-
-import numpy as np
-import numpy.typing as npt
-from cachetools import LRUCache
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.data import CalibrationQuestion, Document
 from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, NoPreparation, Prepared, check_depth
 from ecs_plugins.ranking import Ranker
-from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.text import sentence_spans
 
 
@@ -133,43 +127,3 @@ class Retrieval(NoPreparation):
         )
         text, seconds = "\n\n".join(together), time.perf_counter() - started
         return BuiltContext(text, seconds=seconds, shared=not self._uses_question)
-
-
-class CachedEmbedder:
-    """An embedder that keeps the vectors of the documents it saw last; thread-safe.
-
-    A context is embedded once and not again for every question and depth.
-
-    Args:
-        embedder: Embeds.
-        capacity: How many vectors are kept.
-    """
-
-    def __init__(self, embedder: Embedder, capacity: int = 8192) -> None:
-        self._embedder = embedder
-        self._vectors: LRUCache[str, npt.NDArray[np.float32]] = LRUCache(capacity)
-        self._lock = threading.Lock()
-        self.name = embedder.name
-
-    @property
-    def dimension(self) -> int:
-        """Of the embedder behind."""
-        return self._embedder.dimension
-
-    def embed_documents(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Vectors of all texts, ``[n, dimension]``; only unknown ones are computed."""
-        if not texts:
-            return np.empty((0, self.dimension), dtype=np.float32)
-        # Held while vectors are computed: who asks for the same documents waits for them.
-        with self._lock:
-            known = {text: self._vectors[text] for text in texts if text in self._vectors}
-            missing = [text for text in dict.fromkeys(texts) if text not in known]
-            if missing:
-                known |= zip(missing, self._embedder.embed_documents(missing), strict=True)
-            for text in missing:
-                self._vectors[text] = known[text]
-        return np.stack([known[text] for text in texts])
-
-    def embed_query(self, text: str) -> npt.NDArray[np.float32]:
-        """As the embedder behind."""
-        return self._embedder.embed_query(text)

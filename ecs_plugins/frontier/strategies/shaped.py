@@ -25,7 +25,6 @@ from ecs_plugins.frontier.strategies.base import (
 from ecs_plugins.frontier.strategies.retrieval import split_sentences
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
-from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
 from ecs_plugins.tokens import TokenLedger
 
@@ -44,7 +43,6 @@ class SharedScorer:
         model: The small local model.
         signal: What is measured, by its name in `ecs_plugins.shaping.SIGNALS`.
         ranker: What finds the passages worth scoring, likewise.
-        embedder: For the ranker, where that needs one.
     """
 
     def __init__(
@@ -53,11 +51,10 @@ class SharedScorer:
         *,
         signal: str = SIGNAL,
         ranker: str | Ranker | None = "hybrid",
-        embedder: Embedder | None = None,
     ) -> None:
         config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
         self.signal = signal
-        self._shaper = ContextShaper(model, config, embedder=embedder)
+        self._shaper = ContextShaper(model, config)
         self._known: LRUCache[object, ShapedContext] = LRUCache(512)
         self._lock = threading.Lock()
 

@@ -6,9 +6,8 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier.answering import Completion
-from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
+from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate, open_journal
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
-from ecs_plugins.frontier.journal import CalibrationJournal
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.tokens import Role, Stage
@@ -71,7 +70,7 @@ def arms(questions):
 
 
 def opened(path):
-    return CalibrationJournal(path, {"a": 1})
+    return open_journal(path, {"a": 1}, {})
 
 
 QUICK = CalibrationConfig(batch_size=5)

@@ -5,14 +5,14 @@ import stat
 
 import pytest
 
-from ecs_plugins.frontier.journal import CalibrationJournal
+from ecs_plugins.frontier.calibration import open_journal
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from tests.unit.frontier.test_strategies import CONTEXT, Notes
 
 
 def journal(folder):
-    made = CalibrationJournal(folder / "journal.jsonl", {"a": 1})
+    made = open_journal(folder / "journal.jsonl", {"a": 1}, {})
     made.append({"kind": "x"})
     made.close()
 

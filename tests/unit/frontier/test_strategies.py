@@ -6,7 +6,7 @@ from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.strategies import StrategySet, compression
 from ecs_plugins.frontier.strategies.base import prepare_all
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
-from ecs_plugins.frontier.strategies.retrieval import CachedEmbedder, FullContext, Oracle
+from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -89,14 +89,6 @@ def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once():
     assert texts[1] == "Bread: Rye bread needs two days. The oven must be hot."
     assert len(texts[2]) > len(texts[1])
     assert sorted(embedder.documents) == sorted(d.titled for d in CONTEXT.documents)
-
-
-def test_a_cached_embedder_equals_the_one_behind_it():
-    plain, texts = FakeEmbedder(), ["a b", "c d", "a b", "e"]
-    small = CachedEmbedder(plain, capacity=1)
-    for _ in range(2):
-        assert (small.embed_documents(texts) == plain.embed_documents(texts)).all()
-    assert small.embed_documents([]).shape == (0, plain.dimension)
 
 
 @pytest.fixture
