@@ -56,15 +56,16 @@ def check_reuse(reuse: float) -> float:
             f"reuse N must be at least 1 (this query counts), got {reuse!r}; "
             "pass the number of queries that will share one prepared context"
         )
-    return as_float(reuse)
+    return float(bounded(reuse))
 
 
-def as_float(value: float) -> float:
-    """A number as a float; whole numbers beyond its range are infinite."""
+def bounded(value: float) -> float:
+    """A number that a float can hold; whole numbers beyond that are infinite."""
     try:
-        return float(value)
+        float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
+    return value
 
 
 def check_weight(weight: float) -> float:
@@ -74,7 +75,7 @@ def check_weight(weight: float) -> float:
             f"the performance weight w must lie in [0, 1], got {weight!r}; "
             "0 looks at cost alone, 1 at quality alone"
         )
-    return as_float(weight)
+    return float(weight)
 
 
 def effective_tokens(stage1: float, stage2: float, reuse: float) -> float:

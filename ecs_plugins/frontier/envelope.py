@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import as_float, check_reuse, check_weight, exchange_rate
+from ecs_plugins.frontier.cost import bounded, check_reuse, check_weight, exchange_rate
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, UnreachableTargetError
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
 from ecs_plugins.frontier.measured import MeasuredPoints
@@ -138,8 +138,8 @@ class EfficiencyFrontier(MeasuredPoints):
         asked = [(objective, value) for objective, value in given if value is not None]
         if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
-        objective, value = asked[0][0], as_float(asked[0][1])
-        reuse = check_reuse(reuse)
+        objective, value = asked[0][0], bounded(asked[0][1])
+        check_reuse(reuse := bounded(reuse))
         ready = frozenset(prepared)
         pool = self._by_f1 if target_f1 is None else self.reaching(target_f1)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
