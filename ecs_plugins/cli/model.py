@@ -41,7 +41,8 @@ def install(
         seconds = time.perf_counter() - started
         typer.echo(f"Installed {found.name} in {seconds:.0f} s", err=True)
     else:
-        typer.echo(f"{found.name} is installed; every byte is right", err=True)
+        unused = f"; {file} is not needed" if file else ""
+        typer.echo(f"{found.name} is installed; every byte is right{unused}", err=True)
     typer.echo(str(found.path))
 
 
@@ -50,18 +51,12 @@ def list_models(
     verify: Annotated[bool, typer.Option(help="Compare every byte with its SHA-256.")] = False,
 ) -> None:
     """List the default model and its state; exit status 1 when it is damaged."""
-    from rich.console import Console
-    from rich.table import Table
-
     from ecs_plugins.lm import bundled
     from ecs_plugins.lm.bundled import megabytes
 
     found = bundled.status(verify=verify)
-    table = Table("model", "state", "size", "from")
-    size = megabytes(found.size) if found.size else ""
-    table.add_row(found.name, found.state, size, found.source)
-    Console().print(table)
-    typer.echo(str(found.path))
+    size = f", {megabytes(found.size)} from the {found.source}" if found.size else ""
+    typer.echo(f"{found.name}: {found.state}{size}\n{found.path}")
     if found.state == "damaged":
         bundled.bundled_path(verify=True)
     if found.state == "missing":

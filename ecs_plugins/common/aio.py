@@ -1,8 +1,11 @@
 """The one bridge from the synchronous core to ``async`` callers.
 
-Work runs in a bounded thread pool of this package, not in the event loop's default executor,
-which other libraries fill with their own work. The pool belongs to the process, so it serves
-any number of event loops, and a forked child makes a new one.
+Work runs in bounded thread pools of this package, not in the event loop's default executor, which
+other libraries fill with their own work. Models and memories have a pool each, so that a recall of
+milliseconds never waits behind scorings of seconds. The pools belong to the process, so they serve
+any number of event loops, and a forked child makes new ones.
+
+How many threads each has may be set: ``ECS_PLUGINS_MODEL_THREADS``, ``ECS_PLUGINS_MEMORY_THREADS``.
 """
 
 from __future__ import annotations
@@ -16,32 +19,37 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, ParamSpec, TypeVar
 
+from ecs_plugins.errors import ConfigurationError
+
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
 MAX_WORKERS = 8
-"""Threads that wait for a model; the model itself decides how many of them it serves at once."""
+"""Threads of a pool that nobody sized; a model itself decides how many of them it serves."""
 
 _abandoned: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "ecs_plugins_abandoned", default=None
 )
 _lock = threading.Lock()
-_executor: ThreadPoolExecutor | None = None
+_pools: dict[str, ThreadPoolExecutor] = {}
 
 
-def _shared_executor() -> ThreadPoolExecutor:
-    global _executor
+def _pool(kind: str) -> ThreadPoolExecutor:
     with _lock:
-        if _executor is None:
-            _executor = ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="ecs-plugins")
-        return _executor
+        if kind not in _pools:
+            variable = f"ECS_PLUGINS_{kind}_THREADS"
+            size = os.environ.get(variable, str(MAX_WORKERS))
+            if not size.isdecimal() or not int(size):
+                raise ConfigurationError(f"{variable} is {size!r}; it must be a positive number")
+            _pools[kind] = ThreadPoolExecutor(int(size), thread_name_prefix=f"ecs-{kind.lower()}")
+        return _pools[kind]
 
 
 def _forget_after_fork() -> None:
     # The parent's threads do not exist in the child, and its lock may have been held.
-    global _executor, _lock
-    _executor = None
+    global _lock
+    _pools.clear()
     _lock = threading.Lock()
 
 
@@ -49,8 +57,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+async def _run(kind: str, fn: Callable[[], T]) -> T:
+    context, event = contextvars.copy_context(), threading.Event()
+    context.run(_abandoned.set, event)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(_pool(kind), context.run, fn)
+    except asyncio.CancelledError:
+        event.set()
+        raise
+
+
 async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``fn`` in a worker thread and await what it returns.
+    """Call ``fn``, which may ask a model, in a worker thread and await what it returns.
 
     Context variables of the caller are visible in ``fn``; what ``fn`` sets stays there. If the
     awaiting task is cancelled before a worker took the call, it never runs; a call that has
@@ -59,14 +77,12 @@ async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> 
     Raises:
         Exception: Whatever ``fn`` raises.
     """
-    context, event = contextvars.copy_context(), threading.Event()
-    context.run(_abandoned.set, event)
-    call = functools.partial(context.run, fn, *args, **kwargs)
-    try:
-        return await asyncio.get_running_loop().run_in_executor(_shared_executor(), call)
-    except asyncio.CancelledError:
-        event.set()
-        raise
+    return await _run("MODEL", functools.partial(fn, *args, **kwargs))
+
+
+async def run_memory(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """As `run_sync`, for what embeds, reads and writes."""
+    return await _run("MEMORY", functools.partial(fn, *args, **kwargs))
 
 
 def abandoned() -> threading.Event | None:
@@ -77,10 +93,11 @@ def abandoned() -> threading.Event | None:
 def bridged(
     method: Callable[Concatenate[S, P], T],
 ) -> Callable[Concatenate[S, P], Awaitable[T]]:
-    """The async form of a method: the same call in a worker thread."""
+    """The async form of a memory's method; a second stage by ``shaper`` asks a model."""
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await run_sync(method, self, *args, **kwargs)
+        run = run_sync if kwargs.get("shaper") else run_memory
+        return await run(method, self, *args, **kwargs)
 
     return call

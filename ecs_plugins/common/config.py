@@ -68,7 +68,7 @@ class Config(BaseModel):
             raise ConfigurationError(
                 f"{cls.__name__} is made from an object of settings, got {data!r:.80}"
             )
-        return cls(**data)
+        return cls(**{str(name): value for name, value in data.items()})
 
 
 class StrictFields(BaseModel):

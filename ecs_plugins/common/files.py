@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 from ecs_plugins.common.sqlite import refuse_open_database
@@ -34,30 +33,32 @@ def read_text(path: str | os.PathLike[str], what: str = "") -> str:
 
 
 def private(path: str, flags: int) -> int:
-    """The ``opener`` of a file that only its owner may read, because it holds what users say."""
-    return os.open(path, flags, 0o600)
+    """The ``opener`` of a file that only its owner may read, because it holds what users say.
+
+    So does one that is there already, with the mode of an earlier version.
+    """
+    descriptor = os.open(path, flags, 0o600)
+    with contextlib.suppress(OSError):  # somebody else's
+        os.chmod(path, 0o600)  # noqa: PTH101
+    return descriptor
 
 
-def write_atomically(
-    path: Path, content: str | bytes, opener: Callable[[str, int], int] | None = None
-) -> Path:
-    """Write beside ``path``, flush to disk, then replace it.
+def write_atomically(path: Path, content: str | bytes) -> Path:
+    """Write beside ``path``, flush to disk, then replace it. Only its owner may read it.
 
     Args:
         path: Which file.
         content: All of it.
-        opener: `private`, or None for the mode that the user's files have.
 
     Raises:
         StorageError: It cannot be written, for example because the disk is full, or it is a
             database that this process has open.
     """
     refuse_open_database(path)
-    # Not tempfile: it makes files that only their owner can read.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb", opener=opener) as file:
+        with open(temporary, "xb", opener=private) as file:
             file.write(content.encode("utf-8") if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())

@@ -209,8 +209,7 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork.
 def create_private(path: str) -> bool:
     """Make a new, empty database file, and its directory; False where there is one already.
 
-    Not left to SQLite, so that what users say is private from birth; SQLite gives the log and its
-    index the same mode.
+    Not left to SQLite, so that what users say is private from birth. So is what is there already.
 
     Returns:
         Whether it was made here.
@@ -226,6 +225,9 @@ def create_private(path: str) -> bool:
         with creating, suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             return True
+        for name in (path, f"{path}-wal", f"{path}-shm"):  # as an earlier version made them
+            with suppress(OSError):
+                Path(name).chmod(0o600)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error
     return False

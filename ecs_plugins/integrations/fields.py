@@ -16,7 +16,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
 from cachetools import LRUCache
-from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from ecs_plugins.common.config import StrictFields, unknown
 from ecs_plugins.common.unicode import one_line
@@ -93,24 +93,6 @@ def _check_model(value: object) -> object:
     return value
 
 
-def _check_answer(value: object) -> object:
-    if value is None or callable(value):
-        return value
-    raise ConfigurationError(
-        "answer must be a function from a query to its known answer or answers, "
-        f"got {type(value).__name__}; for one fixed answer use: lambda query: answer"
-    )
-
-
-def _check_neighbours(value: object) -> object:
-    if value is None or callable(value):
-        return value
-    raise ConfigurationError(
-        "neighbours must be a function from a document or node to the text of the turn before it, "
-        f"got {type(value).__name__}"
-    )
-
-
 def _check_embedder(
     value: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
 ) -> Embedder | None:
@@ -146,7 +128,8 @@ class ShapingFields(StrictFields):
         description="How passages are ranked, scored and accepted.",
     )
     top_k: int | None = Field(
-        default=None, description="Keep at most so many passages; overrides the config."
+        default=None,
+        description="Keep at most so many passages; overrides the config. Also as ``top_n``.",
     )
     threshold: float | None = Field(
         default=None, description="Minimum utility in nats; overrides the config."
@@ -159,16 +142,13 @@ class ShapingFields(StrictFields):
         description="Leave out of kept passages the sentences that do not help: the config with "
         "unit='sentence'.",
     )
-    answer: Annotated[
-        AnswerSource | None,
-        PlainValidator(_check_answer, json_schema_input_type=None),
-        PlainSerializer(_plain),
-    ] = Field(default=None, description="A function from a query to its known answer or answers.")
-
+    answer: Annotated[AnswerSource | None, WithJsonSchema({}), PlainSerializer(_plain)] = Field(
+        default=None,
+        description="A function from a query to its known answer or answers, such as "
+        "lambda query: answer.",
+    )
     neighbours: Annotated[
-        Callable[[Any], str | None] | None,
-        PlainValidator(_check_neighbours, json_schema_input_type=None),
-        PlainSerializer(_plain),
+        Callable[[Any], str | None] | None, WithJsonSchema({}), PlainSerializer(_plain)
     ] = Field(
         default=None,
         description="A function from a document or node to the text of the turn before it, for "
@@ -193,6 +173,13 @@ class ShapingFields(StrictFields):
 
     # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
     _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "neighbours", "embedder")
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        if "top_n" in fields:  # as other rerankers call it
+            if "top_k" in fields:
+                raise ConfigurationError("top_n is top_k by another name; give one of them")
+            fields["top_k"] = fields.pop("top_n")
+        super().__init__(*args, **fields)
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:

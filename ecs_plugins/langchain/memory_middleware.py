@@ -18,7 +18,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
@@ -155,7 +155,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResult:
         """`wrap_model_call` with the embedder and the database off the event loop."""
-        view, recalled = await run_sync(self._view, request)
+        run = run_memory if self._options.shaper is None else run_sync
+        view, recalled = await run(self._view, request)
         return self._with_ids(await handler(view), recalled)
 
     @override
@@ -184,7 +185,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self, state: EntropicMemoryState, runtime: Runtime[Any]
     ) -> dict[str, Any] | None:
         """`after_agent` with the embedder and the database off the event loop."""
-        return await run_sync(self.after_agent, state, runtime)
+        return await run_memory(self.after_agent, state, runtime)
 
     def _remember(
         self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace

@@ -14,7 +14,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import Field
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.integrations.recall import RecallFields, texts_behind
 from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
@@ -58,7 +58,8 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return await run_sync(self._recalled, query, k)
+        run = run_memory if self.shaper is None else run_sync
+        return await run(self._recalled, query, k)
 
     def _recalled(self, query: str, k: int | None) -> list[Document]:
         found = self.memory.recall(

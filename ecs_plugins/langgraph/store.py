@@ -8,7 +8,6 @@ key stay verbatim until they are deleted or expire; messages that are put below
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -30,7 +29,7 @@ from langgraph.store.base import (
 )
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.conversation import Entry, append, delete
@@ -38,7 +37,7 @@ from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
 from ecs_plugins.memory.recall import Shaper
-from ecs_plugins.memory.records import ErasureReceipt, Memory, Recollection
+from ecs_plugins.memory.records import Memory, Recollection
 from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.types import Namespace
@@ -46,19 +45,6 @@ from ecs_plugins.memory.types import checked as checked_namespace
 
 _MINUTE = 60.0
 _TEXT_KEYS = ("content", "text")
-
-
-@dataclass(frozen=True, slots=True)
-class StoreReceipt:
-    """What `EntropicStore.forget` erased.
-
-    Attributes:
-        items: How many items, those of messages included.
-        memory: What went from the message log and both tiers.
-    """
-
-    items: int
-    memory: ErasureReceipt
 
 
 class EntropicStore(BaseStore):
@@ -142,26 +128,11 @@ class EntropicStore(BaseStore):
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """`batch` with the embedder and the database off the event loop."""
-        return await run_sync(self.batch, list(ops))
+        return await run_memory(self.batch, list(ops))
 
     def sweep_ttl(self) -> int:
         """Erase what has expired; returns how many items. Every write does it too."""
         return self.memory.admin.purge().items
-
-    def forget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
-        """Erase everything in a namespace and below it, items, messages and memories.
-
-        Raises:
-            InvalidInputError: The namespace is empty or has a bad label.
-        """
-        prefix = checked_namespace(namespace_prefix)
-        with self._items.view() as view:
-            count = len(view.find(prefix))
-        return StoreReceipt(count, self.memory.forget(prefix, below=True))
-
-    async def aforget(self, namespace_prefix: Sequence[str]) -> StoreReceipt:
-        """`forget` off the event loop."""
-        return await run_sync(self.forget, namespace_prefix)
 
     def _is_message(self, namespace: Namespace) -> bool:
         return self._messages is not None and self._messages.covers(namespace)

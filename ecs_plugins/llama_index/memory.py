@@ -13,7 +13,7 @@ from llama_index.core.utils import get_tokenizer
 from pydantic import AfterValidator, Field, PrivateAttr
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.conversation import (
     SESSION,
@@ -258,7 +258,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         index = last_index(messages, is_user)
         if index is None:
             return ""
-        recalled = await run_sync(
+        run = run_memory if self.shaper is None else run_sync
+        recalled = await run(
             recall,
             self.memory,
             text_of(messages[index]),
@@ -283,7 +284,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
                 NewMessage(text=text, role=role, metadata=metadata)
             )
         for namespace, new in drafts.items():
-            await run_sync(self.memory.add, new, namespace=namespace)
+            await run_memory(self.memory.add, new, namespace=namespace)
 
     @override
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
@@ -293,8 +294,8 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             The shortened block; None if not even the best recollection fits.
         """
         length = text_length(self.count_tokens)
-        room = await run_sync(length, content) - tokens_to_truncate
-        return await run_sync(shortened, content, room, length)
+        room = await run_memory(length, content) - tokens_to_truncate
+        return await run_memory(shortened, content, room, length)
 
     def _namespace_of(self, session_id: str | None) -> Namespace:
         if not self.per_session:

@@ -91,9 +91,7 @@ class ModelStatus:
     """The state of a model on this machine.
 
     Attributes:
-        name: The model's name.
         path: Where it is, or would be.
-        state: ``"installed"``, ``"damaged"`` or ``"missing"``.
         source: Where it came from; ``"package"`` is the package index. Empty when unknown.
         size: Bytes on disk, by the manifest.
         problem: What is damaged; empty otherwise.
@@ -113,12 +111,11 @@ class StoredFile(BaseModel):
     size: int
     sha256: str
 
-    @classmethod
-    def of(cls, path: Path) -> StoredFile:
-        """As it is now."""
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return cls(size=path.stat().st_size, sha256=digest)
+
+def _stored(path: Path) -> StoredFile:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return StoredFile(size=path.stat().st_size, sha256=digest)
 
 
 class Manifest(BaseModel):
@@ -138,23 +135,6 @@ class Manifest(BaseModel):
     files: dict[str, StoredFile]
     details: dict[str, Any] = {}
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(entry.size for entry in self.files.values())
-
-    @classmethod
-    def read(cls, directory: Path) -> Manifest:
-        """Read the manifest of an installed model.
-
-        Raises:
-            ModelError: It is missing, unreadable, or of another format.
-        """
-        try:
-            return cls.model_validate_json((directory / MANIFEST).read_bytes())
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{MANIFEST} is missing, unreadable or of another format") from error
-
     def damage(self, directory: Path, *, hashes: bool) -> str:
         """The first thing wrong with the files, by size or by ``hashes``; empty if all is right."""
         for name, expected in self.files.items():
@@ -162,7 +142,7 @@ class Manifest(BaseModel):
                 size = (directory / name).stat().st_size
                 if size != expected.size:
                     return f"{name} has {size} bytes instead of {expected.size}"
-                if hashes and StoredFile.of(directory / name) != expected:
+                if hashes and _stored(directory / name) != expected:
                     return f"the SHA-256 of {name} is not the recorded one"
             except OSError as error:
                 return f"{name}: {error.strerror}"
@@ -175,12 +155,14 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
     if not path.is_dir():
         return ModelStatus(spec.name, path, "missing")
     try:
-        manifest = Manifest.read(path)
-    except ModelError as error:
-        return ModelStatus(spec.name, path, "damaged", problem=str(error))
+        manifest = Manifest.model_validate_json((path / MANIFEST).read_bytes())
+    except (OSError, ValueError):
+        problem = f"{MANIFEST} is missing, unreadable or of another format"
+        return ModelStatus(spec.name, path, "damaged", problem=problem)
     problem = manifest.damage(path, hashes=verify)
     state: Literal["installed", "damaged"] = "damaged" if problem else "installed"
-    return ModelStatus(spec.name, path, state, manifest.source, manifest.size, problem)
+    size = sum(each.size for each in manifest.files.values())
+    return ModelStatus(spec.name, path, state, manifest.source, size, problem)
 
 
 def bundled_path(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> Path:
@@ -226,8 +208,8 @@ def install(
         ModelError: The download failed, or what came is not the pinned file.
         StorageError: The cache cannot be written, or the disk is too small.
     """
-    if file is not None and not file.is_file():
-        raise InvalidInputError(f"{file} is not a file; give a .whl or a .gguf file")
+    if file is not None and (not file.is_file() or file.suffix not in (".whl", ".gguf")):
+        raise InvalidInputError(f"{file} is not a file that ends with .whl or .gguf; give one")
 
     def is_right() -> bool:
         return not force and status(verify=True, spec=spec).state == "installed"
@@ -236,7 +218,9 @@ def install(
         with _workplace(spec.directory, spec.disk) as work:
             if not is_right():  # another process may have installed it meanwhile
                 _build(file, spec, work, progress or (lambda _line: None))
-                _publish(work, spec)
+                if spec.directory.exists():
+                    spec.directory.rename(work / "old")
+                (work / "model").rename(spec.directory)
     return status(spec=spec)
 
 
@@ -256,17 +240,11 @@ def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -
         "requirement": spec.requirement,
     }
     paths = sorted(path for path in built.rglob("*") if path.is_file())
-    files = {path.relative_to(built).as_posix(): StoredFile.of(path) for path in paths}
+    files = {path.relative_to(built).as_posix(): _stored(path) for path in paths}
     manifest = Manifest(name=spec.name, source="package", files=files, details=details)
     (built / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     for path in paths:  # some writers make private files
         path.chmod((built / MANIFEST).stat().st_mode)
-
-
-def _publish(work: Path, spec: BundledSpec) -> None:
-    if spec.directory.exists():
-        spec.directory.rename(work / "old")
-    (work / "model").rename(spec.directory)
 
 
 @contextmanager

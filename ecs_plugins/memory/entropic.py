@@ -12,11 +12,13 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.config import Config
+from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
@@ -301,16 +303,19 @@ class EntropicMemory:
         namespaces = [checked(each) for each in (namespace, *_listed(also, "also"))]
         config = self.config
         k = config.top_k if k is None else k
-        if k < 1:
-            raise InvalidInputError(f"k is {k}; it must be at least 1")
+        if not isinstance(k, Integral) or k < 1:
+            raise InvalidInputError(f"k is {k!r:.80}; it must be a number of at least 1")
+        least = config.threshold if threshold is None else threshold
+        if not isinstance(least, Real) or not -1 <= least <= 1:
+            raise InvalidInputError(f"threshold is {least!r:.80}; it must be a number up to 1")
         where = tiers or ("cold" if config.rule == "paper" else "both")
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
         request = RecallRequest(
             query=query,
             vector=self._store.embed_query(query),
-            k=k,
-            threshold=config.threshold if threshold is None else threshold,
+            k=int(k),
+            threshold=float(least),
             tiers=_TIERS[where],
             condition=None if filter is None else checked_filter(filter),
             now=time.time(),
@@ -347,8 +352,8 @@ class EntropicMemory:
         namespace = checked(namespace)
         if not isinstance(answer, str) or not answer.strip():
             raise InvalidInputError("observe needs the answer that was given")
-        used = list(_listed(recalled_ids, "recalled_ids"))
-        self._store.observe(namespace, query, answer, used, outcome)
+        used = [well_formed(each) for each in _listed(recalled_ids, "recalled_ids")]
+        self._store.observe(namespace, well_formed(query), well_formed(answer), used, outcome)
 
     # Asleep
 
@@ -392,8 +397,13 @@ class EntropicMemory:
 
     # What is stored
 
-    def get(self, item_id: str) -> Message | Memory | None:
+    # A namespace, where one is given, is whose item it must be: anybody else's is not found.
+
+    def get(
+        self, item_id: str, *, namespace: Sequence[str] | None = None
+    ) -> Message | Memory | None:
         """A message of the log, or the present version of a memory; None if there is none."""
+        item_id = self._own(item_id, namespace)
         with self._store.database.read() as connection:
             message = log.get(connection, item_id)
             if message is not None:
@@ -404,8 +414,9 @@ class EntropicMemory:
             live = [each for each in self.memories(live[0].namespace) if each.id == item_id]
         return live[0] if live else None
 
-    def history(self, memory_id: str) -> list[Memory]:
+    def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
         """Every stored version of a memory, oldest first."""
+        memory_id = self._own(memory_id, namespace)
         with self._store.database.read() as connection:
             return inspection.history(connection, memory_id)
 
@@ -435,12 +446,13 @@ class EntropicMemory:
                 return []
             return inspection.cold(connection, space, self.config, self._store.dimension)
 
-    def explain(self, item_id: str) -> Explanation:
+    def explain(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Explanation:
         """Everything on record about a memory or a message.
 
         Raises:
             InvalidInputError: Nothing of this id is stored.
         """
+        item_id = self._own(item_id, namespace)
         with self._store.database.read() as connection:
             return inspection.explain(
                 connection,
@@ -465,6 +477,7 @@ class EntropicMemory:
         text: str | None = None,
         metadata: Mapping[str, object] | None = None,
         pinned: bool | None = None,
+        namespace: Sequence[str] | None = None,
     ) -> ErasureReceipt:
         """Change a message, and with it what rests on it, or a memory.
 
@@ -476,23 +489,39 @@ class EntropicMemory:
             metadata: Its new metadata.
             pinned: Whether anything may displace it. Pinning a message moves the hot item that
                 it stands in to the cold tier.
+            namespace: Whose it must be.
 
         Raises:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
+        item_id = self._own(item_id, namespace)
         return self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
 
-    def delete(self, item_id: str, *, evidence: bool = False) -> ErasureReceipt:
+    def delete(
+        self, item_id: str, *, evidence: bool = False, namespace: Sequence[str] | None = None
+    ) -> ErasureReceipt:
         """Erase a message and what rests on it alone, or a memory.
 
         Args:
             item_id: Of a message, or of a memory.
             evidence: For a memory: erase the messages behind it as well.
+            namespace: Whose it must be.
 
         Raises:
             InvalidInputError: Nothing of this id is stored.
         """
-        return self._store.delete(item_id, evidence=evidence)
+        return self._store.delete(self._own(item_id, namespace), evidence=evidence)
+
+    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str:
+        """An id as it can be looked up; one of another namespace becomes one that is unknown."""
+        if not isinstance(item_id, str):
+            raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
+        item_id = well_formed(item_id)
+        if namespace is None:
+            return item_id
+        with self._store.reading(checked(namespace)) as (connection, space):
+            known = space is not None and inspection.stands_in(connection, item_id, space)
+            return item_id if known else f"{item_id} in {'/'.join(namespace)}"
 
     def forget(
         self,
@@ -539,6 +568,6 @@ def _configured(kind: type[C], given: C | Mapping[str, Any] | None) -> C:
 
 
 def _listed(values: Collection[Any], name: str) -> Collection[Any]:
-    if isinstance(values, str):
-        raise InvalidInputError(f"{name} is a collection, got a text; write [{values!r}]")
+    if isinstance(values, str) or not isinstance(values, Collection):
+        raise InvalidInputError(f"{name} is a collection, got {values!r:.80}; write [...]")
     return values

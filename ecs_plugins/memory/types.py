@@ -14,7 +14,7 @@ of what lies below it. No separator that a label could contain takes part in a c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias
@@ -52,10 +52,9 @@ def checked(namespace: Sequence[str]) -> Namespace:
         InvalidInputError: It is a bare string, empty, too deep, or holds a label that is empty,
             too long, no string, or no valid Unicode.
     """
-    if isinstance(namespace, str):
+    if isinstance(namespace, str) or not isinstance(namespace, Iterable):
         raise InvalidInputError(
-            f"a namespace is a tuple of labels, got the string {namespace!r}; "
-            f"write ({namespace!r},)"
+            f"a namespace is a tuple of labels, got {namespace!r:.80}; write ({namespace!r:.80},)"
         )
     labels = tuple(namespace)
     if not 1 <= len(labels) <= MAX_LABELS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ecs_plugins.common.aio import run_sync
@@ -406,8 +406,10 @@ class PassageScoring:
 def _checked_passages(query: str, passages: Sequence[str]) -> list[str]:
     if not isinstance(query, str) or not query.strip():
         raise InvalidInputError("the query is empty: pass the question that is to be answered")
-    if isinstance(passages, str):
-        raise InvalidInputError("passages must be a sequence of texts, got one text: wrap it in []")
+    if isinstance(passages, str) or not isinstance(passages, Iterable):
+        raise InvalidInputError(
+            f"passages must be a sequence of texts, got {passages!r:.60}; use []"
+        )
     checked = list(passages)
     for index, passage in enumerate(checked):
         if not isinstance(passage, str):
@@ -460,7 +462,9 @@ def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) ->
     Raises:
         InvalidInputError: An answer is blank or has no tokens.
     """
-    given = [answer] if isinstance(answer, str) else list(answer or ())
+    given = [answer] if isinstance(answer, str) else answer or ()
+    if not isinstance(given, Iterable) or not all(isinstance(text, str) for text in given):
+        raise InvalidInputError(f"an answer is a text or a list of texts, got {answer!r:.80}")
     answers = tuple(dict.fromkeys(text.strip() for text in given))
     counts = model.count_tokens(answers) if answers else ()
     for text, tokens in zip(answers, counts, strict=True):

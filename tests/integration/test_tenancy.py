@@ -112,7 +112,7 @@ class StoreItems(Direct):
         return "\n".join(str(item.value) for item in found)
 
     def forget_user(self, user):
-        self.store.forget(self.space(user))
+        self.memory.forget(self.space(user), below=True)
 
     def forget_text(self, user, text):
         self.memory.sleep(self.space(user))

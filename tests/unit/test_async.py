@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ecs_plugins.common.aio import MAX_WORKERS, run_sync
+from ecs_plugins.common.aio import MAX_WORKERS, run_memory, run_sync
 
 request_id = contextvars.ContextVar("request_id", default="none")
 
@@ -34,6 +34,14 @@ async def test_arguments_and_errors_pass_through():
     assert await run_sync(int, "ff", base=16) == 255
     with pytest.raises(ValueError, match="invalid literal"):
         await run_sync(int, "no number")
+
+
+async def test_a_memory_never_waits_behind_models(monkeypatch):
+    release = threading.Event()
+    scorings = [asyncio.create_task(run_sync(release.wait, 20)) for _ in range(2 * MAX_WORKERS)]
+    assert await asyncio.wait_for(run_memory(lambda: "recalled"), 10) == "recalled"
+    release.set()
+    await asyncio.gather(*scorings)
 
 
 async def test_no_more_threads_than_the_bound():

@@ -165,7 +165,8 @@ class MemoryCompression:
         if path is None:
             return None
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            with open(path, encoding="utf-8", opener=private) as file:
+                data = json.load(file)
             ledger = TokenLedger.from_dict(data["ledger"])
             return Prepared(context, str(data["text"]), ledger, float(data["seconds"]), True)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -177,4 +178,4 @@ class MemoryCompression:
         if path is not None:
             ledger = prepared.ledger.to_dict()
             data = {"text": prepared.text, "ledger": ledger, "seconds": prepared.seconds}
-            write_atomically(path, json.dumps(data, ensure_ascii=False), private)
+            write_atomically(path, json.dumps(data, ensure_ascii=False))

@@ -46,6 +46,16 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     ]
 
 
+def stands_in(connection: sqlite3.Connection, name: str, space: Space) -> bool:
+    """Whether an id is that of a message or an item of a namespace."""
+    found = connection.execute(
+        "SELECT 1 FROM messages WHERE id = ?1 AND namespace = ?2"
+        " UNION SELECT 1 FROM tiers WHERE id = ?1 AND namespace = ?2",
+        (name, space.id),
+    )
+    return found.fetchone() is not None
+
+
 def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
     """The messages behind an item in the order of their joining, each with its first version."""
     found = connection.execute(

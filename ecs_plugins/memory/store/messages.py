@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
+from numbers import Real
 from typing import TypeAlias
 
 from ecs_plugins.errors import InvalidInputError
@@ -62,7 +64,11 @@ class NewMessage:
             raise InvalidInputError(
                 f"a message has at most {MAX_TEXT} characters, got {len(text)}; split it"
             )
-        if self.ttl is not None and not self.ttl > 0:
+        for name in ("at", "ttl"):
+            seconds = getattr(self, name)
+            if seconds is not None and not (isinstance(seconds, Real) and math.isfinite(seconds)):
+                raise InvalidInputError(f"{name} is a number of seconds, got {seconds!r:.80}")
+        if self.ttl is not None and self.ttl <= 0:
             raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
         _check_unicode(text, self.writer, self.role)
         if not isinstance(self.metadata, Mapping):
@@ -80,6 +86,8 @@ class NewMessage:
 def _check_unicode(*texts: str | None) -> None:
     try:
         for text in texts:
+            if text is not None and not isinstance(text, str):
+                raise InvalidInputError(f"role and writer are texts, got {text!r:.80}")
             if text is not None and not text.isascii():
                 text.encode()
     except UnicodeEncodeError as error:
@@ -116,6 +124,8 @@ def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMe
         InvalidInputError: Something is no message.
     """
     given = [messages] if isinstance(messages, str | NewMessage | Mapping) else messages
+    if not isinstance(given, Iterable):
+        raise InvalidInputError(f"messages are texts or mappings, got {given!r:.80}")
     said = {key: value for key, value in defaults.items() if value is not None}
     return [_draft(message, said) for message in given]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import sqlite3
@@ -25,7 +26,7 @@ from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
 from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
-from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of
+from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of, reports
 from ecs_plugins.memory.types import TIERS, Namespace, checked, encode
 
 FORMAT = "ecs-plugins-memory"
@@ -195,23 +196,26 @@ def write_import(
     counts: Counter[str] = Counter()
     first = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
     columns = {
-        table: {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+        table: dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)))
         for table in _TABLES
     }
     try:
         for line in lines:
             table, row = str(line["kind"]), {**line}
             del row["kind"]
-            if not row.keys() <= columns.get(table, set()):
+            if not row.keys() <= columns.get(table, {}).keys():
                 raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
             for name, value in row.items():
                 owner = table if name == "id" else _OWNERS.get(name)
                 if owner is not None and isinstance(value, int):
+                    if value < 1:  # a row of somebody who is here already
+                        raise ValueError(f"{name} of a row of {table} is {value}")
                     row[name] = value + first.get(owner, 0)
             if "epoch" in row:
                 row["epoch"] += epoch
             if "vector" in row:
                 row["vector"] = b64decode(row["vector"], validate=True)
+            _check_types(table, row, columns[table])
             for problem in damage(table, row, dimension if row.get("epoch", epoch) == epoch else 0):
                 raise InvalidInputError(f"the export cannot be imported: {problem}")
             connection.execute(
@@ -219,7 +223,7 @@ def write_import(
                 [*row.values()],
             )
             counts[table] += 1
-        _settle(connection, first.get("namespaces", 0), dimension)
+        _settle(connection, first, dimension)
     except sqlite3.IntegrityError as error:
         raise InvalidInputError(
             f"something of the export is stored here already, nothing was written ({error}); "
@@ -229,6 +233,7 @@ def write_import(
         KeyError,
         TypeError,
         ValueError,
+        OverflowError,
         sqlite3.InterfaceError,
         sqlite3.ProgrammingError,
     ) as error:
@@ -240,8 +245,47 @@ def write_import(
     return dict(counts)
 
 
-def _settle(connection: sqlite3.Connection, after: int, dimension: int) -> None:
+_TYPES: dict[str, tuple[type, ...]]
+_TYPES = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,), "BLOB": (bytes,)}
+_OBJECTS = ("metadata", "evidence", "config", "report", "record", "value")
+
+_STRANGE = {
+    "an item rests on a message of another namespace": (
+        "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item JOIN messages m"
+        " ON m.id = p.message WHERE t.namespace > :after AND m.namespace != t.namespace"
+    ),
+    "a message replies to one of another namespace": (
+        "SELECT 1 FROM messages m JOIN messages a ON a.id = m.asker"
+        " WHERE m.namespace > :after AND a.namespace != m.namespace"
+    ),
+    "a key-value item belongs to a message that is not of the export": (
+        "SELECT 1 FROM items i JOIN messages m ON m.id = i.message"
+        " WHERE i.row > :row AND m.namespace <= :after"
+    ),
+    "an item is of no known tier": (
+        "SELECT 1 FROM tiers WHERE namespace > :after AND (tier NOT IN ('hot', 'cold')"
+        " OR live NOT IN (0, 1))"
+    ),
+}
+"""What no export says of its own rows, though each of them has the right types."""
+
+
+def _check_types(table: str, row: Line, kinds: Mapping[str, str]) -> None:
+    for name, value in row.items():
+        wrong = not isinstance(value, _TYPES[kinds[name]]) or isinstance(value, bool)
+        wrong = wrong or (isinstance(value, float) and not math.isfinite(value))
+        wrong = wrong or (name in _OBJECTS and not isinstance(json.loads(value), dict))
+        if wrong and value is not None:
+            raise ValueError(f"{name} of a row of {table} is {value!r:.40}")
+
+
+def _settle(connection: sqlite3.Connection, first: Mapping[str, int], dimension: int) -> None:
     """Count the items of the new namespaces, and read what was written there once."""
+    after = first.get("namespaces", 0)
+    numbers = {"after": after, "row": first.get("items", 0)}
+    for problem, sql in _STRANGE.items():
+        if connection.execute(f"{sql} LIMIT 1", numbers).fetchone():
+            raise ValueError(problem)
     count = "(SELECT count(*) FROM tiers WHERE namespace = n.id AND live = 1 AND tier = '{}')"
     connection.execute(
         f"UPDATE namespaces AS n SET hot_count = {count.format('hot')},"
@@ -252,6 +296,7 @@ def _settle(connection: sqlite3.Connection, after: int, dimension: int) -> None:
         if space.id > after:
             checked(space.namespace)
             decisions(connection, space.id)
+            reports(connection, space.id)
             for tier in TIERS:
                 tiers.tier_rows(connection, space.id, tier, dimension)
 

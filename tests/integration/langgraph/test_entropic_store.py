@@ -101,21 +101,11 @@ def test_everything_survives_a_restart(tmp_path):
         assert store.get(CHAT, "m").value == {"role": "user", "content": "I keep bees."}
 
 
-def test_forgetting_a_namespace_tells_what_went_and_leaves_its_neighbours(store):
-    for user in ("acme", "acme-corp"):
-        store.put(("notes", user), "k", {"text": user})
-        store.put(("chats", user), "m", {"content": f"I work at {user}."})
-    assert store.forget(("notes", "acme")).items == 1
-    receipt = store.forget(("chats", "acme"))
-    assert (receipt.items, receipt.memory.namespaces) == (1, (("chats", "acme"),))
-    assert {item.namespace[1] for item in store.search(())} == {"acme-corp"}
-
-
 async def test_embedder_and_database_run_off_the_event_loop(store, threads):
     await store.aput(NS, "k", {"text": "a heron"})
     await store.aput(CHAT, "m", {"content": "I keep bees."})
     assert len(await store.asearch((), query="bees")) == 2
-    await store.aforget(NS)
+    await store.adelete(NS, "k")
     assert threads == {"worker"}
 
 

@@ -154,7 +154,7 @@ def store():
 )
 def test_random_sequences_give_what_the_reference_gives(store, batches):
     for namespace in store.list_namespaces(max_depth=1, limit=100):
-        store.forget(namespace)
+        store.memory.forget(namespace, below=True)
     reference = Reference()
     for ops in batches:
         ours, theirs = store.batch(ops), reference.batch(ops)

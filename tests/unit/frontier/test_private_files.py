@@ -32,6 +32,9 @@ def test_what_holds_the_text_of_users_is_private(tmp_path, write):
     before = os.umask(0o022)
     try:
         write(tmp_path)
+        for path in tmp_path.rglob("*.*"):
+            path.chmod(0o644)  # as version 0.1 wrote them
+        write(tmp_path)
     finally:
         os.umask(before)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]

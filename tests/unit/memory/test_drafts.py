@@ -39,3 +39,23 @@ def test_what_a_mapping_does_not_say_is_taken_from_the_defaults():
 
 def test_a_role_of_none_is_the_users():
     assert [each.role for each in drafted(["hello", {"text": "you"}], role=None)] == ["user"] * 2
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        None,
+        5,
+        [None],
+        [{"content": "x", "at": "2025-01-01T10:00:00"}],
+        [{"content": "x", "at": math.nan}],
+        [{"content": "x", "ttl": "5"}],
+        [{"content": "x", "ttl": math.inf}],
+        [{"content": "x", "role": 5}],
+        [{"content": "x", "writer": 5}],
+    ],
+    ids=str,
+)
+def test_what_is_no_message_is_refused(draft):
+    with pytest.raises(InvalidInputError):
+        drafted(draft)

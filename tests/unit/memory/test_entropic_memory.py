@@ -1,4 +1,5 @@
 import asyncio
+import math
 import multiprocessing
 import subprocess
 import sys
@@ -361,3 +362,48 @@ def test_a_text_is_refused_as_a_namespace(open_memory, use):
     with pytest.raises(InvalidInputError, match="write"):
         use(memory)
     assert memory.namespaces() == []
+
+
+def test_the_id_of_another_namespace_is_not_found(open_memory):
+    memory = open_memory()
+    (mine,) = memory.add("Ada keeps bees.", namespace=("ada",))
+    assert memory.get(mine, namespace=("ada",)).text == "Ada keeps bees."
+    assert memory.explain(mine, namespace=("ada",)).id == mine
+    for stranger in (("bob",), ("ada", "work"), ("default",)):
+        memory.add("Something else.", namespace=stranger)
+        assert memory.get(mine, namespace=stranger) is None
+        assert memory.history(mine, namespace=stranger) == []
+        for verb in (memory.explain, memory.delete, memory.update):
+            with pytest.raises(InvalidInputError, match="nothing is stored"):
+                verb(mine, namespace=stranger)
+    memory.delete(mine, namespace=("ada",))
+    assert memory.get(mine) is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"k": math.nan},
+        {"k": "5"},
+        {"threshold": math.nan},
+        {"threshold": "0.5"},
+        {"namespace": None},
+        {"namespace": 5},
+    ],
+    ids=str,
+)
+def test_a_recall_out_of_range_is_refused(open_memory, asked):
+    memory = open_memory()
+    memory.add("Ada keeps bees.")
+    with pytest.raises(InvalidInputError):
+        memory.recall("Who keeps bees?", **asked)
+
+
+def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
+    memory = open_memory()
+    memory.observe("who\ud800?", "Ada\udfff", ["\ud800"])
+    assert memory.get("\ud800") is None
+    assert memory.history("\ud800") == []
+    for verb in (memory.explain, memory.delete):
+        with pytest.raises(InvalidInputError):
+            verb("\ud800")

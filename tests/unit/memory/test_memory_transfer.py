@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -109,3 +110,51 @@ def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, mon
 def test_a_missing_export_is_a_clear_error(open_memory, tmp_path):
     with pytest.raises(StorageError, match="check the path"):
         open_memory().admin.import_(tmp_path / "nothing.jsonl")
+
+
+def rewritten(file, target, edit):
+    """The export with one of its rows edited, whole as far as its footer tells."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()][:-1]
+    edit(lines)
+    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    digest = hashlib.sha256(content).hexdigest()
+    footer = json.dumps({"kind": "end", "lines": len(lines), "sha256": digest})
+    target.write_bytes(content + footer.encode() + b"\n")
+    return target
+
+
+def one(lines, kind, number=0):
+    return [line for line in lines if line["kind"] == kind][number]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("messages", {"created": "2025-01-01"}),
+        ("messages", {"step": 1.5}),
+        ("messages", {"created": float("inf")}),
+        ("messages", {"metadata": "[1]"}),
+        ("messages", {"asker": "stranger"}),
+        ("messages", {"step": 2**70}),
+        ("tiers", {"evidence": "{}"}),
+        ("tiers", {"tier": "warm"}),
+        ("tiers", {"pinned": "yes"}),
+        ("tiers", {"namespace": 0}),
+        ("sleeps", {"report": "{}"}),
+        ("provenance", {"message": "stranger"}),
+    ],
+    ids=str,
+)
+def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
+    exported, open_memory, tmp_path, change
+):
+    _, file = exported
+    there = open_memory(path=tmp_path / "there.db", store=MANUAL)
+    (stranger,) = there.add("The safe opens with 4711.", namespace=("somebody",))
+    kind, values = change
+    values = {name: stranger if each == "stranger" else each for name, each in values.items()}
+    edited = rewritten(file, tmp_path / "e.jsonl", lambda lines: one(lines, kind).update(values))
+    with pytest.raises(InvalidInputError):
+        there.admin.import_(edited)
+    assert there.namespaces() == [("somebody",)]
+    assert there.admin.verify().ok

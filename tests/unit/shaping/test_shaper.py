@@ -223,8 +223,11 @@ def test_only_blank_and_repeated_passages_never_reach_the_model():
         ({"query": " \n"}, "query is empty"),
         ({"answer": "  ", "signal": "answer_shift"}, "has no tokens"),
         ({"answer": ["Rome", ""]}, "has no tokens"),
+        ({"answer": 5}, "is a text or a list"),
+        ({"answer": [5]}, "is a text or a list"),
         ({"answer": None, "signal": "joint_shift"}, "query_likelihood"),
         ({"passages": "one text"}, "sequence of texts"),
+        ({"passages": 5}, "sequence of texts"),
         ({"passages": [GOOD, None]}, "passage 1 must be text"),
     ],
 )
