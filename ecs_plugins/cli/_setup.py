@@ -36,11 +36,6 @@ def load_model(
 
     Loaded here and not on first use, so that seconds which a command reports hold none of it.
 
-    Args:
-        name_or_path: A directory or hub name.
-        device: As `LocalLM.from_pretrained` takes it.
-        dtype: Likewise.
-
     Raises:
         ModelNotFoundError: It is not on this machine.
     """

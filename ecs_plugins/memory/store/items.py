@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import crc, damaged, pack, unpack
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
@@ -66,14 +67,12 @@ class NewItem:
         self.serialised()
 
     def serialised(self) -> str:
-        """The value as it is stored."""
+        """The value as it is stored; half of a surrogate pair, which no file holds, as U+FFFD."""
         stored = {name: part for name, part in self.value.items() if name != self.text_key}
         try:
-            text = json.dumps(stored, ensure_ascii=False, allow_nan=False)
-            text.encode()
+            return well_formed(json.dumps(stored, ensure_ascii=False, allow_nan=False))
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"an item's value must hold JSON values: {error}") from None
-        return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,9 @@ class NewMessage:
             raise InvalidInputError(
                 f"a message has at most {MAX_TEXT} characters, got {len(text)}; split it"
             )
-        for name in ("at", "ttl"):
-            seconds = getattr(self, name)
-            if seconds is not None and not (isinstance(seconds, Real) and math.isfinite(seconds)):
-                raise InvalidInputError(f"{name} is a number of seconds, got {seconds!r:.80}")
-        if self.ttl is not None and self.ttl <= 0:
-            raise InvalidInputError(f"ttl is a positive number of seconds, got {self.ttl}")
+        for name, given, least in (("at", self.at, -math.inf), ("ttl", self.ttl, 0.0)):
+            if given is not None and not (isinstance(given, Real) and least < given < math.inf):
+                raise InvalidInputError(f"{name} is a positive number of seconds, got {given!r}")
         _check_unicode(text, self.writer, self.role)
         if not isinstance(self.metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")
@@ -86,10 +83,9 @@ class NewMessage:
 def _check_unicode(*texts: str | None) -> None:
     try:
         for text in texts:
-            if text is not None and not isinstance(text, str):
+            if not isinstance(text, str | None):
                 raise InvalidInputError(f"role and writer are texts, got {text!r:.80}")
-            if text is not None and not text.isascii():
-                text.encode()
+            (text or "").encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"the message is not valid Unicode: {error}") from None
 

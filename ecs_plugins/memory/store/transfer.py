@@ -245,8 +245,7 @@ def write_import(
     return dict(counts)
 
 
-_TYPES: dict[str, tuple[type, ...]]
-_TYPES = {"INTEGER": (int,), "REAL": (int, float), "TEXT": (str,), "BLOB": (bytes,)}
+_TYPES = {"INTEGER": int, "REAL": int | float, "TEXT": str, "BLOB": bytes}
 _OBJECTS = ("metadata", "evidence", "config", "report", "record", "value")
 
 _STRANGE = {
