@@ -6,18 +6,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document as LangChainDocument
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.runnables import RunnableLambda
+from langchain_core.load import dumps, loads
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.prompts import PromptTemplate
+from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnableSequence
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import CompletionResponse, LLMMetadata
 from llama_index.core.base.response.schema import Response
-from llama_index.core.llms import CustomLLM
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.llms import ChatMessage, CustomLLM, MockLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
-from llama_index.core.schema import Document, NodeWithScore, TextNode
+from llama_index.core.query_engine import RouterQueryEngine
+from llama_index.core.retrievers import RouterRetriever
+from llama_index.core.schema import Document as LlamaDocument
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.tools import QueryEngineTool, RetrieverTool
 from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
@@ -25,6 +34,7 @@ from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, as_answer_mode
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.points import Provenance
 from ecs_plugins.langchain import FrontierRouter
+from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
 from tests.integration.router_setup import QUESTION, TEXTS, point, points, words
 
@@ -64,6 +74,14 @@ class Chat(BaseChatModel):
         message = AIMessage(text, usage_metadata=usage if self.reports else None)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
+    def _stream(self, messages, stop=None, run_manager=None, **kwargs):
+        (reply,) = self._generate(messages).generations
+        first, *rest = reply.text.split(" ")
+        usage = reply.message.usage_metadata
+        yield ChatGenerationChunk(message=AIMessageChunk(content=first, usage_metadata=usage))
+        for word in rest:
+            yield ChatGenerationChunk(message=AIMessageChunk(content=f" {word}"))
+
 
 class LangChain:
     model = Chat
@@ -80,10 +98,10 @@ class LangChain:
     def routed(self, frontier, **settings):
         found = settings.pop("found", None)
         if found is not None:
-            settings["retriever"] = RunnableLambda(lambda _: [LangChainDocument(found)])
+            settings["retriever"] = RunnableLambda(lambda _: [Document(found)])
         else:
             settings["documents"] = [
-                LangChainDocument(text, metadata={"title": title}) for title, text in TEXTS
+                Document(text, metadata={"title": title}) for title, text in TEXTS
             ]
         settings = {"llm": Chat(), "count_tokens": words, "target_f1": 0.7, **settings}
         return FrontierRouter.from_frontier(frontier, **settings)
@@ -163,7 +181,7 @@ class LlamaIndex:
             settings["retriever"] = Found(found)
         elif "nodes" not in settings:
             settings["nodes"] = [
-                Document(text=text, metadata={"title": title}) for title, text in TEXTS
+                LlamaDocument(text=text, metadata={"title": title}) for title, text in TEXTS
             ]
         settings = {"llm": Completing(), "count_tokens": words, "target_f1": 0.7, **settings}
         return FrontierQueryEngine.from_frontier(frontier, **settings)
@@ -373,24 +391,6 @@ class TestFallback:
         assert list(ledger.prepared("c").values()) == [0.0]
 
 
-class TestStreams:
-    def test_what_was_prepared_is_noted_when_a_stream_is_closed_early(self, frontier, ledger):
-        router = LangChain().routed(frontier, ledger=ledger)
-        chunks = router.stream({"question": QUESTION, "context_id": "c", "reuse": 40})
-        next(chunks)
-        chunks.close()
-        assert ledger.prepared("c")
-
-    async def test_what_was_prepared_is_noted_when_an_async_stream_is_closed_early(
-        self, frontier, ledger
-    ):
-        router = LangChain().routed(frontier, ledger=ledger)
-        chunks = router.astream({"question": QUESTION, "context_id": "c", "reuse": 40})
-        await anext(chunks)
-        await chunks.aclose()
-        assert ledger.prepared("c")
-
-
 class TestBadInput:
     def test_a_target_above_what_was_measured_names_the_nearest(self, kind, frontier):
         with pytest.raises(UnreachableTargetError, match=r"nearest is 0\.8000") as caught:
@@ -467,3 +467,248 @@ class TestCopies:
 def test_a_model_of_the_framework_answers_for_calibration(kind):
     (reply,) = as_answer_model(kind.model()).complete(["Who?"], max_new_tokens=8)
     assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Hester Vane did", 70, 3)
+
+
+# What only LangChain has: configuration, batches, streams, traces, JSON.
+
+
+class SerialisableChat(Chat):
+    """As a partner's chat model that LangChain writes as JSON; counts its tokens."""
+
+    @classmethod
+    def is_lc_serializable(cls):
+        return True
+
+    def count_tokens(self, texts):
+        return words(texts)
+
+
+CLASSES = [
+    FrontierRouter,
+    FrontierContext,
+    SerialisableChat,
+    RunnableSequence,
+    PromptTemplate,
+    Document,
+]
+
+
+@pytest.fixture
+def named(frontier):
+    return LangChain().named(frontier, target_f1=0.7)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_what_was_prepared_is_noted_when_a_stream_is_closed_early(
+    frontier, ledger, asynchronous
+):
+    router = LangChain().routed(frontier, ledger=ledger)
+    request = {"question": QUESTION, "context_id": "c", "reuse": 40}
+    if asynchronous:
+        chunks = router.astream(request)
+        await anext(chunks)
+        await chunks.aclose()
+    else:
+        chunks = router.stream(request)
+        next(chunks)
+        chunks.close()
+    assert ledger.prepared("c")
+
+
+def test_input_overrides_configurable(named):
+    config = {"configurable": {"reuse": 40}}
+    assert named.invoke("q", config).text == "memory_compression"
+    assert named.invoke({"question": "q", "reuse": 1}, config).text == "full_context"
+
+
+async def test_batches_route_every_input_by_itself(named):
+    inputs = [{"reuse": 1}, {"reuse": 40}]
+    expected = ["full_context", "memory_compression"]
+    assert [message.text for message in named.batch(inputs)] == expected
+    assert [message.text for message in await named.abatch(inputs)] == expected
+    assert [chunk.text async for chunk in named.astream(inputs[1])] == expected[1:]
+
+
+def test_configurable_fields_rebuild_the_router(named):
+    router = named.configurable_fields(
+        reuse=ConfigurableField(id="queries", name="N"), weight=ConfigurableField(id="w")
+    )
+    assert {spec.id for spec in router.config_specs} == {"queries", "w"}
+    assert router.invoke("q").text == "full_context"
+    assert router.with_config(configurable={"queries": 40}).invoke("q").text == NAMES[1]
+
+
+def test_documents_may_come_with_the_input(frontier):
+    documents = [Document(text) for _, text in TEXTS]
+    router = LangChain().routed(frontier, documents=None)
+    assert router.invoke({"question": QUESTION, "documents": documents}).text
+
+
+def test_stream_yields_the_words_and_at_last_the_numbers(frontier):
+    chunks = list(LangChain().routed(frontier).stream(QUESTION))
+    assert [chunk.text for chunk in chunks if chunk.text] == ["Hester", " Vane", " did"]
+    report = chunks[-1].response_metadata["frontier"]
+    assert report["label"] == "full_context"
+    assert report["settlement"]["actual"] == {"stage1": 0.0, "stage2": 73.0}
+
+
+async def test_astream_events_carry_chunks_tag_decision_and_settlement(frontier):
+    router = LangChain().routed(frontier, reuse=40)
+    events = [event async for event in router.astream_events(QUESTION, version="v2")]
+    kinds = {event["event"] for event in events}
+    assert {"on_chat_model_stream", "on_chain_stream"} <= kinds
+    custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
+    assert custom[0] == "frontier_decision"
+    assert custom[-1] == "frontier_settlement"
+    root, child = [event for event in events if event["event"] == "on_chain_start"][:2]
+    assert root["name"] == "FrontierRouter"
+    assert "strategy:memory_compression(ratio=0.5)" in child["tags"]
+    decision = child["metadata"]["frontier"]
+    assert (decision["reuse"], decision["f1"]) == (40, 0.75)
+
+
+def test_a_refused_call_ends_its_run_with_the_error(frontier):
+    seen = []
+
+    class Listener(BaseCallbackHandler):
+        def on_chain_error(self, error, **kwargs):
+            seen.append(error)
+
+    with pytest.raises(UnreachableTargetError):
+        LangChain().named(frontier, target_f1=0.99).invoke("q", {"callbacks": [Listener()]})
+    assert isinstance(seen[0], UnreachableTargetError)
+
+
+async def test_a_fallback_takes_over_a_stream_that_has_not_begun_and_no_other(named):
+    def broken(_):
+        yield "half"
+        raise RuntimeError("cut off")
+
+    named.fallback = Chat()
+    named.chains = {"full_context": Chat(fails=True)}
+    assert "".join(chunk.text for chunk in named.stream("q")) == "Hester Vane did"
+    assert "".join([chunk.text async for chunk in named.astream("q")]) == "Hester Vane did"
+    named.chains = {"full_context": RunnableLambda(broken)}
+    chunks = named.stream("q")
+    assert next(chunks) == "half"
+    with pytest.raises(RuntimeError, match="cut off"):
+        next(chunks)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"chains": {}},
+        {"chains": {"bm25": "not a chain"}},
+        {"fallback": "full_context"},
+        {"documents": [Document("x")], "retriever": RunnableLambda(lambda q: [])},
+        {"ledger": 3},
+    ],
+)
+def test_fields_that_do_not_fit_are_refused(frontier, fields):
+    fields = {"chains": {"bm25": RunnableLambda(str)}, "target_f1": 0.7, **fields}
+    with pytest.raises(ValueError, match=r".+"):
+        FrontierRouter(frontier=frontier, **fields)
+
+
+@pytest.mark.parametrize("as_path", [True, False])
+def test_its_json_routes_alike(frontier, tmp_path, as_path):
+    source = str(frontier.save(tmp_path / "f.json")) if as_path else frontier
+    options = {"count_tokens": None, "reuse": 40, "policy": "deterministic"}
+    router = LangChain().routed(source, llm=SerialisableChat(), **options)
+    places = ["ecs_plugins", "langchain_core", __name__]
+    copy = loads(dumps(router), allowed_objects=CLASSES, valid_namespaces=places)
+    assert copy.decide(QUESTION) == router.decide(QUESTION)
+    assert list(copy.chains) == list(router.chains)
+    assert copy.policy == router.policy
+
+
+# What only LlamaIndex has: its own routers, and events.
+
+
+LABELS = ("full_context", "memory_compression(ratio=0.5)", "bm25")
+
+
+def router(selector):
+    tools = [
+        QueryEngineTool.from_defaults(Named(name), name=name, description="") for name in LABELS
+    ]
+    return RouterQueryEngine(selector=selector, query_engine_tools=tools, llm=MockLLM())
+
+
+class Chatting(Named):
+    """Chats with a model whose chat calls its complete, as in most integrations."""
+
+    def _query(self, query_bundle):
+        Completing().chat([ChatMessage(query_bundle.query_str)])
+        return super()._query(query_bundle)
+
+
+@pytest.mark.parametrize(("reuse", "expected"), [(1, LABELS[0]), (40, LABELS[1])])
+async def test_n_travels_with_the_query_through_the_router_of_llama_index(
+    frontier, reuse, expected
+):
+    engine = router(FrontierSelector(frontier, target_f1=0.7))
+    assert str(engine.query(FrontierQuery(QUESTION, reuse=reuse))) == expected
+    assert str(await engine.aquery(FrontierQuery(QUESTION, reuse=reuse))) == expected
+
+
+def test_the_reason_holds_the_numbers(frontier):
+    engine = router(FrontierSelector(frontier, target_f1=0.7))
+    result = engine.query(FrontierQuery(QUESTION, reuse=40)).metadata["selector_result"]
+    assert result.reason == (
+        "memory_compression(ratio=0.5): the cheapest with F1 >= 0.700; measured F1 0.750, "
+        "138 tokens per query at N = 40 (100 tokens + 1,500 tokens / 40)"
+    )
+
+
+def test_it_selects_for_the_router_retriever(frontier):
+    tools = [RetrieverTool.from_defaults(Found(n), name=n, description="") for n in LABELS]
+    retriever = RouterRetriever(
+        selector=FrontierSelector(frontier, target_f1=0.7), retriever_tools=tools, llm=MockLLM()
+    )
+    (node,) = retriever.retrieve(FrontierQuery(QUESTION, reuse=40))
+    assert node.node.node_id == LABELS[1]
+
+
+def test_a_pickled_selector_decides_alike_and_has_no_prompts(frontier):
+    selector = FrontierSelector(frontier, target_f1=0.7, policy="deterministic")
+    copy = pickle.loads(pickle.dumps(selector))
+    query = FrontierQuery("q", reuse=40)
+    assert copy.decide(query).label == selector.decide(query).label
+    assert copy.policy == selector.policy
+    assert selector.get_prompts() == {}
+
+
+def test_a_chat_that_calls_complete_is_counted_once_and_nothing_outside_a_query_is(frontier):
+    selector = FrontierSelector(frontier, target_f1=0.7)
+    engine = FrontierQueryEngine(selector, {"full_context": Chatting("full")})
+    for _ in range(2):
+        settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
+        assert settlement["tokens"] == {"query": {"answer_input": 70, "answer_output": 3}}
+        Completing().complete("something else")
+
+
+def test_decision_and_cost_are_events(frontier):
+    seen = []
+
+    class Listener(BaseEventHandler):
+        def handle(self, event, **kwargs):
+            seen.append(event.class_name())
+
+    dispatcher = get_dispatcher()
+    before = list(dispatcher.event_handlers)
+    dispatcher.add_event_handler(Listener())
+    try:
+        response = LlamaIndex().routed(frontier).query(QUESTION)
+    finally:
+        dispatcher.event_handlers = before
+    mine = [name for name in seen if name.startswith("Frontier")]
+    assert mine == ["FrontierDecisionEvent", "FrontierSettlementEvent"]
+    assert "Hester Vane built" in response.source_nodes[0].node.text
+
+
+@pytest.mark.parametrize("fields", [{"nodes": None}, {"retriever": Found("x")}])
+def test_nodes_or_a_retriever_are_wanted(frontier, fields):
+    with pytest.raises(ConfigurationError, match="nodes or a retriever"):
+        LlamaIndex().routed(frontier, **fields)
