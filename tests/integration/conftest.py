@@ -1,8 +1,10 @@
-"""What most adapters are tried with: an open memory in a file."""
+"""What most adapters are tried with: an open memory in a file, and what is told about it."""
 
 import threading
 
 import pytest
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -34,3 +36,19 @@ def threads(memory, monkeypatch):
     for name in ("embed_documents", "embed_query"):
         watch(FakeEmbedder, name)
     return seen
+
+
+@pytest.fixture
+def dispatched():
+    """The events that LlamaIndex dispatches from now on."""
+    seen = []
+
+    class Listener(BaseEventHandler):
+        def handle(self, event, **kwargs):
+            seen.append(event)
+
+    root = get_dispatcher()
+    before = list(root.event_handlers)
+    root.add_event_handler(Listener())
+    yield seen
+    root.event_handlers = before

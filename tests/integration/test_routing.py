@@ -18,8 +18,6 @@ from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import CompletionResponse, LLMMetadata
 from llama_index.core.base.response.schema import Response
-from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms import ChatMessage, CustomLLM, MockLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.query_engine import RouterQueryEngine
@@ -30,13 +28,41 @@ from llama_index.core.tools import QueryEngineTool, RetrieverTool
 from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, as_answer_model
+from ecs_plugins.frontier import (
+    EfficiencyFrontier,
+    ReuseLedger,
+    StrategyPoint,
+    as_answer_model,
+)
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.points import Provenance
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
-from tests.integration.router_setup import QUESTION, TEXTS, point, points, words
+
+QUESTION = "Who built the mill?"
+TEXTS = (
+    ("The mill", "Hester Vane built the mill in 1764."),
+    ("The wheel", "The wheel has 32 blades of oak."),
+)
+
+
+def point(strategy, f1, stage1, stage2, **config):
+    return StrategyPoint(strategy, config, f1, stage1, stage2)
+
+
+# At F1 >= 0.7, compression pays from N = 1500 / (600 - 100) = 3 on; bm25 misses the target.
+def points():
+    return [
+        point("full_context", 0.8, 0, 600),
+        point("memory_compression", 0.75, 1500, 100, ratio=0.5),
+        point("bm25", 0.5, 0, 50, depth=1),
+    ]
+
+
+def words(texts):
+    return [len(text.split()) for text in texts]
+
 
 NAMES = ("full_context", "memory_compression", "bm25")
 USAGE = {"answer_input": 70, "answer_output": 3}
@@ -689,21 +715,10 @@ def test_a_chat_that_calls_complete_is_counted_once_and_nothing_outside_a_query_
         Completing().complete("something else")
 
 
-def test_decision_and_cost_are_events(frontier):
-    seen = []
-
-    class Listener(BaseEventHandler):
-        def handle(self, event, **kwargs):
-            seen.append(event.class_name())
-
-    dispatcher = get_dispatcher()
-    before = list(dispatcher.event_handlers)
-    dispatcher.add_event_handler(Listener())
-    try:
-        response = LlamaIndex().routed(frontier).query(QUESTION)
-    finally:
-        dispatcher.event_handlers = before
-    mine = [name for name in seen if name.startswith("Frontier")]
+def test_decision_and_cost_are_events(frontier, dispatched):
+    response = LlamaIndex().routed(frontier).query(QUESTION)
+    names = [event.class_name() for event in dispatched]
+    mine = [name for name in names if name.startswith("Frontier")]
     assert mine == ["FrontierDecisionEvent", "FrontierSettlementEvent"]
     assert "Hester Vane built" in response.source_nodes[0].node.text
 

@@ -7,8 +7,25 @@ import pickle
 import threading
 
 import pytest
-from langchain_core.documents import Document
+from langchain_classic.retrievers import ContextualCompressionRetriever
+from langchain_classic.retrievers.document_compressors import DocumentCompressorPipeline
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import BaseDocumentTransformer, Document
+from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.load import dumps, loads
+from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from langchain_core.vectorstores import InMemoryVectorStore
+from llama_index.core import MockEmbedding, VectorStoreIndex
+from llama_index.core.callbacks import (
+    CallbackManager,
+    CBEventType,
+    EventPayload,
+    LlamaDebugHandler,
+)
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.llms import MockLLM
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import (
     MetadataMode,
     NodeRelationship,
@@ -22,6 +39,7 @@ from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
+from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
@@ -389,3 +407,186 @@ def test_a_whole_conversation_in_order_is_read_as_one_although_metadata_names_tw
     model = FakeLanguageModel()
     kind.shape(make(model=model), items)
     assert all(f"Ben: What did you see? {n} whales." in read_by(model) for n in range(7))
+
+
+class Recorder(BaseCallbackHandler):
+    def __init__(self) -> None:
+        self.events = []
+        self.runs = {}
+
+    def on_chain_start(self, serialized, inputs, *, run_id, parent_run_id=None, **kwargs):
+        self.runs[run_id] = (kwargs.get("name"), parent_run_id)
+
+    def on_retriever_start(self, serialized, query, *, run_id, parent_run_id=None, **kwargs):
+        self.runs[run_id] = ("retriever", parent_run_id)
+
+    def on_custom_event(self, name, data, *, run_id, **kwargs):
+        self.events.append((name, data, run_id))
+
+
+class DropShort(BaseDocumentTransformer):
+    def transform_documents(self, documents, **kwargs):
+        return [document for document in documents if len(document.page_content) > 40]
+
+
+@pytest.mark.parametrize("kind", [Compressor], indirect=True)
+class TestInLangChain:
+    def test_the_event_tells_of_every_document_also_of_the_dropped(self, kind, make, given):
+        recorder = Recorder()
+        for fields in ({"threshold": 0.0}, {}):
+            make(**fields).compress_documents(given, QUERY, callbacks=[recorder])
+        helped, ranked = (event[1]["passages"] for event in recorder.events)
+        assert [verdict["index"] for verdict in ranked] == [0, 1, 2, 3]
+        assert [verdict["kept"] for verdict in ranked] == [False, True, False, True]
+        assert {verdict["verdict"] for verdict in helped if verdict["kept"]} == {"helps"}
+        assert {verdict["verdict"] for verdict in ranked if verdict["kept"]} == {"selected"}
+
+    def test_a_surrounding_run_is_found_without_callbacks(self, kind, make, given):
+        recorder = Recorder()
+        chain = RunnableLambda(lambda query: kind.shape(make(), given))
+        chain.invoke(QUERY, config={"callbacks": [recorder]})
+        assert len(recorder.events) == 1
+
+    def test_something_that_is_no_document_is_refused(self, kind, make, given):
+        with pytest.raises(InvalidInputError, match="Document"):
+            make().compress_documents(["text"], QUERY)
+        with pytest.raises(InvalidInputError, match='"documents"'):
+            make().invoke(given)
+
+    @pytest.mark.parametrize("piped", [False, True])
+    async def test_behind_a_retriever_it_compresses_in_a_run_below_the_retrievers(
+        self, kind, make, given, piped
+    ):
+        base, kept = make(), {"id-1", "id-3"}
+        if piped:
+            base = DocumentCompressorPipeline(transformers=[DropShort(), make(top_k=1)])
+            kept = {"id-3"}
+        store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
+        store.add_documents(given)
+        chain = ContextualCompressionRetriever(
+            base_compressor=base, base_retriever=store.as_retriever(search_kwargs={"k": 4})
+        )
+        recorder = Recorder()
+        assert set(kind.ids(chain.invoke(QUERY, config={"callbacks": [recorder]}))) == kept
+        (event,) = recorder.events
+        name, parent = recorder.runs[event[2]]
+        assert name == "ECSDocumentCompressor"
+        assert recorder.runs[parent] == ("retriever", None)
+        assert set(kind.ids(await chain.ainvoke(QUERY))) == kept
+
+    async def test_as_a_runnable_it_takes_documents_and_query(self, kind, make, given):
+        shaper = make()
+        inputs = [{"documents": given, "query": q} for q in (QUERY, "When does the ferry leave?")]
+        single = [shaper.invoke(one) for one in inputs]
+        assert kind.ids(single[0]) == ["id-1", "id-3"]
+        assert shaper.batch(inputs) == single
+        assert await shaper.abatch(inputs) == single
+
+    async def test_it_streams_inside_a_chain_and_its_verdicts_are_among_the_events(
+        self, kind, make, given
+    ):
+        chain = (
+            {"documents": RunnableLambda(lambda query: given), "query": RunnablePassthrough()}
+            | make()
+            | RunnableLambda(lambda kept: " ".join(document.id for document in kept))
+        )
+        assert "".join(chain.stream(QUERY)) == "id-1 id-3"
+        assert "".join([chunk async for chunk in chain.astream(QUERY)]) == "id-1 id-3"
+        events = [event async for event in chain.astream_events(QUERY, version="v2")]
+        custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
+        assert custom == ["ecs_shaping"]
+
+
+@pytest.mark.parametrize("kind", [Postprocessor], indirect=True)
+class TestInLlamaIndex:
+    def test_ecs_metadata_is_hidden_from_language_and_embedding_models(self, kind, make, given):
+        kept = kind.shape(make(), given)[0]
+        for mode in (MetadataMode.LLM, MetadataMode.EMBED):
+            assert kept.get_content(mode) == given[1].get_content(mode)
+
+    @pytest.mark.parametrize("mode", [MetadataMode.LLM, MetadataMode.NONE])
+    def test_what_is_scored_is_what_the_answering_model_reads_unless_told_otherwise(
+        self, kind, make, given, mode
+    ):
+        model = FakeLanguageModel()
+        fields = {} if mode is MetadataMode.LLM else {"metadata_mode": "none"}
+        kind.shape(make(model=model, **fields), given)
+        scored = read_by(model)
+        assert given[0].get_content(mode) in scored
+        assert ("tag: x" in scored) == (mode is MetadataMode.LLM)
+
+    def test_a_missing_query_is_a_clear_error(self, kind, make, given):
+        with pytest.raises(InvalidInputError, match="query_str or query_bundle"):
+            make().postprocess_nodes(given)
+
+    def test_the_signals_prompt_is_exposed_as_plain_text(self, kind, make, given):
+        prompts = make().get_prompts()
+        assert prompts["query_likelihood.after"].get_template() == QueryLikelihood().template.after
+        parts = {"before", "passage", "after", "cue", "response"}
+        assert {key.partition(".")[2] for key in prompts} == parts
+
+    def test_an_updated_prompt_survives_to_dict(self, kind, make, given):
+        shaper = ECSPostprocessor(model="some/model")
+        shaper.update_prompts({"query_likelihood.cue": PromptTemplate("Asked:")})
+        back = ECSPostprocessor.from_dict(json.loads(json.dumps(shaper.to_dict())))
+        assert back.get_prompts()["query_likelihood.cue"].get_template() == "Asked:"
+
+    async def test_rerank_events_are_dispatched(self, kind, make, given, dispatched):
+        kind.shape(make(), given)
+        await kind.ashape(make(), given)
+        starts, ends = (
+            [event for event in dispatched if isinstance(event, of)]
+            for of in (ReRankStartEvent, ReRankEndEvent)
+        )
+        for start, end in zip(starts, ends, strict=True):
+            assert (start.query, start.top_n, start.model_name) == (QUERY, 2, "fake")
+            assert kind.ids(start.nodes) == kind.ids(given)
+            assert kind.ids(end.nodes) == ["id-1", "id-3"]
+        assert len(starts) == 2
+
+    def test_the_legacy_callback_manager_is_told(self, kind, make, given):
+        recorder = LlamaDebugHandler(print_trace_on_end=False)
+        shaper = make(callback_manager=CallbackManager([recorder]))
+        kind.shape(shaper, given)
+        ((started, ended),) = recorder.get_event_pairs(CBEventType.RERANKING)
+        assert started.payload[EventPayload.QUERY_STR] == QUERY
+        assert kind.ids(ended.payload[EventPayload.NODES]) == ["id-1", "id-3"]
+
+    def test_a_callback_manager_does_not_stop_a_pickle(self, kind, make, given):
+        manager = CallbackManager([LlamaDebugHandler(print_trace_on_end=False)])
+        manager.lock = threading.Lock()
+        shaper = make(callback_manager=manager)
+        assert pickle.loads(pickle.dumps(shaper)).top_k == 2
+        assert shaper.callback_manager is manager
+
+    async def test_a_query_engine_answers_from_the_kept_nodes(self, kind, make, given):
+        index = VectorStoreIndex(
+            [each.node for each in given], embed_model=MockEmbedding(embed_dim=4)
+        )
+        engine = RetrieverQueryEngine.from_args(
+            index.as_retriever(similarity_top_k=4),
+            llm=MockLLM(),
+            node_postprocessors=[make(metadata_mode="none")],
+        )
+        for response in (engine.query(QUERY), await engine.aquery(QUERY)):
+            assert set(kind.ids(response.source_nodes)) == {"id-1", "id-3"}
+            prompt = str(response)  # MockLLM repeats its prompt
+            assert TEXTS[3] in prompt
+            assert TEXTS[0] not in prompt
+            assert "utility" not in prompt
+
+    @pytest.mark.parametrize("named", [NodeRelationship.PREVIOUS, NodeRelationship.NEXT])
+    def test_a_reply_is_read_with_the_question_of_the_node_before_it(
+        self, kind, make, given, named
+    ):
+        asked = TextNode(text="Ana: I am back. What did the kids see?", id_="asked")
+        reply = TextNode(text="Ben: A blue whale.", id_="reply")
+        if named is NodeRelationship.PREVIOUS:
+            reply.relationships[named] = RelatedNodeInfo(node_id="asked")
+        else:
+            asked.relationships[named] = RelatedNodeInfo(node_id="reply")
+        model = FakeLanguageModel()
+        nodes = [NodeWithScore(node=reply), NodeWithScore(node=asked)]
+        kept = kind.shape(make(model=model), nodes)
+        assert "Ben: What did the kids see? A blue whale." in read_by(model)
+        assert [node.text for node in kept] == [reply.text, asked.text]
