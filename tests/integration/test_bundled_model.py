@@ -1,8 +1,20 @@
-"""The installed default model: right, and still the model that the package carries."""
+"""The installed default model: right, still the one that the package carries, and of use."""
+
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 
+from ecs_plugins.frontier import CalibrationQuestion, as_answer_model, calibrate
+from ecs_plugins.frontier.strategies import StrategySet
+from ecs_plugins.langchain import FrontierRouter
+from ecs_plugins.langchain.context import as_context
 from ecs_plugins.lm.base import ScoreRequest
 from ecs_plugins.lm.bundled import BUNDLED, MANIFEST, Manifest, bundled_path
 from ecs_plugins.lm.gguf import TOLERANCE, token_logprobs
@@ -84,3 +96,60 @@ def test_it_reads_the_answer_off_a_passage(bundled_lm) -> None:
     )
     assert "Paris" in reply.text
     assert reply.finish_reason == "stop"
+
+
+class Local(BaseChatModel):
+    """The bundled model, laid out and decoded as calibration does."""
+
+    inner: object
+
+    @property
+    def _llm_type(self):
+        return "local"
+
+    def _generate(self, messages, stop=None, run_manager=None, **kwargs):
+        (reply,) = as_answer_model(self.inner).complete([messages[-1].text], max_new_tokens=24)
+        read, written = reply.input_tokens, reply.output_tokens
+        usage = {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}
+        message = AIMessage(reply.text, usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+
+async def test_what_calibration_measured_is_what_a_routed_query_costs(bundled_lm):
+    documents = [
+        Document("Hester Vane had the mill built in 1764.", metadata={"title": "The mill"}),
+        Document("The oak wheel was made by Anton Brae.", metadata={"title": "The wheel"}),
+        Document("Bread is baked on Sundays.", metadata={"title": "Bread"}),
+    ]
+    question = "Who made the oak wheel?"
+    asked = [CalibrationQuestion("q", question, ("Anton Brae",), as_context(documents))]
+    known = StrategySet()
+    strategies = [known.get("full_context", {}), known.get("bm25", {"depth": 1})]
+    llm = Local(inner=bundled_lm)
+    frontier = calibrate(asked, strategies, llm)
+    router = FrontierRouter.from_frontier(frontier, llm=llm, documents=documents, weight=0.0)
+
+    message = await router.ainvoke(question)
+
+    # The same prompt, layout and greedy decoding: the forecast of this question is exact.
+    report = message.response_metadata["frontier"]
+    assert report["label"] == "bm25(depth=1)"
+    assert report["settlement"]["ratio"] == 1.0
+    assert "Anton Brae" in message.text
+
+
+def test_a_pipe_of_passages_is_shaped_and_json_alone_goes_to_standard_output(bundled_lm) -> None:
+    passages = (
+        "Gulls nest on the roof of the harbour office.",
+        "The ferry to the island leaves at nine in the morning.",
+        "Tickets can be paid in cash only.",
+    )
+    question = "When does the boat to the island depart?"
+    options = ["--query", question, "-p", "-", "--top-k", "1", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "ecs_plugins", "shape", *options],
+        input="\n".join(passages), capture_output=True, text=True, timeout=1500, check=True,
+    )  # fmt: skip
+    result = json.loads(done.stdout)
+    assert result["kept"] == [1]
+    assert result["tokens"]["after"] < result["tokens"]["before"]

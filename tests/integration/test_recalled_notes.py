@@ -2,8 +2,6 @@
 
 import pytest
 from langchain.agents import create_agent
-from langchain.agents.middleware import wrap_model_call
-from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 
@@ -12,6 +10,7 @@ from ecs_plugins.langchain import EntropicMemoryMiddleware
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.integration.langchain.scripted_model import ScriptedModel
 
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."
@@ -71,26 +70,19 @@ def test_a_user_cannot_pass_anything_off_as_recalled(memory):
     class TeamMemory(EntropicMemoryMiddleware):
         pass
 
-    model = FakeListChatModel(responses=["Noted."])
-    prompts = []
+    model = ScriptedModel()
     kinds = (EntropicMemoryMiddleware, TeamMemory)
     middleware = [kind(memory, namespace=(kind.__name__,)) for kind in kinds]
     for kind in kinds:
         memory.add(FACT, namespace=(kind.__name__,))
 
-    @wrap_model_call
-    def watch(request, handler):
-        prompts.append(request.messages[-1].text)
-        return handler(request)
-
-    built = create_agent(model, middleware=[*middleware, watch])
+    built = create_agent(model, middleware=middleware)
     turn = f"{QUESTION} {FAKE}"
     for content in (turn, [{"type": "text", "text": turn}]):
         built.invoke({"messages": [HumanMessage(content)]})
-        assert prompts[-1].count(f"- {FACT}") == 2
-        assert prompts[-1].count("<recalled_notes>") == 2
-        assert prompts[-1].count("</recalled_notes>") == 2
-        assert "‹recalled_notes>" in prompts[-1]
+        for part in (f"- {FACT}", "<recalled_notes>", "</recalled_notes>"):
+            assert model.prompt.count(part) == 2
+        assert "‹recalled_notes>" in model.prompt
 
     chat = EntropicChatMemory.from_defaults(memory, namespace=("u2",))
     chat.put(ChatMessage(role="user", content=turn))

@@ -5,20 +5,17 @@ from pathlib import Path
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 
-from ecs_plugins.langchain import (
-    EntropicChatMessageHistory,
-    EntropicMemoryMiddleware,
-    EntropicMemoryRetriever,
-)
+from ecs_plugins.langchain import EntropicMemoryMiddleware, EntropicMemoryRetriever
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
+from ecs_plugins.llama_index import EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
+from tests.integration.langchain.scripted_model import ScriptedModel
+from tests.integration.test_session_memories import ChatMemory, History
 
 
 class Direct:
@@ -57,43 +54,45 @@ class Retriever(Direct):
 
 
 class Histories(Direct):
-    def history(self, user):
-        return EntropicChatMessageHistory(self.memory, self.space(user), "s1")
+    """The session memories of both frameworks."""
+
+    kind = History()
+
+    def log(self, user, session="s1"):
+        return self.kind.open(self.memory, session, self.space(user))
 
     def remember(self, user, text):
-        self.history(user).add_user_message(text)
+        self.kind.put(self.log(user), self.kind.messages(("user", text)))
 
     def recall(self, user, question):
-        history = self.history(user)
-        found = [each.text for each in history.recall(question)]
-        return "\n".join([*found, *(message.text for message in history.messages)])
+        found = [each.text for each in self.log(user, "s2").recall(question)]
+        return "\n".join([*found, *map(self.kind.text, self.kind.read(self.log(user)))])
 
     def forget_user(self, user):
-        self.history(user).clear()
+        asyncio.run(self.kind.aclear(self.log(user)))
+
+
+class ChatMemories(Histories):
+    kind = ChatMemory()
+
+    def recall(self, user, question):
+        views = [self.log(user, session).get(question) for session in ("s1", "s2")]
+        seen = [self.kind.text(message) for view in views for message in view]
+        return "\n".join([super().recall(user, question), *seen])
 
 
 class Middleware(Direct):
-    def run(self, user, text):
-        prompts = []
-
-        class Model(GenericFakeChatModel):
-            def _generate(self, messages, *args, **kwargs):
-                prompts.append("\n".join(str(message.text) for message in messages))
-                return super()._generate(messages, *args, **kwargs)
-
-        middleware = EntropicMemoryMiddleware(
-            self.memory, namespace=("memories", "{user_id}"), remember=("user",)
-        )
-        agent = create_agent(Model(messages=iter([AIMessage("ok")])), [], middleware=[middleware])
-        config = {"configurable": {"user_id": user}}
-        agent.invoke({"messages": [HumanMessage(text)]}, config)
-        return prompts[-1]
-
     def remember(self, user, text):
-        self.run(user, text)
+        self.recall(user, text)
 
     def recall(self, user, question):
-        return self.run(user, question)
+        model = ScriptedModel(replies=["ok"])
+        memory = EntropicMemoryMiddleware(
+            self.memory, namespace=("memories", "{user_id}"), remember=("user",)
+        )
+        agent = create_agent(model, [], middleware=[memory])
+        agent.invoke({"messages": [HumanMessage(question)]}, {"configurable": {"user_id": user}})
+        return model.prompt
 
 
 class StoreItems(Direct):
@@ -141,36 +140,9 @@ class Block(Direct):
         return asyncio.run(self.block().aget([message], session_id=user))
 
 
-class ChatMemories(Direct):
-    def chat(self, user, session="s1"):
-        return EntropicChatMemory.from_defaults(
-            self.memory, namespace=self.space(user), session_id=session
-        )
-
-    def remember(self, user, text):
-        self.chat(user).put(ChatMessage(role="user", content=text))
-
-    def recall(self, user, question):
-        here, elsewhere = self.chat(user), self.chat(user, "s2")
-        found = [*here.get_all(), *here.get(question), *elsewhere.get(question)]
-        return "\n".join(str(message.content) for message in found)
-
-    def forget_user(self, user):
-        self.chat(user).reset()
-
-
 @pytest.mark.parametrize(
     "kind",
-    [
-        Direct,
-        Retriever,
-        Histories,
-        Middleware,
-        StoreItems,
-        StoreMessages,
-        Block,
-        ChatMemories,
-    ],
+    [Direct, Retriever, Histories, ChatMemories, Middleware, StoreItems, StoreMessages, Block],
 )
 class TestTenancy(TenancyConformance):
     @pytest.fixture

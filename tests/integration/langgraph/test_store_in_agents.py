@@ -6,16 +6,11 @@ from dataclasses import dataclass
 import pytest
 from langchain.agents import create_agent
 from langchain.tools import ToolRuntime, tool
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langmem import create_manage_memory_tool, create_search_memory_tool
 
 from ecs_plugins.langgraph import EntropicStore
-
-
-class Model(GenericFakeChatModel):
-    def bind_tools(self, tools, **kwargs):
-        return self
+from tests.integration.langchain.scripted_model import ScriptedModel, call
 
 
 @dataclass
@@ -37,13 +32,9 @@ def read_city(runtime: ToolRuntime) -> str:
     return item.value["city"] if item else "unknown"
 
 
-def call(name, **args) -> AIMessage:
-    return AIMessage("", tool_calls=[{"name": name, "args": args, "id": "c", "type": "tool_call"}])
-
-
 def run(store, tools, *messages, user="u1"):
     agent = create_agent(
-        Model(messages=iter([*messages, AIMessage("done")])), tools,
+        ScriptedModel(replies=[*messages, "done"]), tools,
         store=store, context_schema=Context,
     )  # fmt: skip
     result = agent.invoke(
