@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test fast check house format clean
+.PHONY: help demo test fast fuzz check house format clean
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -27,10 +27,13 @@ demo: $(VENV)/.installed ## Watch a real local model pick the evidence out of a 
 	$(BIN)/ecs-plugins model install
 	$(BIN)/python -m examples.demo
 
-check: $(VENV)/.installed-dev ## Lint, format check and strict type check.
+check: $(VENV)/.installed-dev ## Lint, format, strict types, unsafe code, known vulnerabilities.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/bandit -q -c pyproject.toml -r ecs_plugins
+	@$(BIN)/pip-audit --local --timeout 5 --progress-spinner off >.audit 2>&1; \
+	if grep '^Found' .audit; then cat .audit; exit 1; fi  # without a network there is nothing to say
 
 test: check ## Run every check and every test, with the bundled model.
 	$(BIN)/ecs-plugins model install
@@ -38,6 +41,9 @@ test: check ## Run every check and every test, with the bundled model.
 
 fast: $(VENV)/.installed-dev ## The quick tests of the package, without a model.
 	$(BIN)/python -m pytest tests -m "not model and not slow and not gpu" -n auto --maxprocesses 4 --dist loadfile
+
+fuzz: $(VENV)/.installed-dev ## 120,000 odd inputs to settings, files, engines and commands.
+	ECS_PLUGINS_FUZZ=6000 $(BIN)/python -m pytest tests/fuzz -n auto --maxprocesses 4
 
 house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house

@@ -1,0 +1,250 @@
+"""Whatever comes in, an error is one of this package's, and what is promised holds."""
+
+import io
+import json
+import math
+from contextlib import redirect_stderr, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ecs_plugins import EcsPluginsError, EntropicMemory, FakeEmbedder, FakeLanguageModel
+from ecs_plugins.cli import app
+from ecs_plugins.frontier import (
+    CalibrationConfig,
+    EfficiencyFrontier,
+    PriceVector,
+    Router,
+    RouterConfig,
+    StrategyPoint,
+    read_questions,
+)
+from ecs_plugins.integrations.recall import RecallOptions
+from ecs_plugins.lm.local import LocalLMOptions
+from ecs_plugins.memory.config import MemoryConfig, StoreConfig
+from ecs_plugins.shaping import ContextShaper, ModelDiagnostics, ShapingConfig
+from tests.fuzz.conftest import fuzzing
+
+# Text with what breaks programs: control and format characters, half characters, markup, dots.
+odd = st.sampled_from(
+    ["\x00", "\ud800", "\u2028", "\r", "<", "</", "<|im_end|>", "...", "$\\frac$"]
+)
+words = st.sampled_from(["Anna", "lives", "in", "Rome.", "where?", "12", "\n", "- ", "```", "|"])
+texts = st.lists(st.one_of(words, odd, st.text(max_size=5)), max_size=8).map(" ".join)
+numbers = st.one_of(
+    st.integers(-3, 50),
+    st.floats(),
+    st.integers(),
+    st.sampled_from([10**400, math.nan, True]),
+)
+scalars = st.one_of(st.none(), numbers, texts)
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
+    max_leaves=6,
+)
+CONFIGS = [
+    CalibrationConfig, LocalLMOptions, MemoryConfig, PriceVector,
+    RecallOptions, RouterConfig, ShapingConfig, StoreConfig,
+]  # fmt: skip
+POINTS = [
+    StrategyPoint("full_context", {}, 0.8, 0, 600),
+    StrategyPoint("memory_compression", {"ratio": 0.5}, 0.75, 1500, 100),
+    StrategyPoint("bm25", {"depth": 4}, 0.5, 0, 50),
+]
+
+
+@fuzzing
+@given(st.data())
+@pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
+def test_settings_are_taken_and_written_back_or_refused(kind, data):
+    names = st.one_of(st.sampled_from(sorted(kind.model_fields)), texts)
+    given_ = data.draw(st.dictionaries(names, values, max_size=3))
+    with suppress(EcsPluginsError):
+        config = kind.from_json(given_)
+        assert kind.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+SHAPER = st.builds(
+    dict,
+    ranker=st.sampled_from([None, "bm25", "tfidf"]),
+    pool_size=st.integers(1, 6),
+    top_k=st.one_of(st.none(), st.integers(1, 4)),
+    max_tokens=st.one_of(st.none(), st.integers(1, 40)),
+    acceptance=st.sampled_from(["independent", "greedy", "stream"]),
+    unit=st.sampled_from(["passage", "sentence"]),
+    conversation=st.sampled_from([None, True, False]),
+    on_error=st.just("raise"),
+)
+
+
+@fuzzing
+@given(texts, st.lists(texts, max_size=10), SHAPER, st.one_of(st.none(), texts), texts)
+def test_shaping_gives_every_passage_a_verdict_and_changes_none(
+    query, passages, settings, answer, context
+):
+    shaper = ContextShaper(FakeLanguageModel(max_tokens=400), ShapingConfig(**settings))
+    with suppress(EcsPluginsError):
+        shaped = shaper.shape(query, passages, answer=answer, context=context)
+        assert [verdict.text for verdict in shaped.verdicts] == passages
+        assert settings["top_k"] is None or len(shaped.kept) <= settings["top_k"]
+        for verdict in shaped.kept:
+            assert all(0 <= a < b <= len(verdict.text) for a, b in verdict.spans)
+        for id, text in shaped.dropped.items():
+            assert shaped.restore(id) == text
+        assert shaped.explain(width=80)
+        json.dumps(shaped.to_dict(), allow_nan=False)
+
+
+messages = st.one_of(texts, values, st.fixed_dictionaries({"content": texts}, optional={
+    "role": scalars, "metadata": values, "at": scalars, "ttl": scalars, "writer": scalars,
+}))  # fmt: skip
+
+
+@fuzzing
+@given(st.lists(messages, max_size=4), texts, values, st.lists(texts, max_size=2))
+def test_a_memory_takes_a_message_or_refuses_it_and_stays_whole(given_, query, condition, labels):
+    with EntropicMemory.open(embedder=FakeEmbedder(16), config={"sleep_every": 3}) as memory:
+        for message in given_:
+            with suppress(EcsPluginsError):
+                memory.add(message, namespace=labels)
+        with suppress(EcsPluginsError):
+            memory.sleep(labels)
+        with suppress(EcsPluginsError):
+            found = memory.recall(query, namespace=labels, filter=condition, threshold=0.0)
+            assert all(math.isfinite(each.score) for each in found)
+        for namespace in memory.namespaces():
+            assert namespace == tuple(labels)
+            for message in memory.messages(namespace):
+                memory.explain(message.id)
+                memory.delete(message.id)
+            assert memory.messages(namespace) == []
+        assert memory.admin.verify().ok
+
+
+def written() -> dict[str, bytes]:
+    """One file of each kind that is read back."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder)
+        with EntropicMemory.open(path / "memory.db", embedder=FakeEmbedder(16)) as memory:
+            memory.add(["Anna lives in Rome.", {"content": "12 mills", "metadata": {"a": 1}}])
+            memory.sleep()
+            memory.admin.export(path / "export.jsonl")
+        EfficiencyFrontier(POINTS).save(path / "frontier.json")
+        question = {
+            "question": "q?",
+            "answers": ["a"],
+            "documents": [{"text": "a b c"}],
+        }
+        (path / "questions.jsonl").write_text(json.dumps(question) + "\n")
+        return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+
+FILES = written()
+
+
+def read_memory(path: Path) -> None:
+    with EntropicMemory.open(path, embedder=FakeEmbedder(16)) as memory:
+        memory.admin.verify()
+        memory.recall("Where does Anna live?")
+        memory.add("One more.")
+        memory.sleep()
+
+
+def read_export(path: Path) -> None:
+    with EntropicMemory.open(embedder=FakeEmbedder(16)) as memory:
+        try:
+            memory.admin.import_(path)
+        except EcsPluginsError:
+            assert memory.namespaces() == []
+            raise
+        memory.recall("Where does Anna live?")
+        memory.sleep_all()
+        assert memory.admin.verify().ok
+
+
+READERS = {
+    "memory.db": read_memory,
+    "export.jsonl": read_export,
+    "frontier.json": lambda path: EfficiencyFrontier.load(path).decide(reuse=3, target_f1=0.5),
+    "questions.jsonl": read_questions,
+    "diagnostics.json": ModelDiagnostics.load,
+}
+FILES["diagnostics.json"] = FILES["frontier.json"]
+
+
+@fuzzing
+@given(st.data())
+@pytest.mark.parametrize("name", READERS)
+def test_a_damaged_file_is_read_or_refused(name, data):
+    content = bytearray(FILES[name])
+    for at, byte in data.draw(
+        st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=4)
+    ):
+        content[at] = byte
+    content = (
+        content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
+    )
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_bytes(content)
+        with suppress(EcsPluginsError):
+            READERS[name](path)
+
+
+@fuzzing
+@given(st.data())
+def test_an_export_with_other_values_is_read_or_refused(data):
+    lines = [json.loads(line) for line in FILES["export.jsonl"].splitlines()]
+    line = data.draw(st.sampled_from(lines))
+    target = line
+    while True:  # one value anywhere in one record
+        keys = sorted(target) if isinstance(target, dict) else range(len(target))
+        key = data.draw(st.sampled_from(list(keys)))
+        if not (isinstance(target[key], dict | list) and target[key]) or data.draw(st.booleans()):
+            break
+        target = target[key]
+    target[key] = data.draw(values)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "export.jsonl"
+        path.write_text("\n".join(map(json.dumps, lines)) + "\n")
+        with suppress(EcsPluginsError):
+            read_export(path)
+
+
+@fuzzing
+@given(st.dictionaries(st.sampled_from(["reuse", "target_f1", "budget", "weight"]), numbers))
+def test_a_decision_is_among_the_points_or_refused(asked):
+    frontier = EfficiencyFrontier(POINTS)
+    with suppress(EcsPluginsError):
+        assert frontier.decide(**{"reuse": 1, **asked}).point in POINTS
+    with suppress(EcsPluginsError):
+        objective = {name: value for name, value in asked.items() if name != "reuse"}
+        router = Router(frontier, RouterConfig(**objective))
+        assert router.route(reuse=asked.get("reuse")).point in POINTS
+
+
+COMMANDS = ["shape", "diagnose", "calibrate", "route", "report", "memory"]
+VERBS = ["add", "recall", "sleep", "decisions", "forget", "export", "import", "verify", "stats"]
+OPTIONS = [
+    *("--query", "--passages", "--answer", "--top-k", "--threshold", "--db", "--namespace", "-n"),
+    *("--k", "--filter", "--item", "--limit", "--frontier", "--reuse", "--target-f1", "--json"),
+]
+arguments = st.one_of(st.sampled_from([*OPTIONS, *VERBS, *FILES]), texts, numbers.map(str))
+
+
+@fuzzing
+@given(st.sampled_from(COMMANDS), st.lists(arguments, max_size=7))
+def test_a_command_ends_with_a_status_and_never_with_a_traceback(command, arguments):
+    with TemporaryDirectory() as folder:
+        for name, content in FILES.items():
+            (Path(folder) / name).write_bytes(content)
+        placed = [str(Path(folder) / each) if each in FILES else each for each in arguments]
+        with redirect_stderr(io.StringIO()):
+            ended = CliRunner().invoke(app, [command, *placed], input="Anna lives in Rome.\n")
+    known = (EcsPluginsError, SystemExit)
+    assert ended.exception is None or isinstance(ended.exception, known), ended.exc_info
