@@ -50,6 +50,8 @@ Labels = Annotated[Namespace, BeforeValidator(checked)]
 
 
 def _checked_all(namespaces: Sequence[Sequence[str]]) -> tuple[Namespace, ...]:
+    if not isinstance(namespaces, Sequence):
+        raise ConfigurationError(f"a sequence of namespaces is wanted, got {namespaces!r:.80}")
     return tuple(checked(namespace) for namespace in namespaces)
 
 

@@ -7,6 +7,7 @@ as text, are ordered as numbers and other texts as texts; anything else does not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -51,20 +52,29 @@ def checked_filter(condition: Filter) -> Filter:
     """Return the filter, or refuse one that could not mean what it says.
 
     Raises:
-        InvalidInputError: An unknown operator, or a mapping that mixes operators and keys.
+        InvalidInputError: An unknown operator, a mapping that mixes operators and keys, or what is
+            no JSON value, which no metadata could hold.
     """
     if not isinstance(condition, Mapping):
         raise InvalidInputError(f"a filter is a mapping of metadata keys, got {condition!r}")
+    try:
+        json.dumps(condition, allow_nan=False, default=dict)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"a filter holds JSON values only: {error}") from None
+    _check_operators(condition)
+    return condition
+
+
+def _check_operators(condition: Filter) -> None:
     for key, wanted in condition.items():
         if not isinstance(wanted, Mapping):
             continue
         if not _has_operators(wanted):
-            checked_filter(wanted)
+            _check_operators(wanted)
         elif unknown := [name for name in wanted if name not in _OPERATORS]:
             raise InvalidInputError(
                 f"unknown operator {unknown[0]!r} for {key!r}; use one of {', '.join(_OPERATORS)}"
             )
-    return condition
 
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
