@@ -14,13 +14,11 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import ConfigurableField, RunnableLambda, RunnableSequence
-from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import CompletionResponse, LLMMetadata
-from llama_index.core.base.response.schema import Response
 from llama_index.core.llms import ChatMessage, CustomLLM, MockLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
-from llama_index.core.query_engine import RouterQueryEngine
+from llama_index.core.query_engine import CustomQueryEngine, RouterQueryEngine
 from llama_index.core.retrievers import RouterRetriever
 from llama_index.core.schema import Document as LlamaDocument
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -112,31 +110,27 @@ class Chat(BaseChatModel):
 class LangChain:
     model = Chat
 
-    def named(self, frontier, names=NAMES, fallback=None, **settings):
+    def named(self, frontier, names=NAMES, **settings):
         """A router whose chains answer with the name of their strategy."""
-        chains = {name: self.runner(name) for name in names}
-        chosen = None if fallback is None else self.runner(fallback)
-        return FrontierRouter(frontier=frontier, chains=chains, fallback=chosen, **settings)
-
-    def runner(self, name):
-        return RunnableLambda(lambda _: AIMessage(name))
+        chains = {name: RunnableLambda(lambda _, name=name: AIMessage(name)) for name in names}
+        return FrontierRouter(frontier=frontier, chains=chains, **settings)
 
     def routed(self, frontier, **settings):
         found = settings.pop("found", None)
         if found is not None:
             settings["retriever"] = RunnableLambda(lambda _: [Document(found)])
-        else:
+        elif "documents" not in settings:
             settings["documents"] = [
                 Document(text, metadata={"title": title}) for title, text in TEXTS
             ]
         settings = {"llm": Chat(), "count_tokens": words, "target_f1": 0.7, **settings}
         return FrontierRouter.from_frontier(frontier, **settings)
 
-    def ask(self, router, question=QUESTION, **request):
-        return self.asked(router.invoke({"question": question, **request}))
+    def ask(self, router, **request):
+        return self.asked(router.invoke({"question": QUESTION, **request}))
 
-    async def aask(self, router, question=QUESTION, **request):
-        return self.asked(await router.ainvoke({"question": question, **request}))
+    async def aask(self, router, **request):
+        return self.asked(await router.ainvoke({"question": QUESTION, **request}))
 
     def asked(self, message):
         return Asked(message.text, message.response_metadata["frontier"])
@@ -165,21 +159,13 @@ class Completing(CustomLLM):
         raise NotImplementedError
 
 
-class Named(BaseQueryEngine):
+class Named(CustomQueryEngine):
     """Answers with its name."""
 
-    def __init__(self, name):
-        super().__init__(None)
-        self.name = name
+    name: str
 
-    def _get_prompt_modules(self):
-        return {}
-
-    def _query(self, query_bundle):
-        return Response(self.name)
-
-    async def _aquery(self, query_bundle):
-        return self._query(query_bundle)
+    def custom_query(self, query_str):
+        return self.name
 
 
 class Found(BaseRetriever):
@@ -194,12 +180,9 @@ class Found(BaseRetriever):
 class LlamaIndex:
     model = Completing
 
-    def named(self, frontier, names=NAMES, fallback=None, **settings):
-        return FrontierQueryEngine(
-            FrontierSelector(frontier, **settings),
-            {name: Named(name) for name in names},
-            fallback=None if fallback is None else Named(fallback),
-        )
+    def named(self, frontier, names=NAMES, **settings):
+        engines = {name: Named(name=name) for name in names}
+        return FrontierQueryEngine(FrontierSelector(frontier, **settings), engines)
 
     def routed(self, frontier, **settings):
         found = settings.pop("found", None)
@@ -212,11 +195,11 @@ class LlamaIndex:
         settings = {"llm": Completing(), "count_tokens": words, "target_f1": 0.7, **settings}
         return FrontierQueryEngine.from_frontier(frontier, **settings)
 
-    def ask(self, router, question=QUESTION, **request):
-        return self.asked(router.query(FrontierQuery(question, **request)))
+    def ask(self, router, **request):
+        return self.asked(router.query(FrontierQuery(QUESTION, **request)))
 
-    async def aask(self, router, question=QUESTION, **request):
-        return self.asked(await router.aquery(FrontierQuery(question, **request)))
+    async def aask(self, router, **request):
+        return self.asked(await router.aquery(FrontierQuery(QUESTION, **request)))
 
     def asked(self, response):
         return Asked(str(response), response.metadata["frontier"])
@@ -344,8 +327,8 @@ class TestCounting:
         assert answer.settlement["tokens"]["query"]["answer_output"] == 3
         assert answer.settlement["tokens"]["query"]["answer_input"] > 30
 
-    def test_a_ledger_that_cannot_be_written_does_not_cost_the_answer(
-        self, kind, frontier, ledger, monkeypatch
+    def test_a_ledger_that_cannot_be_written_or_opened_does_not_cost_the_answer(
+        self, kind, frontier, ledger, tmp_path, monkeypatch
     ):
         def full(*_, **__):
             raise StorageError("the disk is full")
@@ -354,13 +337,9 @@ class TestCounting:
         answer = kind.ask(kind.routed(frontier, reuse=40, ledger=ledger))
         assert answer.text == "Hester Vane did"
         assert answer.settlement["ledger_error"] == "the disk is full"
-
-    def test_a_ledger_that_cannot_be_opened_does_not_cost_the_answer(
-        self, kind, frontier, tmp_path
-    ):
-        blocked = tmp_path / "file"
-        blocked.write_text("in the way")
-        router = kind.routed(frontier, ledger=str(blocked / "reuse.db"), cache_dir=str(tmp_path))
+        (tmp_path / "file").write_text("in the way")
+        blocked = str(tmp_path / "file" / "reuse.db")
+        router = kind.routed(frontier, ledger=blocked, cache_dir=str(tmp_path))
         answer = kind.ask(router, context_id="c")
         assert answer.text == "Hester Vane did"
         assert "the ledger failed: cannot open" in answer.report["note"]
@@ -657,7 +636,8 @@ LABELS = ("full_context", "memory_compression(ratio=0.5)", "bm25")
 
 def router(selector):
     tools = [
-        QueryEngineTool.from_defaults(Named(name), name=name, description="") for name in LABELS
+        QueryEngineTool.from_defaults(Named(name=name), name=name, description="")
+        for name in LABELS
     ]
     return RouterQueryEngine(selector=selector, query_engine_tools=tools, llm=MockLLM())
 
@@ -665,9 +645,9 @@ def router(selector):
 class Chatting(Named):
     """Chats with a model whose chat calls its complete, as in most integrations."""
 
-    def _query(self, query_bundle):
-        Completing().chat([ChatMessage(query_bundle.query_str)])
-        return super()._query(query_bundle)
+    def custom_query(self, query_str):
+        Completing().chat([ChatMessage(query_str)])
+        return self.name
 
 
 @pytest.mark.parametrize(("reuse", "expected"), [(1, LABELS[0]), (40, LABELS[1])])
@@ -708,7 +688,7 @@ def test_a_pickled_selector_decides_alike_and_has_no_prompts(frontier):
 
 def test_a_chat_that_calls_complete_is_counted_once_and_nothing_outside_a_query_is(frontier):
     selector = FrontierSelector(frontier, target_f1=0.7)
-    engine = FrontierQueryEngine(selector, {"full_context": Chatting("full")})
+    engine = FrontierQueryEngine(selector, {"full_context": Chatting(name="full")})
     for _ in range(2):
         settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
         assert settlement["tokens"] == {"query": {"answer_input": 70, "answer_output": 3}}
