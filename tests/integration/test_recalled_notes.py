@@ -10,7 +10,7 @@ from ecs_plugins.langchain import EntropicMemoryMiddleware
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.integration.langchain.scripted_model import ScriptedModel
+from tests.integration.scripted_model import ScriptedModel
 
 USER = ("u1",)
 FACT = "My sister Quilla keeps bees in Tarrow."

@@ -14,7 +14,7 @@ from ecs_plugins.llama_index import EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
-from tests.integration.langchain.scripted_model import ScriptedModel
+from tests.integration.scripted_model import ScriptedModel
 from tests.integration.test_session_memories import ChatMemory, History
 
 

@@ -6,10 +6,10 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import create_retriever_tool, tool
-from scripted_model import ScriptedModel, call
 
 from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
+from tests.integration.scripted_model import ScriptedModel, call
 from tests.integration.shaping_setup import GIVEN_ORDER, QUERY
 from tests.integration.shaping_setup import TEXTS as PASSAGES
 

@@ -7,13 +7,13 @@ from langchain.agents.middleware import SummarizationMiddleware
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
-from scripted_model import ScriptedModel, call
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.langchain import EntropicMemoryMiddleware, RecallOptions
 from ecs_plugins.langchain.memory_middleware import token_counter
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.integration.scripted_model import ScriptedModel, call
 
 NAMESPACE = ("memories", "{user_id}")
 FACT = "My sister Quilla keeps bees in Tarrow."

@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langmem import create_manage_memory_tool, create_search_memory_tool
 
 from ecs_plugins.langgraph import EntropicStore
-from tests.integration.langchain.scripted_model import ScriptedModel, call
+from tests.integration.scripted_model import ScriptedModel, call
 
 
 @dataclass
