@@ -12,6 +12,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 from zipfile import BadZipFile
@@ -20,6 +22,7 @@ import numpy as np
 
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
 from ecs_plugins.ranking.embedder import Embedder, Vectors
 
 Split = Literal["chronological", "interleaved", "end"]
@@ -65,7 +68,7 @@ class ChatQuestion:
         return self.evidence[-1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chat:
     """A conversation with questions, in the order of their evidence.
 
@@ -73,13 +76,24 @@ class Chat:
         id: Its name in the data set.
         turns: In the order in which they were said.
         questions: In the order in which they can be answered.
-        by_session: Whether any turn of a session of the evidence counts for it.
+        by_session: Whether sessions are to be found, each by any of its turns.
     """
 
     id: str
     turns: tuple[ChatTurn, ...]
     questions: tuple[ChatQuestion, ...]
     by_session: bool = False
+
+    @cached_property
+    def read(self) -> tuple[str, ...]:
+        """Every turn as the memory reads it: behind the question that it replies to, if any."""
+        replies = (
+            as_reply(turn.text, asked_at_end(before.text))
+            if before.session == turn.session and not same_speaker(before.text, turn.text)
+            else turn.text
+            for before, turn in pairwise(self.turns)
+        )
+        return (*(turn.text for turn in self.turns[:1]), *replies)
 
     def split(self, split: Split) -> tuple[tuple[ChatQuestion, ...], tuple[ChatQuestion, ...]]:
         """Return the questions asked while the chat goes on, and those asked at its end.
@@ -273,7 +287,7 @@ def _key(kind: str, text: str) -> str:
 def embed_chats(embedder: CachedEmbedder, chats: Sequence[Chat]) -> None:
     """Embed every turn and question once, and save the cache."""
     for chat in chats:
-        embedder.embed_documents([turn.text for turn in chat.turns])
+        embedder.embed_documents([*chat.read, *(turn.text for turn in chat.turns)])
         for question in chat.questions:
             embedder.embed_query(question.text)
     embedder.save()

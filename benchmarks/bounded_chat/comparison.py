@@ -44,7 +44,6 @@ class ChatProtocol:
         ks: Values of k.
         split: Which questions are asked on the way.
         recalls: Items that a recall returns on the way.
-        threshold: Least cosine of those, for stores that search by cosine; the memory has its own.
         seed: For the stores that draw.
     """
 
@@ -52,7 +51,6 @@ class ChatProtocol:
     ks: tuple[int, ...] = (5, 10)
     split: Split = "interleaved"
     recalls: int = 3
-    threshold: float = 0.5
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -233,12 +231,11 @@ def compare(
         for chat in chats:
             room = Room(
                 chat=chat,
-                vectors=embedder.embed_documents([turn.text for turn in chat.turns]),
+                vectors=embedder.embed_documents(chat.read),
                 embedder=embedder,
                 budget=max(2, round(capacity * len(chat.turns))),
                 asked_later=chat.split(protocol.split)[1],
                 recalls=protocol.recalls,
-                threshold=protocol.threshold,
                 seed=protocol.seed,
                 model=model,
             )

@@ -19,7 +19,8 @@ from ecs_plugins.memory.types import Floats
 
 UNIVERSAL = ("words", "numbers", "sentences", "asks")
 CASED = (*UNIVERSAL, "long words", "capitals")
-ENGLISH = (*CASED, "times", "past tense", "first person", "second person")
+ENGLISH = (*CASED[1:], "times", "past tense", "first person", "second person")
+"""Beside its long words, an English text's words add nothing."""
 KNOWN: Mapping[Known, Sequence[str]] = {"english": ENGLISH, "cased": CASED, "any": UNIVERSAL}
 
 PENALTY = 0.05
@@ -53,7 +54,7 @@ def learned(chats: Sequence[Chat]) -> PriorTable:
     """
     rows = [features(turn.text)[1] for chat in chats for turn in chat.turns]
     target = [asked for chat in chats for asked in asked_for(chat)]
-    most = {name: round(max(row[name] for row in rows), 2) for name in ENGLISH}
+    most = {name: round(max(row[name] for row in rows), 2) for name in ("words", *ENGLISH)}
     weights: dict[Known, dict[str, float]] = {}
     for known, names in KNOWN.items():
         values = np.array([[min(row[name], most[name]) for name in names] for row in rows])

@@ -1,8 +1,9 @@
 """What can be compared on a chat: the shipped `EntropicMemory`, and stores that keep whole turns.
 
-All of them see the same turns and the same recalls in the same order, on the same embeddings.
-The classical policies are those of the Infinite Room. ``Everything`` is unbounded, ``Hindsight``
-knows the questions to come: no store of that size can hold more of their evidence.
+All of them see the same turns and the same questions in the same order, on the same embeddings, and
+find what they hold by the memory's recall: meaning and words, each turn read as the reply that it
+is. The classical policies are those of the Infinite Room. ``Hindsight`` knows the
+questions to come: no store of that size can hold more of their evidence.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.clustering import kmeans_labels, medoid
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.entropic import EntropicMemory
+from ecs_plugins.memory.recall import probability
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
+from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder
 
 NOWHERE: Vector = np.zeros(DIMENSION, dtype=np.float32)
@@ -78,12 +81,11 @@ class Room:
 
     Attributes:
         chat: The chat; its questions are for ``Hindsight`` alone.
-        vectors: Embeddings of its turns [n, d].
+        vectors: Embeddings of its turns as they are read [n, d].
         embedder: Of the questions.
         budget: Items that may be searched.
         asked_later: The questions to be asked at the end.
         recalls: Items that a recall returns while the chat goes on.
-        threshold: Least cosine of those, for stores that search by cosine.
         seed: For what draws.
         model: For the variants that need a language model.
     """
@@ -94,7 +96,6 @@ class Room:
     budget: int
     asked_later: tuple[ChatQuestion, ...]
     recalls: int
-    threshold: float
     seed: int
     model: LanguageModel | None = None
 
@@ -107,7 +108,8 @@ class TurnStore:
         self._embedder = room.embedder
         self._budget = room.budget
         self._recalls = room.recalls
-        self._threshold = room.threshold
+        self._read = room.chat.read
+        self._words = CoverageIndex()
 
     def kept(self) -> list[int]:
         """Positions of the turns in the store."""
@@ -119,23 +121,29 @@ class TurnStore:
 
     def ask(self, question: ChatQuestion) -> None:
         """Tell the store what was recalled."""
-        kept = self.kept()
-        if kept:
-            similarities = self._vectors[kept] @ self._embedder.embed_query(question.text)
-            order = np.argsort(-similarities, kind="stable")[: self._recalls].tolist()
-            self.hit([at for at in order if similarities[at] >= self._threshold])
+        self.hit(self._found(question, self._recalls, MemoryConfig().threshold))
 
     def hit(self, places: Sequence[int]) -> None:
         """Items at these places of ``kept`` were recalled."""
 
     def recall(self, question: ChatQuestion, k: int) -> list[Remembered]:
-        """Search by cosine."""
+        """Search by meaning and words, as the memory does."""
         kept = self.kept()
-        if not kept:
-            return []
-        similarities = self._vectors[kept] @ self._embedder.embed_query(question.text)
-        order = np.argsort(-similarities, kind="stable")[:k].tolist()
-        return [Remembered(frozenset({kept[at]}), kept[at]) for at in order]
+        found = (kept[place] for place in self._found(question, k, 0.0))
+        return [Remembered(frozenset({at}), at) for at in found]
+
+    def _found(self, question: ChatQuestion, k: int, threshold: float) -> list[int]:
+        """Places of ``kept``, best first."""
+        kept, words = self.kept(), self._words
+        for gone in words.numbers() - set(kept):
+            words.discard(gone)
+        for new in set(kept) - words.numbers():
+            words.add(new, self._read[new])
+        coverage = words.coverage(question.text, kept)
+        cosines = self._vectors[kept] @ self._embedder.embed_query(question.text)
+        scores = probability(cosines, [coverage[at] for at in kept])
+        best = np.argsort(-scores, kind="stable")[:k].tolist()
+        return [place for place in best if scores[place] >= threshold]
 
     def size(self) -> int:
         """Turns kept."""
@@ -327,8 +335,7 @@ def references() -> dict[str, StoreFactory]:
     return {
         "k-means medoids at the end": HindsightMedoids,
         "Hindsight": Hindsight,
-        "Unbounded": Everything,
-        "Unbounded memory": _unbounded,
+        "Unbounded": _unbounded,
     }
 
 

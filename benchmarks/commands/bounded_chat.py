@@ -56,9 +56,6 @@ def bounded_chat(
             "time of its evidence), 'chronological' (the first half), or 'end' (nothing)."
         ),
     ] = "interleaved",
-    threshold: Annotated[
-        float, typer.Option(help="Least cosine of a recall on the way, for every store.")
-    ] = 0.5,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many chats.")] = None,
     skip: Annotated[
         int, typer.Option(min=0, help="Leave out the first chats: those that settings come from.")
@@ -73,7 +70,7 @@ def bounded_chat(
     from benchmarks.bounded_chat import comparison as bench
     from ecs_plugins.ranking.embedder import default_embedder
 
-    protocol = _protocol(capacities, k, split, threshold)
+    protocol = _protocol(capacities, k, split)
     ours, needs_model = _chosen(variants)
     everything = chat_data.read_chats(data)
     chats = everything[skip : None if limit is None else skip + limit]
@@ -127,7 +124,7 @@ def bounded_chat(
     console.print(f"wrote bounded_chat.json, .md and .png to {out}", markup=False)
 
 
-def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProtocol:
+def _protocol(capacities: str, k: str, split: str) -> ChatProtocol:
     from benchmarks.bounded_chat.chats import Split
     from benchmarks.bounded_chat.comparison import ChatProtocol
 
@@ -140,12 +137,7 @@ def _protocol(capacities: str, k: str, split: str, threshold: float) -> ChatProt
         raise InvalidInputError(
             "--capacities and --k are numbers separated by commas, such as 2,5,10"
         ) from error
-    return ChatProtocol(
-        capacities=shares,
-        ks=ks,
-        split=cast("Split", split),
-        threshold=threshold,
-    )
+    return ChatProtocol(capacities=shares, ks=ks, split=cast("Split", split))
 
 
 def _chosen(names: str) -> tuple[dict[str, StoreFactory], bool]:

@@ -95,12 +95,11 @@ def room(chat: Chat, budget: int = 6, model=None) -> Room:
     embedder = FakeEmbedder()
     return Room(
         chat=chat,
-        vectors=embedder.embed_documents([turn.text for turn in chat.turns]),
+        vectors=embedder.embed_documents(chat.read),
         embedder=embedder,
         budget=budget,
         asked_later=chat.split("interleaved")[1],
         recalls=2,
-        threshold=0.3,
         seed=0,
         model=model,
     )
@@ -250,7 +249,7 @@ def test_no_bounded_store_searches_more_than_its_budget(chat, name) -> None:
 @pytest.mark.parametrize("name", sorted(ALL_STORES))
 def test_what_is_recalled_was_said_and_stands_behind_its_words(chat, name) -> None:
     store = ALL_STORES[name](room(chat, model=FakeLanguageModel()))
-    protocol = ChatProtocol(recalls=2, threshold=0.3)
+    protocol = ChatProtocol(recalls=2)
     recalled = play(store, chat, protocol)
     store.close()
     assert len(recalled) == len(chat.split("interleaved")[1])

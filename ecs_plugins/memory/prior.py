@@ -16,33 +16,34 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from ecs_plugins.ranking.lexical import UNSPACED
+from ecs_plugins.memory.wording import is_question
+from ecs_plugins.ranking.lexical import UNSPACED, terms
+from ecs_plugins.ranking.text import WORD, sentence_spans
 
 Known = Literal["english", "cased", "any"]
 """What is known of a language: its words, else whether its script has capitals."""
 
 WEIGHTS: Final[Mapping[Known, Mapping[str, float]]] = {
     "english": {
-        "bias": -3.99,
-        "words": 0.74,
-        "numbers": 1.96,
-        "sentences": -1.04,
-        "asks": -0.35,
-        "long words": 0.5,
-        "capitals": 0.74,
-        "times": 0.99,
-        "past tense": 0.39,
-        "first person": 0.64,
-        "second person": -6.86,
+        "bias": -3.04,
+        "numbers": 2.03,
+        "sentences": -0.76,
+        "asks": -0.34,
+        "long words": 0.89,
+        "capitals": 0.72,
+        "times": 1.04,
+        "past tense": 0.45,
+        "first person": 0.73,
+        "second person": -6.74,
     },
     "cased": {
         "bias": -5.86,
         "words": 1.64,
         "numbers": 2.28,
         "sentences": -1.17,
-        "asks": -0.73,
+        "asks": -0.72,
         "long words": 0.51,
-        "capitals": 0.79,
+        "capitals": 0.78,
     },
     "any": {"bias": -6.28, "words": 2.07, "numbers": 2.34, "sentences": -0.76, "asks": -0.75},
 }
@@ -70,11 +71,8 @@ regression expects 0.028 to be asked for, and 0.044 are."""
 _SPEAKER = re.compile(
     r"\s*(?:[(\[][^)\]\n]{1,60}[)\]]\s*)?[^\W\d_]\w*(?: [A-Z]\w*)?[^\S\n]?(?::\s|：)"
 )
-_WORD = re.compile(rf"[{UNSPACED}]+|[^\W_{UNSPACED}]+(?:'[^\W_{UNSPACED}]+)*")
 _UNSPACED = re.compile(rf"[{UNSPACED}]")
-_WORDS_PER_CHARACTER = 0.6  # where words are not set apart
-_SENTENCE_END = re.compile(r"(?<=[.!?…؟।۔])[\"')\]»”]*\s+|(?<=[。！？｡])|\n+")
-_QUESTION_BACKWARDS = re.compile(r"\W*[?？؟]")  # matched at the end, in linear time
+_WORDS_PER_BIGRAM = 0.6  # where words are not set apart
 _LONG = 5
 
 
@@ -85,7 +83,7 @@ def _listed(words: str) -> frozenset[str]:
 _FIRST_PERSON = _listed("i me my mine myself we us our ours ourselves")
 _SECOND_PERSON = _listed("you your yours yourself yourselves")
 _ENGLISH = _listed(
-    "the and you your it's i'm i've that this these with for have been they she there are how "
+    "the and you your it i that this these with for have been they she there are how "
     "what when where of his her my"
 )
 _TIMES = _listed(
@@ -129,34 +127,34 @@ def features(text: str) -> tuple[Known, dict[str, float]]:
         text = "".join(each for each in text if unicodedata.category(each)[0] != "M")  # vowel signs
     speaker = _SPEAKER.match(text)
     said = text[speaker.end() :] if speaker else text
-    sentences = [found for part in _SENTENCE_END.split(said) if (found := _WORD.findall(part))]
-    words = [word for sentence in sentences for word in sentence]
-    small = [word.casefold() for word in words]
-    stems = [word.partition("'")[0] for word in small]
-    distinct = {word for word in small if not _UNSPACED.match(word)}
-    characters = {each for word in small if _UNSPACED.match(word) for each in word}
+    lines = (WORD.findall(said[start:end]) for start, end in sentence_spans(said))
+    sentences = [line for line in lines if line]
+    words = terms(said)
+    distinct = set(words)
+    bigrams = {word for word in distinct if _UNSPACED.match(word)}
+    stems = [word.partition("'")[0] for word in words]
     names = [word for sentence in sentences for word in sentence[1:] if word[0].isupper()]
     counts = {
-        "words": len(distinct) + _WORDS_PER_CHARACTER * len(characters),
+        "words": len(distinct) - (1 - _WORDS_PER_BIGRAM) * len(bigrams),
         "numbers": sum(any(each.isdigit() for each in word) for word in words),
         "sentences": len(sentences),
         "long words": sum(len(word) >= _LONG for word in distinct),
-        "capitals": sum(word.casefold().partition("'")[0] not in _FIRST_PERSON for word in names),
+        "capitals": sum(word.casefold() not in _FIRST_PERSON for word in names),
         "times": sum(stem in _TIMES for stem in stems),
         "past tense": sum(
             stem in _PAST or (stem.endswith("ed") and len(stem) >= _LONG) for stem in stems
         ),
     }
     values = {name: math.log1p(count) for name, count in counts.items()} | {
-        "asks": float(bool(_QUESTION_BACKWARDS.match(said[::-1]))),
+        "asks": float(is_question(said)),
         "first person": float(not _FIRST_PERSON.isdisjoint(stems)),
         "second person": sum(stem in _SECOND_PERSON for stem in stems) / (len(stems) or 1),
     }
-    return _known(said, words, small), values
+    return _known(said, stems), values
 
 
-def _known(said: str, words: list[str], small: list[str]) -> Known:
-    if "I" in words or not _ENGLISH.isdisjoint(small):
+def _known(said: str, stems: list[str]) -> Known:
+    if not _ENGLISH.isdisjoint(stems):
         return "english"
     letters = [each for each in said if each.isalpha()]
     capitals = sum(each.isupper() for each in letters)
