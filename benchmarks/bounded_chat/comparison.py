@@ -180,28 +180,32 @@ def tell(store: ChatStore, chat: Chat, protocol: ChatProtocol) -> None:
             store.ask(question)
 
 
-def evidence_recall(
-    question: ChatQuestion,
-    recalled: Sequence[Remembered],
-    count: Count,
-    sessions: Sequence[int] | None = None,
-) -> float:
-    """Share of the question's evidence turns that the items recalled hold.
-
-    Args:
-        question: The question.
-        recalled: The items.
-        count: How they count.
-        sessions: Of each turn: count the sessions of the evidence, each by any of its turns.
-    """
+def evidence_recall(question: ChatQuestion, recalled: Sequence[Remembered], count: Count) -> float:
+    """Share of the question's evidence turns that the items recalled hold."""
     wanted = set(question.evidence)
     if count == "words":
         held = {item.representative for item in recalled if item.representative is not None}
     else:
         held = {position for item in recalled for position in item.provenance}
-    if sessions is not None:
-        wanted, held = ({sessions[position] for position in each} for each in (wanted, held))
     return len(wanted & held) / len(wanted)
+
+
+def session_recall(
+    question: ChatQuestion, recalled: Sequence[Remembered], k: int, sessions: Sequence[int]
+) -> float:
+    """Share of the sessions of the evidence among the first ``k`` sessions that items come from.
+
+    Args:
+        question: The question.
+        recalled: Items, best first; each counts for the turn whose words it holds.
+        k: Sessions that count.
+        sessions: Of each turn.
+    """
+    found = dict.fromkeys(
+        sessions[item.representative] for item in recalled if item.representative is not None
+    )
+    wanted = {sessions[position] for position in question.evidence}
+    return len(wanted.intersection(list(found)[:k])) / len(wanted)
 
 
 def compare(
@@ -252,16 +256,22 @@ def _run(store: ChatStore, room: Room, protocol: ChatProtocol) -> ChatRun:
         began = time.perf_counter()
         tell(store, room.chat, protocol)
         taken = 1000 * (time.perf_counter() - began) / len(room.chat.turns)
-        recalled = [store.recall(question, max(protocol.ks)) for question in room.asked_later]
+        turns, ks = room.chat.turns, protocol.ks
+        depth = len(turns) if room.chat.by_session else max(ks)
+        recalled = [store.recall(question, depth) for question in room.asked_later]
         run = ChatRun(room.chat.id, room.budget, store.size(), milliseconds=taken)
     finally:
         store.close()
-    turns = room.chat.turns
-    sessions = [turn.session for turn in turns] if room.chat.by_session else None
+    sessions = [turn.session for turn in turns]
     answered = list(zip(room.asked_later, recalled, strict=True))
-    for k in protocol.ks:
+    for k in ks:
         for count, values in zip(COUNTS, (run.words, run.provenance), strict=True):
-            values[k] = [evidence_recall(q, items[:k], count, sessions) for q, items in answered]
+            values[k] = [
+                session_recall(question, items, k, sessions)
+                if room.chat.by_session
+                else evidence_recall(question, items[:k], count)
+                for question, items in answered
+            ]
         said = [turns[at].text for items in recalled for item in items[:k]
                 if (at := item.representative) is not None]  # fmt: skip
         run.tokens[k] = sum(len(_TOKEN.findall(text)) for text in said) / len(recalled)

@@ -139,9 +139,10 @@ class TurnStore:
             words.discard(gone)
         for new in set(kept) - words.numbers():
             words.add(new, self._read[new])
-        coverage = words.coverage(question.text, kept)
+        covered = words.coverage(question.text, kept)
+        coverage = np.array([covered[at] for at in kept], dtype=np.float64)
         cosines = self._vectors[kept] @ self._embedder.embed_query(question.text)
-        scores = probability(cosines, [coverage[at] for at in kept])
+        scores = probability(cosines.astype(np.float64), coverage)
         best = np.argsort(-scores, kind="stable")[:k].tolist()
         return [place for place in best if scores[place] >= threshold]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast, get_args
 
@@ -56,6 +57,10 @@ def bounded_chat(
             "time of its evidence), 'chronological' (the first half), or 'end' (nothing)."
         ),
     ] = "interleaved",
+    by_session: Annotated[
+        bool,
+        typer.Option("--by-session", help="Count sessions found, not turns; as for LongMemEval."),
+    ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Only so many chats.")] = None,
     skip: Annotated[
         int, typer.Option(min=0, help="Leave out the first chats: those that settings come from.")
@@ -78,7 +83,11 @@ def bounded_chat(
         ours[HELD_OUT] = _held_out(everything)
     if turns is not None:
         chats = [chat_data.beginning(chat, turns) for chat in chats]
-    chats = [chat for chat in chats if len(chat.questions) > 1]
+    chats = [
+        replace(chat, by_session=chat.by_session or by_session)
+        for chat in chats
+        if len(chat.questions) > 1
+    ]
     if not chats:
         raise InvalidInputError("no chat with two questions is left; --skip fewer or more --turns")
     out.mkdir(parents=True, exist_ok=True)

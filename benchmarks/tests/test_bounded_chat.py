@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ from benchmarks.bounded_chat.chats import (
     CachedEmbedder,
     Chat,
     ChatQuestion,
+    ChatTurn,
     beginning,
     read_chats,
 )
@@ -18,6 +20,7 @@ from benchmarks.bounded_chat.comparison import (
     ChatRun,
     evidence_recall,
     play,
+    session_recall,
 )
 from benchmarks.bounded_chat.report import differences, markdown
 from benchmarks.bounded_chat.stores import (
@@ -147,8 +150,26 @@ def test_a_history_of_longmemeval_is_read_in_order_and_asked_by_session(tmp_path
     assert question.evidence == (0, 1)
     sessions = [turn.session for turn in chat.turns]
     one, other = Remembered(frozenset({1}), 1), Remembered(frozenset({2}), 2)
-    assert evidence_recall(question, [one], "words", sessions) == 1.0
-    assert evidence_recall(question, [other], "words", sessions) == 0.0
+    assert session_recall(question, [other, one], 2, sessions) == 1.0
+    assert session_recall(question, [other, one], 1, sessions) == 0.0
+
+
+def test_a_turn_is_read_as_the_memory_reads_it(chat) -> None:
+    said = ["Ann: I am back.", "Bob: How was Rome?", "Ann: Hot!", "Ann: Bye. Tired?", "Bob: Yes."]
+    turns = tuple(ChatTurn(str(at), at // 4, text) for at, text in enumerate(said))
+    assert replace(chat, turns=turns).read == (*said[:2], "Ann: How was Rome? Hot!", *said[3:])
+
+
+def test_every_turn_kept_is_found_as_the_memory_finds_it(chat) -> None:
+    here = room(chat, budget=len(chat.turns))
+    fifo, memory = ALL_STORES["FIFO"](here), ALL_STORES["Unbounded"](here)
+    for position in range(len(chat.turns)):
+        fifo.add(position)
+        memory.add(position)
+    for question in chat.questions:
+        if len(question.evidence) == 1:
+            assert fifo.recall(question, 1) == memory.recall(question, 1)
+    memory.close()
 
 
 def test_weights_are_learned_from_what_was_asked_for_and_never_on_the_chat_at_hand(data) -> None:

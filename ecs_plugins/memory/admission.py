@@ -109,9 +109,12 @@ def worded(item: HotItem | ColdMemory, said: Observation | ColdMemory) -> tuple[
     return (item.text, item.asked) if keeps else (said.text, said.asked)
 
 
-def record_hit(item: Item, *, step: int) -> Item:
-    """Return the item after a retrieval that returned it at ``step``."""
-    evidence = in_demand(item.evidence, step)
+def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
+    """Return the item after a retrieval that returned it at ``step``.
+
+    It was asked for as much as its ``score`` says: the probability that it holds the answer.
+    """
+    evidence = in_demand(item.evidence, step, score)
     return replace(item, evidence=replace(evidence, hits=evidence.hits + 1))
 
 
@@ -173,7 +176,7 @@ def decayed(evidence: Evidence, step: int) -> Evidence:
     )
 
 
-def in_demand(evidence: Evidence, step: int) -> Evidence:
+def in_demand(evidence: Evidence, step: int, events: float = 1.0) -> Evidence:
     """Return the evidence after the memory was asked for, or said again, at ``step``.
 
     A second event in the same step is the same event: a message that is both the query and a
@@ -182,7 +185,7 @@ def in_demand(evidence: Evidence, step: int) -> Evidence:
     evidence = decayed(evidence, step)
     if evidence.last_seen == step:
         return evidence
-    return replace(evidence, last_seen=step, demand=evidence.demand + 1.0)
+    return replace(evidence, last_seen=step, demand=evidence.demand + events)
 
 
 def with_outcome(evidence: Evidence, success: bool, step: int) -> Evidence:

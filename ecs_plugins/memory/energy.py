@@ -78,15 +78,16 @@ def effective_age(age: Floats, half_life: float) -> Floats:
 
 
 def log_demand_rate(
-    demand: Floats, exposure: Floats, prior_rate: float, prior_events: float = 1.0
+    demand: Floats, exposure: Floats, prior_rate: float, prior_events: float = 0.5
 ) -> Floats:
     """Return the log of the posterior mean rate at which each memory is in demand.
 
     Gamma-Poisson: ``(demand + a) / (exposure + a / r)`` with a prior of ``a`` events at rate r.
+    Half an event: most memories are never asked for, so one that was says much of itself.
 
     >>> rate = np.exp(log_demand_rate(np.array([3.0]), np.array([100.0]), 0.01))
     >>> round(float(rate[0]), 6)
-    0.02
+    0.023333
     """
     return np.asarray(np.log(demand + prior_events) - np.log(exposure + prior_events / prior_rate))
 

@@ -80,8 +80,8 @@ def utilities(
 def observed_utility(evidence: Sequence[Evidence], step: int) -> Floats:
     """Return the log of the rate at which each memory is in demand, in nats.
 
-    The prior of the Gamma-Poisson estimate is one event at the mean rate over the memories given,
-    so it follows the stream.
+    The prior of the Gamma-Poisson estimate has the mean rate over the memories given, so it follows
+    the stream.
     """
     age = np.array([step - item.created for item in evidence], dtype=np.float64)
     exposure = effective_age(age, HALF_LIFE)

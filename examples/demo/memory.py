@@ -84,7 +84,6 @@ def _open(file: Path, embedder: Embedder) -> EntropicMemory:
         sleep_every=5,
         merge_threshold=0.75,  # the speakers' names alone make these turns alike
         proposal="medoid",
-        threshold=0.5,
     )
     return EntropicMemory.open(file, embedder=embedder, config=config)
 
@@ -182,10 +181,12 @@ def _show_prior(demo: Demo, kept: Collection[Turn]) -> dict[str, float]:
         shown.add_row(Text(shorten(turn.said, 100)), f"{worth(turn.said):+.2f}", held)
     demo.console.print(shown)
     answering = {name for question in demo.data.questions for name in question.evidence}
-    out = {}
-    for label, wanted in (("answer a question", True), ("answer none", False)):
-        turns = [turn for turn in demo.data.turns if (turn.id in answering) is wanted]
-        out[label] = sum(turn in kept for turn in turns) / len(turns)
+    groups = {
+        "answer a question": [turn for turn in ranked if turn.id in answering],
+        "answer none": [turn for turn in ranked if turn.id not in answering],
+        "look least like it (a third)": ranked[-len(ranked) // 3 :],
+    }
+    out = {label: sum(t in kept for t in turns) / len(turns) for label, turns in groups.items()}
     demo.say(
         "Kept: "
         + ", ".join(f"{share:.0%} of the turns that {label}" for label, share in out.items())

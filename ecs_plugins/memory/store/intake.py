@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -295,12 +295,15 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One recall: when, with which query vector, what it returned, after how many erasures."""
+    """One recall: when, with which query vector, what it returned, after how many erasures.
+
+    ``items`` are ids with their scores.
+    """
 
     step: int
     at: float
     vector: Vector
-    items: tuple[str, ...]
+    items: Mapping[str, float]
     erasures: int
 
 
@@ -319,11 +322,13 @@ def write_accesses(
     """
     erasures = erasures_of(connection) if accesses else 0
     for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
+        names = tuple(access.items)
         if access.erasures == erasures:
-            _insert_query(connection, space, access.step, access.at, access.vector, access.items)
-        for each in _live(connection, space, access.items):
+            _insert_query(connection, space, access.step, access.at, access.vector, names)
+        for each in _live(connection, space, names):
             step = max(access.step, each.item.evidence.updated)
-            tiers.update(connection, each.row, record_hit(each.item, step=step))
+            hit = record_hit(each.item, step=step, score=access.items[each.item.id])
+            tiers.update(connection, each.row, hit)
     if accesses:
         _prune_queries(connection, space)
 

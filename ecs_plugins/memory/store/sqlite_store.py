@@ -365,8 +365,8 @@ class SqliteStore:
         if shaper is not None:
             found = shaped(request.query, found, shaper)[:k]
         for each, step in asked if record else ():
-            names = tuple(item.id for item in found if item.namespace == each)
-            access = Access(step, time.time(), request.vector, names, erasures)
+            scores = {item.id: item.score for item in found if item.namespace == each}
+            access = Access(step, time.time(), request.vector, scores, erasures)
             self.pending.note(each, access)
         return found
 

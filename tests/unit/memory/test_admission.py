@@ -78,9 +78,9 @@ def test_the_running_centroid_is_the_centroid(seeds):
     assert item.evidence.spread == pytest.approx(1 - np.mean(cosines), abs=1e-4)
 
 
-def test_a_hit_counts_as_demand():
-    memory = record_hit(cold("c", axis(0)), step=9)
-    assert (memory.evidence.hits, memory.evidence.demand) == (1, 1.0)
+def test_a_hit_is_as_much_demand_as_its_score_says():
+    memory = record_hit(cold("c", axis(0)), step=9, score=0.3)
+    assert (memory.evidence.hits, memory.evidence.demand) == (1, 0.3)
     assert memory.evidence.last_seen == 9
 
 
