@@ -229,7 +229,7 @@ def _show_restart(
     shown = table(
         "After closing the file and opening it again",
         ["question", "first recollection"],
-        ["cosine", "states the answer"],
+        ["score", "states the answer"],
     )
     same = found = 0
     for number, question in enumerate(asked):

@@ -16,6 +16,7 @@ from examples.demo.__main__ import main
 from examples.demo.context import Demo
 
 DATA = data.load_data()
+LEAST = "look least like it (a third)"
 
 
 @pytest.fixture
@@ -81,17 +82,21 @@ def test_a_framework_that_is_missing_is_left_out_by_name(run, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_fits_into_its_room_survives_a_restart_and_follows_from_its_record(run):
-    out, found = run("--part", "memory", "--limit", "6")
+    out, found = run("--part", "memory", "--limit", "45")
     found = found["memory"]
     assert found["turns"] == len(DATA.turns)
     assert 0 < len(found["memories"]) <= memory.COLD < found["room"] < found["turns"]
-    assert found["restart"]["same"] == found["restart"]["questions"] == 6
+    assert found["restart"]["same"] == found["restart"]["questions"] == len(DATA.questions)
     assert found["restart"]["sound"]
     assert found["decisions recomputed alike"] == sum(found["decisions"].values()) > 0
     assert "F of the weakest" in out
     assert {fact.text for fact in DATA.repeated_facts} == set(found["facts"])
     for counts in found["facts"].values():
         assert 0 <= counts["most"] <= counts["held"] <= counts["told"]
+    code = next(text for text in found["facts"] if "gate code" in text)
+    assert found["facts"][code] == {"told": 3, "held": 3, "most": 3}
+    facts, small_talk = (found["prior"][label] for label in ("answer a question", LEAST))
+    assert small_talk < 0.03 < 0.2 < facts
     (reminder,) = DATA.near_duplicates
     groups = [set(each["turns"]) & set(reminder.turns) for each in found["memories"]]
     assert sorted(map(len, filter(None, groups))) == [len(reminder.turns)]
