@@ -200,6 +200,21 @@ def verify(db: Db, as_json: JsonOption = False) -> None:
 
 
 @app.command()
+def inspect(
+    db: Db,
+    html: Annotated[Path, typer.Option(help="The page to write.", metavar="FILE")],
+    namespace: Space = None,
+) -> None:
+    """Write a page that shows every memory's life and why it was kept or displaced."""
+    from ecs_plugins.cli import pages
+
+    with _inspect(db) as memory:
+        chosen = [_namespace(namespace)] if namespace else memory.namespaces()
+        files.write_atomically(html, pages.memory_page(memory, chosen))
+    typer.echo(f"{html} shows {len(chosen)} namespaces")
+
+
+@app.command()
 def stats(db: Db, as_json: JsonOption = False) -> None:
     """How full the file is."""
     with _inspect(db) as memory:

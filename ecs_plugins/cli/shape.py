@@ -6,12 +6,14 @@ import contextlib
 import json
 import shutil
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ecs_plugins.cli._passages import read_passages
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
+from ecs_plugins.common import files
 from ecs_plugins.common.unicode import printable
 
 HELP = """Keep the passages that help to answer a question, and say why.
@@ -75,6 +77,10 @@ def shape(
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     as_json: JsonOption = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Also write a page that shows what each sentence adds.", metavar="FILE"),
+    ] = None,
 ) -> None:
     """See `HELP`, which the command line shows."""
     texts = read_passages(passages)
@@ -100,7 +106,14 @@ def shape(
             language_model = _setup.load_model(model, device=device, dtype=dtype)
             scored = len(texts) if config.ranker is None else min(len(texts), config.pool_size)
             status.update(f"scoring {scored} of {len(texts)} passages")
-            shaped = ContextShaper(language_model, config).shape(query, texts, answer=answer)
+            shaper = ContextShaper(language_model, config)
+            shaped = shaper.shape(query, texts, answer=answer)
+            if html is not None:
+                from ecs_plugins.cli import pages
+
+                status.update("scoring sentences")
+                page = pages.shape_page(shaped, pages.coloured(shaper, shaped))
+                files.write_atomically(html, page)
     if as_json:
         typer.echo(printable(json.dumps(shaped.to_dict(), ensure_ascii=False, allow_nan=False)))
     else:

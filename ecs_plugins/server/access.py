@@ -1,0 +1,123 @@
+"""Who may call: bearer tokens from a file, and limits on what a request may hold."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from starlette.datastructures import Headers
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ecs_plugins.common import files
+from ecs_plugins.errors import ConfigurationError
+
+LOCAL_CLIENT = "local"
+"""Name of whoever calls a server without tokens, which listens to this machine alone."""
+LEAST_TOKEN = 16
+"""Characters that a token must have: what is shorter can be guessed."""
+OPEN_PATHS = ("/health",)
+"""What a load balancer asks without a token."""
+
+
+def read_tokens(path: str | os.PathLike[str]) -> Mapping[str, str]:
+    """The clients of a token file, by token: one ``name token`` in each line.
+
+    Raises:
+        ConfigurationError: A line is something else, a token is short or stands there twice, or
+            there is none. No message repeats a token.
+        StorageError: The file cannot be read.
+    """
+    clients: dict[str, str] = {}
+    for number, line in enumerate(files.read_text(path).splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        words = line.split()
+        if len(words) != 2:
+            raise ConfigurationError(f"{path}, line {number}: write a name, a space and a token")
+        name, token = words
+        if len(token) < LEAST_TOKEN or not token.isascii():
+            raise ConfigurationError(
+                f"{path}, line {number}: the token of {name!r} has fewer than {LEAST_TOKEN} ASCII "
+                "characters; make one with: python -c 'import secrets; print(secrets.token_hex())'"
+            )
+        if token in clients:
+            raise ConfigurationError(f"{path}, line {number}: the token of {name!r} is taken")
+        clients[token] = name
+    if not clients:
+        raise ConfigurationError(f"{path} holds no token")
+    return MappingProxyType(clients)
+
+
+def check_host(host: str, tokens: Mapping[str, str] | None) -> None:
+    """Refuse to listen to other machines without tokens.
+
+    Raises:
+        ConfigurationError: The host is not of this machine, and there are no tokens.
+    """
+    if not tokens and not _is_loopback(host):
+        raise ConfigurationError(
+            f"{host} can be reached from other machines: pass --tokens FILE, or listen to 127.0.0.1"
+        )
+
+
+def guarded(app: ASGIApp, tokens: Mapping[str, str] | None) -> ASGIApp:
+    """The same application behind bearer tokens.
+
+    Without tokens it answers this machine alone, and only by its own names, so that a web page
+    cannot reach it by a name that it made point here.
+    """
+    if tokens:
+        return _BearerTokens(app, tokens)
+    return TrustedHostMiddleware(app, ["localhost", "127.0.0.1", "[::1]", "testserver"])
+
+
+class _BearerTokens:
+    """Answers 401 to a request without a known token; tells the application who calls."""
+
+    def __init__(self, app: ASGIApp, tokens: Mapping[str, str]) -> None:
+        self._app = app
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            client = self._client(Headers(scope=scope).get("authorization", ""))
+            if client is None:
+                refused = JSONResponse(
+                    {"detail": "a bearer token is needed, and this is none of this server's"},
+                    status_code=401,
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+                await refused(scope, receive, send)
+                return
+            scope.setdefault("state", {})["client"] = client
+        await self._app(scope, receive, send)
+
+    def _client(self, header: str) -> str | None:
+        scheme, _, given = header.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        # Every token is compared, so that the time taken tells nothing.
+        found = [
+            name
+            for token, name in self._tokens.items()
+            if hmac.compare_digest(token.encode(), given.strip().encode())
+        ]
+        return found[0] if found else None
+
+
+def client_of(scope: Scope) -> str:
+    """Name of the client that sent a request."""
+    name: str = scope.get("state", {}).get("client", LOCAL_CLIENT)
+    return name
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,66 @@
+"""The HTML pages of the command line: whole, inert, and true to what they show."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, FakeLanguageModel
+from ecs_plugins.cli import _setup, app, pages
+from ecs_plugins.shaping import ShapingConfig
+
+SCRIPT = "<script>alert(1)</script> & more"
+
+
+def check_alone(page: str) -> None:
+    """Nothing is fetched, and nothing that was said is markup."""
+    assert "://" not in page
+    assert "<script" not in page
+    assert page.startswith("<!doctype html>")
+
+
+def test_a_memory_page_shows_every_life_and_every_decision(tmp_path: Path) -> None:
+    file, html = tmp_path / "agent.db", tmp_path / "page.html"
+    config = {"sleep_every": 3, "cold_capacity": 3, "hot_capacity": 3}
+    with EntropicMemory.open(file, embedder=FakeEmbedder(), config=config) as memory:
+        for number in range(24):
+            memory.add(f"Fact {number} is about topic {number % 5}.", namespace=("ana",))
+        memory.add(SCRIPT, namespace=("<i>ben</i>",), pinned=True)
+        texts = [each.text for each in memory.memories(("ana",))]
+        decisions = memory.decisions(("ana",))
+    result = CliRunner().invoke(app, ["memory", "inspect", "--db", str(file), "--html", str(html)])
+    assert result.exit_code == 0, result.output
+    assert html.stat().st_mode & 0o777 == 0o600
+    page = html.read_text("utf-8")
+    check_alone(page)
+    assert "&lt;i&gt;ben" in page
+    assert all(text in page for text in texts)
+    assert page.count('<p class="quiet">sleep ') == len(decisions) > 0
+    bars = re.findall(r"left: ([\d.]+)%; width: ([\d.]+)%", page)
+    assert all(float(left) + float(width) <= 100.1 for left, width in bars)
+    assert 'class="gone"' in page  # something was displaced
+
+
+def test_a_shape_page_colours_what_adds_most(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(_setup, "load_model", lambda *_, **__: FakeLanguageModel())
+    notes, html = tmp_path / "notes.txt", tmp_path / "page.html"
+    notes.write_text(f"It rained. The ferry does leave at nine.\n{SCRIPT}\n", "utf-8")
+    asked = ["shape", "-q", "When does the ferry leave?", "-p", str(notes), "--html", str(html)]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    page = html.read_text("utf-8")
+    check_alone(page)
+    strengths = dict(
+        (text.strip(), float(strength))
+        for strength, text in re.findall(r'title="([+-][\d.]+)">([^<]*)</span>', page)
+    )
+    assert max(strengths, key=strengths.get) == "The ferry does leave at nine."
+
+
+@pytest.mark.parametrize("passages", [[], ["", "  "]])
+def test_a_shape_page_of_nothing_says_so(passages) -> None:
+    shaper = ContextShaper(FakeLanguageModel(), ShapingConfig(ranker="bm25"))
+    shaped = shaper.shape("q?", passages)
+    page = pages.shape_page(shaped, pages.coloured(shaper, shaped))
+    assert f"0 of {len(passages)} passages kept" in page
