@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import ErasureReceipt, Recollection
+from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace, checked
@@ -130,18 +129,6 @@ class Session:
         """Take entries out of the log; what is remembered of them stays."""
         if entries:
             self.memory.items.write(deletes=[(each.namespace, each.key) for each in entries])
-
-    def recall(self, query: str, k: int | None, options: RecallOptions) -> list[Recollection]:
-        """What is remembered about a question in all sessions of the namespace, best first."""
-        return self.memory.recall(
-            query,
-            namespace=self.namespace,
-            also=options.also,
-            k=options.k if k is None else k,
-            threshold=options.threshold,
-            shaper=options.shaper,
-            filter=options.filter,
-        )
 
     def clear(self) -> ErasureReceipt:
         """Erase the log, its messages and all that rests on them alone.

@@ -22,9 +22,9 @@ from typing_extensions import override
 
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.integrations.conversation import Entry, Session
-from ecs_plugins.integrations.recall import RecallOptions, said
+from ecs_plugins.integrations.recall import said
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import ErasureReceipt, Recollection
+from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import StoredItem
 
 
@@ -39,15 +39,14 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     )
     ```
 
-    ``messages`` is the full log of the session, verbatim, tool calls included. `recall` asks the
-    memory, which holds what was said in every session of the namespace by the user and by the
+    ``messages`` is the full log of the session, verbatim, tool calls included. The
+    memory holds what was said in every session of the namespace by the user and by the
     assistant, within its bounds.
 
     Args:
         memory: The open memory; stays the caller's to close.
         namespace: Whose memory.
         session_id: Which conversation.
-        recall: What `recall` gives by default.
 
     Raises:
         InvalidInputError: The namespace or the session id cannot be one.
@@ -60,12 +59,9 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
         memory: EntropicMemory,
         namespace: Sequence[str],
         session_id: str,
-        *,
-        recall: RecallOptions | None = None,
     ) -> None:
         super().__init__()
         self._session = Session(memory, namespace, session_id)
-        self._options = recall or RecallOptions()
 
     @property
     @override
@@ -86,14 +82,6 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     def erase(self) -> ErasureReceipt:
         """`clear`, with a receipt."""
         return self._session.clear()
-
-    def recall(self, query: str, *, k: int | None = None) -> list[Recollection]:
-        """What is remembered about a question, in every session of the namespace, best first.
-
-        Raises:
-            InvalidInputError: A blank query, or ``k`` out of range.
-        """
-        return self._session.recall(query, k, self._options)
 
 
 REMEMBERED = ("user", "assistant")

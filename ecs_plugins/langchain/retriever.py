@@ -34,12 +34,10 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
     hold ``relevance_score`` (0 to 1), ``tier``, ``support``, ``provenance`` (ids of the
     messages behind it), ``namespace``, ``why``, and under ``memory`` what those messages agree on.
 
+    The fields are those of `RecallFields`, of which ``k`` may be given per call, the open memory,
+    which stays the caller's to close, and:
+
     Attributes:
-        memory: The open memory; stays the caller's to close.
-        namespace: Whose memory.
-        k: How many documents at most; may be given per call.
-        threshold: Minimum score; None is the memory's own setting.
-        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         filter: Metadata that a recollection must have.
         tiers: ``both``, ``hot`` or ``cold``; None is the memory's own setting.
     """

@@ -36,7 +36,7 @@ from ecs_plugins.integrations.recall import (
     shortened,
 )
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import ErasureReceipt, Recollection
+from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
 from ecs_plugins.memory.types import Namespace
@@ -61,14 +61,12 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     It is written down as the path of its file. Read back, it uses the memory of that path which
     the process has open, else it opens the file with the default embedder and settings.
 
+    The fields are those of `RecallFields`, and:
+
     Attributes:
         path: The memory file.
-        namespace: Whose memory.
         session_id: Which conversation; its log is its own, the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
-        k: How many recollections at most.
-        threshold: Minimum score of a recollection; None is the memory's own setting.
-        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_recall_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer.
     """
@@ -191,10 +189,6 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         """`reset`, with a receipt."""
         return self._session.clear()
 
-    def recall(self, query: str, *, k: int | None = None) -> list[Recollection]:
-        """What is remembered about a question in all sessions of the namespace, best first."""
-        return self._session.recall(query, k, self.options(self.max_recall_tokens))
-
     def _window(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Indices of the latest whole turns within the limit; the latest turn in any case."""
         length = text_length(self.count_tokens)
@@ -231,13 +225,11 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     between marks and is data. Nothing of a call is kept in the block, so it may serve several
     sessions at once; ``per_session`` gives each a memory of its own.
 
+    The fields are those of `RecallFields`, and:
+
     Attributes:
         memory: The open memory; stays the caller's to close.
-        namespace: Whose memory; the labels are taken as they are.
         per_session: Whether the session's id is a last label of the namespace.
-        k: How many recollections at most.
-        threshold: Minimum score of a recollection; None is the memory's own setting.
-        shaper: A second stage that orders what is found, such as a `ContextShaper`.
         max_tokens: Tokens of the recalled block at most.
         count_tokens: Tokens of a text; None is LlamaIndex's own tokenizer, as `Memory` uses.
         priority: 0 would never be truncated; 1 is truncated last.

@@ -62,7 +62,7 @@ def selector(memory, **fields):
 @pytest.mark.parametrize(
     ("make", "field", "meant"),
     [
-        (history, "recal", "recall"),
+        (history, "sesion_id", "session_id"),
         (middleware, "remembr", "remember"),
         (retriever, "treshold", "threshold"),
         (block, "treshold", "threshold"),

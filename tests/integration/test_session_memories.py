@@ -126,9 +126,9 @@ def test_sessions_have_their_own_log_and_share_the_users_memory(kind, memory, sa
     other = kind.open(memory, "s2")
     say(other, ("user", "Hello again."))
     assert texts(other) == ["Hello again."]
-    assert other.recall(QUESTION)[0].text == FACT
-    assert other.recall(QUESTION, k=1)[0].metadata["role"] == "user"
-    assert kind.open(memory, user=("u10",)).recall(QUESTION) == []
+    assert memory.recall(QUESTION, namespace=USER)[0].text == FACT
+    assert memory.recall(QUESTION, namespace=USER, k=1)[0].metadata["role"] == "user"
+    assert memory.recall(QUESTION, namespace=("u10",)) == []
 
 
 def test_the_log_stays_whole_while_the_memory_is_bounded(kind, tmp_path, say, texts):
@@ -179,7 +179,7 @@ def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory, say, text
     log = kind.open(memory)
     say(log, ("user", f"{FACT} \ud83d"))
     assert texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
-    assert log.recall(f"{QUESTION} \ude42")[0].text == texts(log)[0]
+    assert memory.recall(f"{QUESTION} \ude42", namespace=USER)[0].text == texts(log)[0]
 
 
 @pytest.mark.parametrize("keys", [{"history_messages_key": "history"}, {}])

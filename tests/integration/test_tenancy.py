@@ -65,7 +65,7 @@ class Histories(Direct):
         self.kind.put(self.log(user), self.kind.messages(("user", text)))
 
     def recall(self, user, question):
-        found = [each.text for each in self.log(user, "s2").recall(question)]
+        found = [each.text for each in self.memory.recall(question, namespace=self.space(user))]
         return "\n".join([*found, *map(self.kind.text, self.kind.read(self.log(user)))])
 
     def forget_user(self, user):
