@@ -28,7 +28,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.clustering import kmeans_labels, medoid
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.recall import probability
+from ecs_plugins.memory.store.search import probability
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import Embedder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -13,17 +14,17 @@ from benchmarks.infinite_room.policies import Moment
 from benchmarks.infinite_room.worlds import DIMENSION
 from ecs_plugins.memory.admission import (
     admit,
-    overflow,
+    promotable,
     record_hit,
     record_outcome,
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.types import (
     ColdMemory,
     HotItem,
     Matrix,
-    Observation,
     QueryEvent,
     SleepDecision,
     SleepPlan,
@@ -155,14 +156,14 @@ class EntropicPolicy:
                 hot_position = int(hot.argmax())
                 nearest_hot = self._hot.items[hot_position], float(hot[hot_position])
         text = str(moment.label) if self._config.rule == "paper" else ""
-        admission = admit(
-            Observation(str(moment.step), moment.vector, moment.step, text),
+        new = item_of(str(moment.step), moment.vector, moment.step, text)
+        item = admit(
+            new,
             config=self._config,
             nearest_hot=nearest_hot,
             nearest_cold=nearest_cold,
         )
-        item = admission.item
-        if admission.kind == "append":
+        if item.id == new.id:
             assert isinstance(item, HotItem)
             self._labels.founded(item.id, moment.label)
             self._hot.append(item)
@@ -222,3 +223,22 @@ def apply_plan(
         tuple(judged.get(item.id, item) for item in hot if item.id not in consumed),
         (*kept, *plan.inserted),
     )
+
+
+def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
+    """Return the ids of the hot items that have to leave: the rule of `intake.evict_overflow`.
+
+    Args:
+        hot: The hot store in order of arrival.
+        config: The paper's rule removes the first ones. The default removes those first that the
+            next sleep phase would not propose anyway, the longest unseen leading.
+    """
+    excess = len(hot) - config.hot_capacity
+    if excess <= 0:
+        return ()
+    if config.rule == "paper":
+        return tuple(item.id for item in hot[:excess])
+    order = heapq.nsmallest(
+        excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
+    )
+    return tuple(item.id for item in order)

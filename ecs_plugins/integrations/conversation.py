@@ -21,7 +21,8 @@ from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
 from ecs_plugins.memory.store.items import NewItem, StoredItem
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.types import Namespace, checked
+from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.types import Namespace
 
 SESSION = "session"
 """Metadata key of the conversation that a message belongs to."""

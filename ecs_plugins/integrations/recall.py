@@ -20,10 +20,11 @@ from ecs_plugins.common.unicode import one_line, well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.recall import Shaper
 from ecs_plugins.memory.records import Memory, Recollection
 from ecs_plugins.memory.store.messages import Message
-from ecs_plugins.memory.types import Namespace, checked
+from ecs_plugins.memory.store.search import Shaper
+from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.types import Namespace
 
 TAG = "recalled_notes"
 """Name of the marks around recalled text."""

@@ -36,7 +36,8 @@ from ecs_plugins.integrations.recall import (
 from ecs_plugins.langchain.history import REMEMBERED, is_user, own_words, role_of
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.types import Namespace, checked
+from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.types import Namespace
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 

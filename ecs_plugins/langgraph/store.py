@@ -36,12 +36,12 @@ from ecs_plugins.integrations.conversation import Entry, append, delete
 from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
-from ecs_plugins.memory.recall import Shaper
 from ecs_plugins.memory.records import Memory, Recollection
 from ecs_plugins.memory.store.items import ItemView, NewItem, StoredItem
 from ecs_plugins.memory.store.messages import Message
+from ecs_plugins.memory.store.search import Shaper
+from ecs_plugins.memory.store.tiers import checked as checked_namespace
 from ecs_plugins.memory.types import Namespace
-from ecs_plugins.memory.types import checked as checked_namespace
 
 _MINUTE = 60.0
 _TEXT_KEYS = ("content", "text")

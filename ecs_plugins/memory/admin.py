@@ -11,9 +11,11 @@ from itertools import chain
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
+from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.store.transfer import (
     embedded_anew,
     exported,
@@ -22,7 +24,6 @@ from ecs_plugins.memory.store.transfer import (
     write_export,
     write_import,
 )
-from ecs_plugins.memory.types import checked
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 
 Progress = Callable[[int, int], None]
@@ -33,10 +34,6 @@ class MemoryAdmin:
     """Operations on the whole file of an open memory.
 
     Every method has an async form with an ``a`` before its name.
-
-    Args:
-        store: The open file.
-        background: Its background thread.
     """
 
     def __init__(self, store: SqliteStore, background: BackgroundThread) -> None:
@@ -55,8 +52,8 @@ class MemoryAdmin:
         """
         store = self._store
         prefix, now = None if namespace is None else checked(namespace), time.time()
-        if store.has_expired(now):
-            store.purge()
+        if has_expired(store, now):
+            purge(store)
         with store.database.read() as connection:
             lines = exported(connection, prefix, store.epoch)
             return write_export(path, chain([header(store.identity, now)], lines))
@@ -89,7 +86,7 @@ class MemoryAdmin:
 
     def purge(self) -> ErasureReceipt:
         """Erase what has expired and end the log's retention; a sleep phase does it too."""
-        return self._store.purge()
+        return purge(self._store)
 
     def verify(self) -> Verification:
         """Check every promise of the file that can be checked."""

@@ -7,22 +7,13 @@ Pure functions on values: the caller looks up the nearest items, and carries out
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
 
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.types import (
-    Admission,
-    ColdMemory,
-    Evidence,
-    HotItem,
-    Observation,
-    Vector,
-)
+from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem, Vector
 from ecs_plugins.memory.wording import difference, may_replace
 from ecs_plugins.ranking.conversation import as_reply
 
@@ -33,24 +24,24 @@ Item = TypeVar("Item", bound=HotItem | ColdMemory)
 
 
 def admit(
-    observation: Observation,
+    new: HotItem,
     *,
     config: MemoryConfig,
     nearest_hot: tuple[HotItem, float] | None = None,
     nearest_cold: tuple[ColdMemory, float] | None = None,
-) -> Admission:
-    """Decide what an incoming message becomes: a new hot item, or support for an existing one.
+) -> HotItem | ColdMemory:
+    """Decide what an incoming message becomes: a hot item of its own, or support for another.
 
     Args:
-        observation: The message, embedded.
+        new: The hot item of the message alone.
         config: The settings.
         nearest_hot: The hot item of highest cosine, with that cosine, if any.
         nearest_cold: The cold memory of highest cosine, with that cosine, if any.
 
     Returns:
-        What the message becomes. The cold memory is preferred to a hot item that is no nearer.
-        A message that says something else than a near item (`wording`) does not repeat it; if it
-        founds one of its own, ``Evidence.unlike`` says in what it differs from the nearest.
+        The item that it repeats, as it is then; a cold memory is preferred to a hot item that is no
+        nearer. Else the new item: a message that says something else than a near item (`wording`)
+        does not repeat it, and ``Evidence.unlike`` says in what it differs from the nearest.
     """
     unlike = None
     near = [
@@ -58,40 +49,22 @@ def admit(
         for each in (nearest_cold, nearest_hot)
         if each is not None and config.rule == "default" and each[1] >= config.merge_threshold
     ]
-    for item, similarity in sorted(near, key=lambda each: -each[1]):
-        differs = difference(
-            as_reply(observation.text, observation.asked), as_reply(item.text, item.asked)
-        )
-        if differs is not None:
-            unlike = unlike or differs
-        elif isinstance(item, ColdMemory):
-            return Admission("reinforce_cold", repeated(item, observation, config), similarity)
-        else:
-            return Admission("reinforce_hot", repeated(item, observation, config), similarity)
-    item = founded(observation)
-    return Admission("append", replace(item, evidence=replace(item.evidence, unlike=unlike)))
+    for item, _ in sorted(near, key=lambda each: -each[1]):
+        differs = difference(as_reply(new.text, new.asked), as_reply(item.text, item.asked))
+        if differs is None:
+            return repeated(item, new, config)
+        unlike = unlike or differs
+    return replace(new, evidence=replace(new.evidence, unlike=unlike))
 
 
-def founded(observation: Observation) -> HotItem:
-    """Return the hot item of one observation alone."""
-    return HotItem(
-        observation.id,
-        observation.vector,
-        first_evidence(observation.step),
-        (observation.id,),
-        observation.text,
-        asked=observation.asked,
-    )
-
-
-def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item:
-    """Return the item after an observation that repeats it."""
-    evidence = in_demand(item.evidence, observation.step)
-    vector, resultant = moved_centroid(item.vector, evidence.resultant, observation.vector)
+def repeated(item: Item, new: HotItem, config: MemoryConfig) -> Item:
+    """Return the item after a message that repeats it, whose own hot item is ``new``."""
+    evidence = in_demand(item.evidence, new.evidence.created)
+    vector, resultant = moved_centroid(item.vector, evidence.resultant, new.vector)
     evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
-    text, asked = worded(item, observation)
+    text, asked = worded(item, new)
     if isinstance(item, HotItem):
-        members = (*item.members, observation.id)
+        members = (*item.members, new.id)
         return replace(
             item, vector=vector, evidence=evidence, text=text, asked=asked, members=members
         )
@@ -100,7 +73,7 @@ def repeated(item: Item, observation: Observation, config: MemoryConfig) -> Item
     return replace(item, vector=vector, evidence=evidence, text=text, asked=asked, prior=None)
 
 
-def worded(item: HotItem | ColdMemory, said: Observation | ColdMemory) -> tuple[str, str]:
+def worded(item: HotItem | ColdMemory, said: HotItem | ColdMemory) -> tuple[str, str]:
     """Return what an item says, and the question that this replies to, after what repeats it.
 
     It keeps its own words if `update` set them.
@@ -123,25 +96,6 @@ def record_outcome(item: Item, success: bool, *, step: int) -> Item:
     return replace(item, evidence=with_outcome(item.evidence, success, step))
 
 
-def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
-    """Return the ids of the hot items that have to leave.
-
-    Args:
-        hot: The hot store in order of arrival.
-        config: The paper's rule removes the first ones. The default removes those first that the
-            next sleep phase would not propose anyway, the longest unseen leading.
-    """
-    excess = len(hot) - config.hot_capacity
-    if excess <= 0:
-        return ()
-    if config.rule == "paper":
-        return tuple(item.id for item in hot[:excess])
-    order = heapq.nsmallest(
-        excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
-    )
-    return tuple(item.id for item in order)
-
-
 def promotable(item: HotItem, config: MemoryConfig) -> bool:
     """Return whether the item has gathered enough support since it was last judged."""
     attestations = item.evidence.attestations
@@ -155,11 +109,6 @@ def moved_centroid(vector: Vector, resultant: float, addition: Vector) -> tuple[
     if length <= 1e-6:
         return vector, 0.0
     return total / np.float32(length), length
-
-
-def first_evidence(step: int) -> Evidence:
-    """Return the evidence of one observation."""
-    return Evidence(created=step, updated=step, last_seen=step)
 
 
 def decayed(evidence: Evidence, step: int) -> Evidence:

@@ -17,32 +17,12 @@ UtilityKind = Literal["informed", "query_mean"]
 EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
 Synchronous = Literal["full", "normal"]
 
-_OF_0_1 = frozenset(
-    {
-        "annealing",
-        "clustering",
-        "contradiction",
-        "fill",
-        "final_temperature",
-        "half_life",
-        "hot_eviction",
-        "information_weight",
-        "keep_hot",
-        "merge_guard",
-        "newcomer_rate",
-        "on_add",
-        "recompute_utility",
-        "reinforce",
-        "schedule",
-        "search",
-        "spread_weight",
-        "summary_temperature",
-        "summary_tokens",
-        "utility_decay",
-        "utility_window",
-        "victim",
-    }
-)
+_OF_0_1_LIST = """
+annealing clustering contradiction fill final_temperature half_life hot_eviction
+information_weight keep_hot merge_guard newcomer_rate on_add recompute_utility reinforce schedule
+search spread_weight summary_temperature summary_tokens utility_decay utility_window victim
+"""
+_OF_0_1 = frozenset(_OF_0_1_LIST.split())
 
 
 class MemoryConfig(Config):

@@ -30,15 +30,9 @@ from ecs_plugins.memory.wording import difference
 class ColdContest:
     """The cold store while a sleep phase decides; :meth:`plan` returns what it decided.
 
-    Memories and proposals stand side by side, the memories first, and keep their positions. A
-    proposal is *there* once it is inserted; a displaced memory no longer is.
-
-    Args:
-        cold: The cold store.
-        proposals: All that will be judged, in their order.
-        terms: The free energy of each memory, then of each proposal.
-        config: The settings.
-        seed: Seed of the draws.
+    Memories and proposals stand side by side, the memories first, and keep their positions; so do
+    their free energies, ``terms``. A proposal is *there* once it is inserted; a displaced memory no
+    longer is.
     """
 
     def __init__(

@@ -23,7 +23,6 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
-from ecs_plugins.memory.recall import RecallRequest, Shaper
 from ecs_plugins.memory.records import (
     ErasureReceipt,
     Explanation,
@@ -34,20 +33,23 @@ from ecs_plugins.memory.records import (
     SleepReport,
 )
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import inspection, sleeps, tiers
+from ecs_plugins.memory.store import changes, inspection, intake, search, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.erasure import erasing
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
+from ecs_plugins.memory.store.queries import write_observation
+from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.sqlite_store import FLUSH_AT, SqliteStore
+from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
     Namespace,
     Tier,
     UtilityFunction,
-    checked,
 )
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
@@ -225,17 +227,11 @@ class EntropicMemory:
             return []
         store, every = self._store, self.config.sleep_every
         ids = log.new_ids(len(drafts))
-        drafts = store.replies(namespace, drafts, ids)
-        vectors = store.embed([draft.read for draft in drafts])
+        drafts, vectors = intake.embedded(store, namespace, drafts, ids)
         start = 0
         while start < len(drafts):
-            added, since = store.add(
-                namespace,
-                drafts[start:],
-                ids[start:],
-                vectors[start:],
-                pinned=pinned,
-                until_sleep=store.settings.sleep == "caller" and not store.database.is_writing,
+            added, since = intake.add(
+                store, namespace, drafts[start:], ids[start:], vectors[start:], pinned=pinned
             )
             if store.settings.sleep != "manual" and since >= every:
                 store.database.on_end(partial(self._fall_asleep, namespace, since))
@@ -322,7 +318,7 @@ class EntropicMemory:
             exclude=frozenset(_listed(exclude, "exclude")),
             by_cosine=config.rule == "paper",
         )
-        found = self._store.recall(namespaces, request, record=record, shaper=shaper)
+        found = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._tend()
         return found
 
@@ -353,7 +349,14 @@ class EntropicMemory:
         if not isinstance(answer, str) or not answer.strip():
             raise InvalidInputError("observe needs the answer that was given")
         used = [well_formed(each) for each in _listed(recalled_ids, "recalled_ids")]
-        self._store.observe(namespace, well_formed(query), well_formed(answer), used, outcome)
+        text, said = well_formed(query), well_formed(answer)
+        vector = self._store.embed_query(text)
+        with self._store.writing_to(namespace, create=True) as (connection, space):
+            assert space is not None
+            write_observation(
+                connection, space, vector=vector, used=used, text=text, answer=said,
+                outcome=outcome,
+            )  # fmt: skip
 
     # Asleep
 
@@ -495,7 +498,7 @@ class EntropicMemory:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
         item_id = self._own(item_id, namespace)
-        return self._store.update(item_id, text=text, metadata=metadata, pinned=pinned)
+        return changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
 
     def delete(
         self, item_id: str, *, evidence: bool = False, namespace: Sequence[str] | None = None
@@ -510,7 +513,10 @@ class EntropicMemory:
         Raises:
             InvalidInputError: Nothing of this id is stored.
         """
-        return self._store.delete(self._own(item_id, namespace), evidence=evidence)
+        item_id = self._own(item_id, namespace)
+        with erasing(self._store) as erasure:
+            erasure.delete(item_id, evidence=evidence)
+        return erasure.receipt
 
     def _own(self, item_id: str, namespace: Sequence[str] | None) -> str:
         """An id as it can be looked up; one of another namespace becomes one that is unknown."""
@@ -540,7 +546,9 @@ class EntropicMemory:
             below: The namespaces below it too.
         """
         condition = None if filter is None else checked_filter(filter)
-        return self._store.forget(checked(namespace), condition, below=below)
+        with erasing(self._store) as erasure:
+            erasure.forget(checked(namespace), condition, below=below)
+        return erasure.receipt
 
     aclose = bridged(close)
     aadd = bridged(add)

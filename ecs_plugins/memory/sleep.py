@@ -24,21 +24,25 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.records import SleepReport
+from ecs_plugins.memory.store import sleeps
+from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.sleeps import SleepView
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.tiers import key_of
 from ecs_plugins.memory.summaries import Summariser
-from ecs_plugins.memory.types import Namespace, SleepPlan, UtilityFunction, encode
+from ecs_plugins.memory.types import Namespace, SleepPlan, UtilityFunction
 
 logger = logging.getLogger(__name__)
 
 Job = Callable[[threading.Event], None]
 
 _OPTIMISTIC_ATTEMPTS = 3
+_RETENTION_EVERY = 3600.0
 
 
 def seed_of(config: MemoryConfig, namespace: Namespace, cycle: int) -> int:
     """The seed of a sleep phase, from the base seed, the namespace and how many there were."""
-    text = f"{config.seed}:{encode(namespace)}:{cycle}"
+    text = f"{config.seed}:{key_of(namespace)}:{cycle}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
@@ -89,13 +93,7 @@ class BackgroundThread:
 
 
 class SleepRunner:
-    """Runs the sleep phases of an open memory.
-
-    Args:
-        store: The open file.
-        model: Writes summaries.
-        utility: Replaces the configured utility.
-    """
+    """Runs the sleep phases of an open memory; ``model`` writes summaries."""
 
     def __init__(
         self, store: SqliteStore, model: LanguageModel | None, utility: UtilityFunction | None
@@ -103,6 +101,7 @@ class SleepRunner:
         self._store = store
         self._model = model
         self._utility = utility
+        self._retention_due = 0.0
         self.background = BackgroundThread()
         self.reset()
         _runners.add(self)
@@ -117,8 +116,8 @@ class SleepRunner:
         """Run one sleep phase now; None if nothing was ever stored in the namespace."""
         with self._locks[namespace]:
             self._store.flush(namespace)
-            if self._store.wants_purge():
-                self._store.purge()
+            if self._purge_due():
+                purge(self._store)
             return self._run(namespace, self._summariser())
 
     def _run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
@@ -148,15 +147,38 @@ class SleepRunner:
             )
 
         attempts = 0
-        while (view := self._store.view(namespace)) is not None:
+        while (seen := self._view(namespace)) is not None:
             attempts += 1
-            plan = decide(view) if attempts <= _OPTIMISTIC_ATTEMPTS else None
+            plan = decide(seen) if attempts <= _OPTIMISTIC_ATTEMPTS else None
             if plan is None and summariser is not None:
                 summariser.may_generate = False
-            applied = self._store.apply(namespace, decide, view, plan, finished)
-            if applied is not None:
-                return applied
+            with self._store.writing_to(namespace, flush=False) as (connection, space):
+                if space is None:
+                    return None
+                if plan is None:
+                    opened = self._store.indexes.current(connection, space)
+                    seen = sleeps.view(connection, space, opened)
+                    plan = decide(seen)
+                elif seen.space.revision != space.revision:
+                    continue  # others wrote since: nothing has changed
+                report = finished(sleeps.apply(connection, space, seen, plan, config))
+                sleeps.write_report(connection, report)
+                return report
         return None
+
+    def _view(self, namespace: Namespace) -> SleepView | None:
+        with self._store.reading(namespace) as (connection, space):
+            if space is None:
+                return None
+            return sleeps.view(connection, space, self._store.indexes.current(connection, space))
+
+    def _purge_due(self) -> bool:
+        """Whether something has expired, or the log's retention was last seen to an hour ago."""
+        retained = self._store.settings.log_retention is not None
+        if retained and time.monotonic() >= self._retention_due:
+            self._retention_due = time.monotonic() + _RETENTION_EVERY
+            return True
+        return has_expired(self._store, time.time())
 
     def fall_asleep(self, namespace: Namespace, since_sleep: int) -> None:
         """Run a sleep phase that is due, here or in the background; a failure is logged.

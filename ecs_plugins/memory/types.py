@@ -3,96 +3,31 @@
 Everything here is frozen and free of storage, clocks and models. Time is a *step*: the running
 number of the message within its namespace, which the caller supplies. Vectors are float32 and
 L2-normalised; they take no part in equality or ``repr``.
-
-A namespace is a tuple of labels, matched element by element. Its key is the JSON array of its
-labels. JSON strings delimit themselves, so two namespaces share a key only if they are equal, and
-the key of ``("a", "b")`` without its closing bracket, followed by a comma, begins exactly the keys
-of what lies below it. No separator that a label could contain takes part in a comparison, so
-``("t", "acme")`` never matches ``("t", "acme-corp")`` and no label is a pattern.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.wording import Difference
 
 Vector: TypeAlias = NDArray[np.float32]
 Matrix: TypeAlias = NDArray[np.float32]
 Floats: TypeAlias = NDArray[np.float64]
-Json: TypeAlias = Mapping[str, object]
 
 Tier: TypeAlias = Literal["hot", "cold"]
 TIERS: tuple[Tier, Tier] = ("hot", "cold")
 
-DecisionKind = Literal["insert", "replace", "reinforce", "reject", "discard", "evict"]
-AdmissionKind = Literal["append", "reinforce_hot", "reinforce_cold"]
-
+DecisionKind: TypeAlias = Literal["insert", "replace", "reinforce", "reject", "discard", "evict"]
 
 Namespace: TypeAlias = tuple[str, ...]
 
 DEFAULT_NAMESPACE: Namespace = ("default",)
-
-MAX_LABELS = 32
-MAX_LABEL_LENGTH = 512
-
-
-def checked(namespace: Sequence[str]) -> Namespace:
-    """Return ``namespace`` as a tuple, or refuse it.
-
-    Raises:
-        InvalidInputError: It is a bare string, empty, too deep, or holds a label that is empty,
-            too long, no string, or no valid Unicode.
-    """
-    if isinstance(namespace, str) or not isinstance(namespace, Iterable):
-        raise InvalidInputError(
-            f"a namespace is a tuple of labels, got {namespace!r:.80}; write ({namespace!r:.80},)"
-        )
-    labels = tuple(namespace)
-    if not 1 <= len(labels) <= MAX_LABELS:
-        raise InvalidInputError(f"a namespace has 1 to {MAX_LABELS} labels, got {len(labels)}")
-    for label in labels:
-        if not isinstance(label, str):
-            raise InvalidInputError(f"a namespace label is a string, got {label!r}")
-        if not 1 <= len(label) <= MAX_LABEL_LENGTH:
-            raise InvalidInputError(
-                f"a namespace label has 1 to {MAX_LABEL_LENGTH} characters, got {len(label)}"
-            )
-        try:
-            label.encode()
-        except UnicodeEncodeError:
-            raise InvalidInputError(f"the label {label!a} is not valid Unicode") from None
-    return labels
-
-
-def encode(namespace: Sequence[str]) -> str:
-    """The key of a namespace: the JSON array of its labels."""
-    return key_of(checked(namespace))
-
-
-@lru_cache(maxsize=4096)
-def key_of(namespace: Namespace) -> str:
-    """The key of a namespace that is known to be one."""
-    return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
-
-
-def decode(key: str) -> Namespace:
-    """The namespace behind a key."""
-    return tuple(json.loads(key))
-
-
-def below(prefix: Sequence[str]) -> tuple[str, str]:
-    """The half-open range of keys, in byte order, of all namespaces strictly below ``prefix``."""
-    stem = encode(prefix)[:-1]
-    return stem + ",", stem + "-"  # "-" follows "," in byte order
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +72,6 @@ class Evidence:
     def spread(self) -> float:
         """Mean of ``1 - cosine`` between the observations and their centroid, in [0, 1]."""
         return min(1.0, max(0.0, 1.0 - self.resultant / self.support))
-
-    @classmethod
-    def from_json(cls, data: Json) -> Evidence:
-        """Rebuild from the fields; what version 0.1 knew besides is left out."""
-        return cls(**{name: data[name] for name in cls.__slots__ if name in data})  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One incoming message, embedded.
-
-    Attributes:
-        id: The message id, unique within the namespace.
-        vector: Embedding [d], float32, normalised.
-        step: Running number of the message within its namespace.
-        text: The message.
-        asked: The question that it replies to, empty if none: the vector is that of both.
-    """
-
-    id: str
-    vector: Vector = field(repr=False, compare=False)
-    step: int
-    text: str = ""
-    asked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,21 +133,6 @@ class QueryEvent:
     vector: Vector = field(repr=False, compare=False)
     text: str = ""
     answer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """What happens to an observation on ``add``; the caller carries it out.
-
-    Attributes:
-        kind: ``append`` a new hot item, or ``reinforce_hot`` / ``reinforce_cold`` an existing one.
-        item: The new value of the hot item (``append``, ``reinforce_hot``) or of the memory.
-        similarity: Cosine to the reinforced item; None for ``append``.
-    """
-
-    kind: AdmissionKind
-    item: HotItem | ColdMemory
-    similarity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

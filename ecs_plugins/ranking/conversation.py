@@ -39,6 +39,7 @@ _TURN = re.compile(
         (?::(?=\s|$)|：)\s*""",
     re.VERBOSE,
 )
+_QUESTION_MARKS = "?？؟"
 _NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
 _WORD = re.compile(r"\w")
 
@@ -129,8 +130,11 @@ def asked_at_end(text: str) -> str:
     >>> asked_at_end("Ana: I am back. How was Rome?")
     'How was Rome?'
     """
+    start = max(0, len(text) - 4 * MAX_ASKED)
+    if not any(mark in text[start:] for mark in _QUESTION_MARKS):
+        return ""
     head = _TURN.match(text)
-    start = max(0 if head is None else head.end(), len(text) - 4 * MAX_ASKED)
+    start = max(start, 0 if head is None else head.end())
     asked = text[start + _questions_from(text[start:]) :].strip()
     return asked if len(asked) <= MAX_ASKED else ""
 
@@ -226,4 +230,4 @@ def _questions_from(text: str) -> int:
 def _asks(sentence: str) -> bool:
     """Whether a question mark stands behind the last word."""
     end = _NO_WORD_BACKWARDS.match(sentence[::-1])
-    return end is not None and any(mark in end.group() for mark in "?？؟")
+    return end is not None and any(mark in end.group() for mark in _QUESTION_MARKS)

@@ -24,7 +24,8 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc
-from ecs_plugins.memory.store.intake import alive, recent_queries
+from ecs_plugins.memory.store.derivation import alive, joined_at
+from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
@@ -54,16 +55,6 @@ def stands_in(connection: sqlite3.Connection, name: str, space: Space) -> bool:
         (name, space.id),
     )
     return found.fetchone() is not None
-
-
-def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
-    """The messages behind an item in the order of their joining, each with its first version."""
-    found = connection.execute(
-        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
-        " WHERE p.item = ? ORDER BY p.version, m.seq",
-        (name,),
-    )
-    return dict(found.fetchall())
 
 
 def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Memory:

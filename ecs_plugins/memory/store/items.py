@@ -25,8 +25,8 @@ from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import crc, damaged, pack, unpack
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
-from ecs_plugins.memory.store.tiers import under
-from ecs_plugins.memory.types import Namespace, Vector, decode, encode
+from ecs_plugins.memory.store.tiers import decode, encode, under
+from ecs_plugins.memory.types import Namespace, Vector
 
 Value = dict[str, Any]
 Condition = Callable[[Mapping[str, Any]], bool]
@@ -90,13 +90,7 @@ class StoredItem:
 
 
 class ItemView:
-    """One consistent view of the items.
-
-    Args:
-        connection: Inside a transaction.
-        now: Unix time; what has expired by then is not seen.
-        dimension: Length of the vectors.
-    """
+    """One consistent view of the items that have not expired."""
 
     def __init__(self, connection: sqlite3.Connection, now: float, dimension: int) -> None:
         self._connection = connection
@@ -179,11 +173,7 @@ class ItemView:
 
 
 class Items:
-    """The key-value items of an open memory. Thread-safe.
-
-    Args:
-        store: The file that they stand in, whose embedder they are found by.
-    """
+    """The key-value items of an open memory. Thread-safe."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.store.tiers import Space
-from ecs_plugins.memory.types import Matrix, Observation
+from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
 
 MAX_TEXT = 1_000_000
@@ -306,13 +306,17 @@ def log(
     return [_message(row) for row in reversed(rows)]
 
 
-def observations(
+def alone(
     connection: sqlite3.Connection,
     ids: Iterable[str],
     dimension: int,
     now: float = float("-inf"),
-) -> list[tuple[Observation, Mapping[str, object], float | None]]:
-    """Messages that have not expired, oldest first, each with its metadata and its expiry."""
+) -> list[tuple[HotItem, Mapping[str, object], float | None]]:
+    """The items that messages which have not expired would be alone, oldest first.
+
+    Returns:
+        Each with its metadata and its expiry.
+    """
     found = connection.execute(
         "SELECT id, vector, vector_crc, step, text, metadata, expires, asked FROM messages"
         " WHERE id IN (SELECT value FROM json_each(?))"
@@ -321,11 +325,14 @@ def observations(
     )
     return [
         (
-            Observation(
-                name, unpack(vector, checksum, dimension, f"message {name}"), step, text, asked
-            ),
+            item_of(name, unpack(data, check, dimension, f"message {name}"), step, text, asked),
             json.loads(metadata),
             expires,
         )
-        for name, vector, checksum, step, text, metadata, expires, asked in found
+        for name, data, check, step, text, metadata, expires, asked in found
     ]
+
+
+def item_of(name: str, vector: Vector, step: int, text: str, asked: str = "") -> HotItem:
+    """The hot item of one message alone."""
+    return HotItem(name, vector, Evidence(step, step, step), (name,), text, asked=asked)

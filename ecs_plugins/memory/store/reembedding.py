@@ -58,13 +58,7 @@ def derived(
 def replaced_vectors(
     database: Database, embed: Embed, progress: Progress | None
 ) -> Iterator[sqlite3.Connection]:
-    """A write transaction in which every vector has been replaced.
-
-    Args:
-        database: The file.
-        embed: The new embedder.
-        progress: Called with texts done and texts to do.
-    """
+    """A write transaction in which every vector has been replaced."""
     known: dict[str, tuple[str, Vector]] = {}
     while True:
         with database.read() as connection:

@@ -1,24 +1,98 @@
-"""What a recall returns: which of the items near to a query, in which order, and why."""
+"""Recall: which of the items near to a query are evidence for its answer, in which order, and why.
+
+The mean of the cosine and of the query coverage (`ecs_plugins.ranking.coverage`) orders the items;
+a logistic function makes of it the probability that the item is evidence for the answer. Both were
+fitted on the development half of LoCoMo, each turn read as the reply that it is, under
+all-MiniLM-L6-v2 (`docs/memory.md`).
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.filters import Filter, matches
-from ecs_plugins.memory.recall import CANDIDATES, RecallRequest, probability
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.intake import alive
+from ecs_plugins.memory.store.derivation import alive
+from ecs_plugins.memory.store.queries import Access
+from ecs_plugins.memory.store.sqlite_store import SqliteStore, erasures_of
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import OpenIndex, Rows
-from ecs_plugins.memory.types import ColdMemory, Vector
+from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
+from ecs_plugins.ranking.conversation import as_reply
+
+CANDIDATES = 100
+"""Items that are looked at, of the nearest ones and of those that cover most of the query."""
+SHAPED = 40
+"""The best recollections that a second stage orders."""
+
+_SLOPE, _OFFSET = 18.8, -10.0
+
+
+class _Judged(Protocol):
+    @property
+    def index(self) -> int: ...
+
+
+class _Shaped(Protocol):
+    @property
+    def accepted(self) -> Sequence[_Judged]: ...
+
+
+@runtime_checkable
+class Shaper(Protocol):
+    """Orders texts for a query and may drop some; a `ContextShaper` is one."""
+
+    def shape(self, query: str, passages: Sequence[str], /) -> _Shaped:
+        """What stays of the passages, by their index, the best first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRequest:
+    """What is asked of one namespace.
+
+    Attributes:
+        query: The question.
+        vector: Its embedding [d].
+        k: Recollections at most.
+        threshold: Minimum score.
+        tiers: Where to look.
+        condition: Metadata that an item must have (`filters`).
+        now: Unix time; what has expired by then is not recalled.
+        exclude: Ids that are not wanted; the next best take their places.
+        by_cosine: Score by the cosine alone (the paper).
+    """
+
+    query: str
+    vector: Vector
+    k: int
+    threshold: float
+    tiers: tuple[Tier, ...]
+    condition: Filter | None
+    now: float
+    exclude: frozenset[str] = frozenset()
+    by_cosine: bool = False
+
+
+def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
+    """That an item is evidence for the answer; the same order as the mean of its arguments.
+
+    >>> float(probability(0.6, 0.5).round(2))
+    0.58
+    """
+    mean = (np.asarray(cosine, dtype=np.float64) + coverage) / 2
+    out: Floats = (1.0 / (1.0 + np.exp(-(_SLOPE * mean + _OFFSET)))).round(9)
+    return out
+
 
 NO_SCORES: Vector = np.empty(0, dtype=np.float32)
 
@@ -30,33 +104,55 @@ class _Score:
     coverage: float
 
 
-def recalled(
-    connection: sqlite3.Connection,
-    space: Space,
-    opened: OpenIndex,
+def recall(
+    store: SqliteStore,
+    namespaces: Sequence[Namespace],
     request: RecallRequest,
-    config: MemoryConfig,
+    *,
+    record: bool,
+    shaper: Shaper | None = None,
+) -> list[Recollection]:
+    """The best items of several namespaces, best first; counted as hits if ``record``."""
+    k = request.k
+    if shaper is not None:
+        request = replace(request, k=max(k, SHAPED))
+    found: list[Recollection] = []
+    asked: list[tuple[Namespace, int]] = []
+    erasures = 0
+    for each in dict.fromkeys(namespaces):
+        with store.reading(each) as (connection, space):
+            if space is not None and space.items:
+                found += _recalled(store, connection, space, request)
+                asked.append((each, space.step))
+                erasures = erasures_of(connection)
+    found = sorted(found, key=lambda item: -item.score)[: request.k]
+    if shaper is not None and found:
+        judged = shaper.shape(request.query, [as_reply(each.text, each.asked) for each in found])
+        found = [found[verdict.index] for verdict in judged.accepted][:k]
+    for each, step in asked if record else ():
+        scores = {item.id: item.score for item in found if item.namespace == each}
+        store.pending.note(each, Access(step, time.time(), request.vector, scores, erasures))
+    return found
+
+
+def _recalled(
+    store: SqliteStore, connection: sqlite3.Connection, space: Space, request: RecallRequest
 ) -> list[Recollection]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
     Candidates are the nearest items and those that cover most of the query, each scored by both.
     What has expired, is excluded, or is in the other tier takes places among them, and an item that
     is neither may be good by both: more are looked at until nothing else can be among the best.
-
-    Args:
-        connection: Inside a transaction.
-        space: The namespace.
-        opened: Its indexes.
-        request: What is asked.
-        config: How what has expired in part is derived anew.
     """
+    indexes = store.indexes
+    opened = (indexes.current if request.by_cosine else indexes.worded)(connection, space)
     condition = request.condition
     allowed = None if condition is None else _matching(connection, space, condition)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES)
     stored: dict[int, TierRow] = {}
     while True:
         scores, rest = _scored(opened, request, count, allowed)
-        best = _wanted(connection, space, request, scores, stored, config)
+        best = _wanted(store, connection, space, request, scores, stored)
         enough = len(best) == request.k and scores[best[-1].row].score >= rest
         if enough or rest < request.threshold:
             break
@@ -88,11 +184,7 @@ def _scored(
 ) -> tuple[dict[int, _Score], float]:
     """Candidates by row, and the score that no other item exceeds; minus infinity if none is left.
 
-    Args:
-        opened: The indexes.
-        request: What is asked.
-        count: Candidates of each index.
-        allowed: Only these rows, and all of them.
+    ``count`` is how many of each index; of ``allowed`` rows, all of them are candidates.
     """
     if request.by_cosine or allowed is None:
         rows, near = opened.index.search(request.vector, count, allowed=allowed)
@@ -122,12 +214,12 @@ def _scored(
 
 
 def _wanted(
+    store: SqliteStore,
     connection: sqlite3.Connection,
     space: Space,
     request: RecallRequest,
     scores: Mapping[int, _Score],
     stored: dict[int, TierRow],
-    config: MemoryConfig,
 ) -> list[TierRow]:
     """The best ``k`` candidates that are wanted; ``stored`` are those that have been read."""
     order = sorted(
@@ -143,8 +235,13 @@ def _wanted(
         unread = [row for row in part if row not in stored]
         stored |= tiers.by_rows(connection, space.id, unread) if unread else {}
         near = [stored[row] for row in part if row in stored]
-        found = [each for each in near if _is_wanted(each, request)]
-        left = alive(connection, found, request.now, config, len(request.vector))
+        left = [
+            each
+            for each in near
+            if each.tier in request.tiers and each.item.id not in request.exclude
+        ]
+        if any(each.expires is not None and each.expires <= request.now for each in left):
+            left = [*alive(connection, left, request.now, store.config, store.dimension)]
         # Of equals, what was said last comes first, whatever order the indexes find them in.
         best += sorted(
             left,
@@ -166,10 +263,6 @@ def _matching(connection: sqlite3.Connection, space: Space, condition: Filter) -
         if known[metadata]:
             rows.append(row)
     return np.array(rows, dtype=np.int64)
-
-
-def _is_wanted(found: TierRow, request: RecallRequest) -> bool:
-    return found.tier in request.tiers and found.item.id not in request.exclude
 
 
 def _why(found: TierRow, score: _Score, request: RecallRequest) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections import Counter
@@ -12,12 +13,13 @@ from pydantic import TypeAdapter
 
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
+from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import dump
-from ecs_plugins.memory.store.intake import recent_queries
+from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
-from ecs_plugins.memory.store.vector_index import OpenIndex
+from ecs_plugins.memory.store.vector_index import KnownCold, OpenIndex
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 
 
@@ -41,13 +43,38 @@ _REPORT = TypeAdapter(SleepReport)
 def view(connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> SleepView:
     """Both tiers and the recent queries of a namespace, whose index is open."""
     dimension = opened.index.dimension
-    opened.cold = tiers.cold_memories(connection, space.id, dimension, opened.cold)
+    opened.cold = _cold_memories(connection, space.id, dimension, opened.cold)
     return SleepView(
         space,
         tiers.tier_rows(connection, space.id, "hot", dimension),
         {row: memory for row, (memory, _, _) in opened.cold.items()},
         recent_queries(connection, space.id),
     )
+
+
+def _cold_memories(
+    connection: sqlite3.Connection, space: int, dimension: int, known: KnownCold
+) -> KnownCold:
+    """The cold tier, the oldest row first, where ``known`` is what this returned before.
+
+    A row never changes but for its evidence and its pin: nothing else is read again.
+    """
+    stored = connection.execute(
+        "SELECT row, evidence, pinned FROM tiers"
+        " WHERE namespace = ? AND live = 1 AND tier = 'cold' ORDER BY row",
+        (space,),
+    ).fetchall()
+    unread = [row for row, _, _ in stored if row not in known]
+    found = tiers.by_rows(connection, space, unread, dimension)
+    read = {row: replace(each.memory, prior=worth(each.item.text)) for row, each in found.items()}
+    cold: KnownCold = {}
+    for row, evidence, pinned in stored:
+        memory = read[row] if row in read else known[row][0]
+        if row in known and known[row][1:] != (evidence, pinned):
+            judged = tiers.read_evidence(json.loads(evidence))
+            memory = replace(memory, evidence=judged, pinned=bool(pinned))
+        cold[row] = memory, evidence, pinned
+    return cold
 
 
 def apply(
@@ -57,15 +84,7 @@ def apply(
     plan: SleepPlan,
     config: MemoryConfig,
 ) -> SleepReport:
-    """Carry out a plan: tiers, provenance and decisions; returns what was done.
-
-    Args:
-        connection: Inside a write transaction.
-        space: The namespace, unchanged since the view; the caller saves it.
-        seen: What the plan was made on.
-        plan: What was decided.
-        config: The settings, for the record.
-    """
+    """Carry out the plan made on a view: tiers, provenance and decisions; returns what was done."""
     now, before = time.time(), dict(space.count)
     sleep = connection.execute(
         "INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}')",

@@ -30,11 +30,7 @@ Graph: TypeAlias = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 
 
 class Snapshot:
-    """The snapshot of one memory file; there is none of a memory without a file.
-
-    Args:
-        database: The truth.
-    """
+    """The snapshot of one memory file; there is none of a memory without a file."""
 
     def __init__(self, database: Database) -> None:
         self._file = Path(database.path + ".hnsw")

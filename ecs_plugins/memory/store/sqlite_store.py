@@ -1,7 +1,7 @@
-"""`SqliteStore`: an open memory file, and the operations on it, each one transaction.
+"""`SqliteStore`: an open memory file: its embedder, its transactions, its indexes, what is pending.
 
-This is the seam: `ecs_plugins.memory.entropic` and `ecs_plugins.memory.admin` know of a store what
-this class offers, and nothing of SQL, rows or FAISS. Another store offers the same operations.
+What is done in a transaction stands in a module each: `intake`, `search`, `queries`, `sleeps`,
+`changes`, `erasure`, `items`, `transfer`, `inspection`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 
@@ -26,37 +25,28 @@ from ecs_plugins.errors import (
     StorageError,
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
-from ecs_plugins.memory.filters import Filter
-from ecs_plugins.memory.recall import SHAPED, RecallRequest, Shaper, shaped
-from ecs_plugins.memory.records import ErasureReceipt, Recollection, SleepReport
-from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import reembedding, sleeps, tiers
+from ecs_plugins.memory.store import reembedding, tiers
 from ecs_plugins.memory.store.database import Database
-from ecs_plugins.memory.store.erasure import Change, Erasure
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
-from ecs_plugins.memory.store.intake import (
-    ERASURES,
-    Access,
-    Intake,
-    erasures_of,
-    write_accesses,
-    write_observation,
-)
-from ecs_plugins.memory.store.messages import NewMessage
-from ecs_plugins.memory.store.search import recalled
+from ecs_plugins.memory.store.queries import Access, write_accesses
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.store.vector_index import Indexes
-from ecs_plugins.memory.types import Matrix, Namespace, SleepPlan, Vector
+from ecs_plugins.memory.types import Matrix, Namespace, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
 logger = logging.getLogger(__name__)
 
-_SCRUB = "scrub"
+_SCRUB, _ERASURES = "scrub", "erasures"  # in `meta`
 FLUSH_AT = 256
 """Pending recalls of a namespace from which on they are written."""
 
 _MOST_PENDING = 4096  # of a namespace, while they cannot be written
-_RETENTION_EVERY = 3600.0
+
+
+def erasures_of(connection: sqlite3.Connection) -> int:
+    """How often something was erased from the file."""
+    found = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
+    return 0 if found is None else int(found[0])
 
 
 class PendingAccesses:
@@ -125,7 +115,6 @@ class SqliteStore:
         self.closed = False
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
-        self._retention_due = 0.0
         self._finish_interrupted_erasure()
         _open_stores.add(self)
 
@@ -245,7 +234,7 @@ class SqliteStore:
 
             self.database.on_end(end)
             if space is not None and accesses:
-                write_accesses(connection, space, accesses)
+                write_accesses(connection, space, accesses, erasures_of(connection))
             yield connection, space
             if space is not None:
                 space.save(connection)
@@ -286,218 +275,7 @@ class SqliteStore:
                 "the new embedder"
             )
 
-    # Adding, recalling, observing
-
-    def replies(
-        self, namespace: Namespace, messages: Sequence[NewMessage], ids: Sequence[str]
-    ) -> list[NewMessage]:
-        """Messages with the questions that they reply to; the paper's rule knows none."""
-        if self.config.rule == "paper":
-            return list(messages)
-        now = time.time()
-        with self.reading(namespace) as (connection, space):
-            latest = [] if space is None else log.log(connection, space.id, now=now, limit=1)
-        return log.replies(messages, ids, latest[0] if latest else None, now)
-
-    def add(
-        self,
-        namespace: Namespace,
-        messages: Sequence[NewMessage],
-        ids: Sequence[str],
-        vectors: Matrix,
-        *,
-        pinned: bool,
-        until_sleep: bool,
-    ) -> tuple[int, int]:
-        """Add messages in one transaction.
-
-        Args:
-            namespace: Where.
-            messages: What was said.
-            ids: Their ids.
-            vectors: ``[messages, dimension]``, of what they are read as.
-            pinned: Whether they go into the cold tier at once, where nothing displaces them.
-            until_sleep: Add no more than come before the sleep phase that falls due next.
-
-        Returns:
-            How many were added, and how many were since the last sleep phase.
-        """
-        with self.writing_to(namespace, create=True) as (connection, space):
-            assert space is not None
-            asked = messages[0].reply_to
-            if asked is not None and not log.is_asked(connection, asked):  # erased meanwhile
-                messages = [replace(messages[0], reply_to=None), *messages[1:]]
-                vectors = np.concatenate([self.embed([messages[0].text]), vectors[1:]])
-            every = self.config.sleep_every
-            count = every - space.since_sleep % every if until_sleep else len(messages)
-            intake = Intake(
-                connection, space, config=self.config, indexes=self.indexes, now=time.time()
-            )
-            intake.add(messages[:count], ids[:count], vectors[:count], pinned=pinned)
-            return min(count, len(messages)), space.since_sleep
-
-    def recall(
-        self,
-        namespaces: Sequence[Namespace],
-        request: RecallRequest,
-        *,
-        record: bool,
-        shaper: Shaper | None = None,
-    ) -> list[Recollection]:
-        """The best items of several namespaces, best first; counted as hits if ``record``."""
-        k = request.k
-        if shaper is not None:
-            request = replace(request, k=max(k, SHAPED))
-        found: list[Recollection] = []
-        asked: list[tuple[Namespace, int]] = []
-        erasures = 0
-        for each in dict.fromkeys(namespaces):
-            with self.reading(each) as (connection, space):
-                if space is not None and space.items:
-                    indexes = self.indexes
-                    opened = (indexes.current if request.by_cosine else indexes.worded)(
-                        connection, space
-                    )
-                    found += recalled(connection, space, opened, request, self.config)
-                    asked.append((each, space.step))
-                    erasures = erasures_of(connection)
-        found = sorted(found, key=lambda item: -item.score)[: request.k]
-        if shaper is not None:
-            found = shaped(request.query, found, shaper)[:k]
-        for each, step in asked if record else ():
-            scores = {item.id: item.score for item in found if item.namespace == each}
-            access = Access(step, time.time(), request.vector, scores, erasures)
-            self.pending.note(each, access)
-        return found
-
-    def observe(
-        self,
-        namespace: Namespace,
-        query: str,
-        answer: str,
-        used: Sequence[str],
-        outcome: bool | None,
-    ) -> None:
-        """Record what was answered, and how that turned out."""
-        vector = self.embed_query(query)
-        with self.writing_to(namespace, create=True) as (connection, space):
-            assert space is not None
-            write_observation(
-                connection, space, vector=vector, items=used, text=query, answer=answer,
-                outcome=outcome,
-            )  # fmt: skip
-
-    # Sleeping
-
-    def view(self, namespace: Namespace) -> sleeps.SleepView | None:
-        """What a sleep phase decides on; None if nothing was ever stored in the namespace."""
-        with self.reading(namespace) as (connection, space):
-            if space is None:
-                return None
-            return sleeps.view(connection, space, self.indexes.current(connection, space))
-
-    def apply(
-        self,
-        namespace: Namespace,
-        decide: Callable[[sleeps.SleepView], SleepPlan],
-        view: sleeps.SleepView,
-        plan: SleepPlan | None,
-        finished: Callable[[SleepReport], SleepReport],
-    ) -> SleepReport | None:
-        """Carry out a plan in one transaction.
-
-        Args:
-            namespace: Where.
-            decide: Makes the plan inside the transaction if there is none yet.
-            view: What the plan was made on.
-            plan: What was decided.
-            finished: Completes the report.
-
-        Returns:
-            The report; None if others wrote since the view was taken: nothing has changed.
-        """
-        with self.writing_to(namespace, flush=False) as (connection, space):
-            if space is None:
-                return None
-            if plan is None:
-                view = sleeps.view(connection, space, self.indexes.current(connection, space))
-                plan = decide(view)
-            elif view.space.revision != space.revision:
-                return None
-            report = finished(sleeps.apply(connection, space, view, plan, self.config))
-            sleeps.write_report(connection, report)
-            return report
-
-    def wants_purge(self) -> bool:
-        """Whether something has expired, or the log's retention was last seen to an hour ago."""
-        if self.settings.log_retention is not None and time.monotonic() >= self._retention_due:
-            self._retention_due = time.monotonic() + _RETENTION_EVERY
-            return True
-        return self.has_expired(time.time())
-
-    def has_expired(self, now: float) -> bool:
-        """Whether a message or an item has expired and is still there."""
-        with self.database.read() as connection:
-            found = connection.execute(
-                "SELECT 1 WHERE EXISTS (SELECT 1 FROM messages WHERE expires <= ?1)"
-                " OR EXISTS (SELECT 1 FROM items WHERE expires <= ?1)",
-                (now,),
-            ).fetchone()
-        return found is not None
-
-    # Changing and erasing
-
-    def update(
-        self,
-        name: str,
-        *,
-        text: str | None,
-        metadata: Mapping[str, object] | None,
-        pinned: bool | None,
-    ) -> ErasureReceipt:
-        """Change a message, and what rests on it, or a memory."""
-        changed = NewMessage("-" if text is None else text, metadata=metadata or {})
-        change = Change(
-            None if text is None else changed.text,
-            None if metadata is None else changed.metadata,
-            pinned,
-        )
-        with self._erasing(erases=change.erases) as erasure:
-            erasure.update(name, change)
-        return self.finish_erasure(erasure, erases=change.erases)
-
-    def delete(self, name: str, *, evidence: bool) -> ErasureReceipt:
-        """Erase a message, or a memory (with ``evidence``, also the messages behind it)."""
-        with self._erasing() as erasure:
-            erasure.delete(name, evidence=evidence)
-        return self.finish_erasure(erasure)
-
-    def forget(
-        self, namespace: Namespace, condition: Filter | None, *, below: bool
-    ) -> ErasureReceipt:
-        """Erase a namespace, or the messages in it that match; ``below``: what lies below too."""
-        with self._erasing() as erasure:
-            erasure.forget(namespace, condition, below=below)
-        return self.finish_erasure(erasure)
-
-    def purge(self) -> ErasureReceipt:
-        """Erase the messages and items that have expired, and end the log's retention."""
-        retention, now = self.settings.log_retention, time.time()
-        if retention is None and not self.has_expired(now):
-            return ErasureReceipt(now)
-        with self._erasing() as erasure:
-            erasure.purge(now, retention)
-        return self.finish_erasure(erasure)
-
-    @contextmanager
-    def _erasing(self, *, erases: bool = True) -> Iterator[Erasure]:
-        """A write transaction that erases: it notes that `finish_erasure` has to follow."""
-        with self.writing() as connection:
-            erasure = Erasure(connection, self.config, self.dimension, self.embed)
-            yield erasure
-            if erases:
-                erasure.note(snapshots=self.indexes.snapshot.forget(connection))
-                self.note_scrub(connection)
+    # Erasing
 
     @staticmethod
     def note_scrub(connection: sqlite3.Connection) -> None:
@@ -506,33 +284,8 @@ class SqliteStore:
         connection.execute(
             "INSERT INTO meta VALUES (?, '1')"
             " ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1",
-            (ERASURES,),
+            (_ERASURES,),
         )
-
-    def finish_erasure(self, erasure: Erasure, *, erases: bool = True) -> ErasureReceipt:
-        """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
-        scrubbed = False
-
-        def end(committed: bool) -> None:
-            nonlocal scrubbed
-            if not committed:
-                for space in erasure.changed:
-                    self.indexes.drop(space.id)
-                return
-            for space in erasure.changed:
-                self.indexes.committed(space)
-            for number in erasure.dropped:
-                self.indexes.drop(number)
-            for namespace in erasure.receipt.namespaces:
-                self.pending.take(namespace)
-            if erases:
-                self.indexes.snapshot.remove()
-            scrubbed = not erases or self.scrub()
-            if erases and scrubbed and self.database.has_slack(erasure.erased):
-                scrubbed = self.scrub(vacuum=True)
-
-        self.database.on_end(end)
-        return replace(erasure.receipt, scrubbed=scrubbed and not erasure.quoted)
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the write-ahead log; whether that is done."""

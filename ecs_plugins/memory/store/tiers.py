@@ -1,5 +1,11 @@
 """The rows of the namespaces, and of both their tiers, to and from `HotItem` and `ColdMemory`.
 
+A namespace is a tuple of labels, matched element by element. Its key is the JSON array of its
+labels. JSON strings delimit themselves, so two namespaces share a key only if they are equal, and
+the key of ``("a", "b")`` without its closing bracket, followed by a comma, begins exactly the keys
+of what lies below it. No separator that a label could contain takes part in a comparison, so
+``("t", "acme")`` never matches ``("t", "acme-corp")`` and no label is a pattern.
+
 Replacing an item makes a new row. What an ``add`` replaces is gone; what a sleep phase replaces is
 kept as an earlier version, so that a memory's history can be told. A hot item that a sleep phase
 consumes is gone: its messages stay in the log, and in the provenance of what it became.
@@ -10,11 +16,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields
+from functools import lru_cache
 
 import numpy as np
 
-from ecs_plugins.memory.prior import worth
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.types import (
     ColdMemory,
@@ -24,14 +31,64 @@ from ecs_plugins.memory.types import (
     Namespace,
     Tier,
     Vector,
-    below,
-    decode,
-    encode,
 )
 
 Metadata = Mapping[str, object]
 
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+
+MAX_LABELS = 32
+MAX_LABEL_LENGTH = 512
+
+
+def checked(namespace: Sequence[str]) -> Namespace:
+    """Return ``namespace`` as a tuple, or refuse it.
+
+    Raises:
+        InvalidInputError: It is a bare string, empty, too deep, or holds a label that is empty,
+            too long, no string, or no valid Unicode.
+    """
+    if isinstance(namespace, str) or not isinstance(namespace, Iterable):
+        raise InvalidInputError(
+            f"a namespace is a tuple of labels, got {namespace!r:.80}; write ({namespace!r:.80},)"
+        )
+    labels = tuple(namespace)
+    if not 1 <= len(labels) <= MAX_LABELS:
+        raise InvalidInputError(f"a namespace has 1 to {MAX_LABELS} labels, got {len(labels)}")
+    for label in labels:
+        if not isinstance(label, str):
+            raise InvalidInputError(f"a namespace label is a string, got {label!r}")
+        if not 1 <= len(label) <= MAX_LABEL_LENGTH:
+            raise InvalidInputError(
+                f"a namespace label has 1 to {MAX_LABEL_LENGTH} characters, got {len(label)}"
+            )
+        try:
+            label.encode()
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"the label {label!a} is not valid Unicode") from None
+    return labels
+
+
+def encode(namespace: Sequence[str]) -> str:
+    """The key of a namespace: the JSON array of its labels."""
+    return key_of(checked(namespace))
+
+
+@lru_cache(maxsize=4096)
+def key_of(namespace: Namespace) -> str:
+    """The key of a namespace that is known to be one."""
+    return json.dumps(namespace, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode(key: str) -> Namespace:
+    """The namespace behind a key."""
+    return tuple(json.loads(key))
+
+
+def below(prefix: Sequence[str]) -> tuple[str, str]:
+    """The half-open range of keys, in byte order, of all namespaces strictly below ``prefix``."""
+    stem = encode(prefix)[:-1]
+    return stem + ",", stem + "-"  # "-" follows "," in byte order
 
 
 @dataclass(slots=True)
@@ -69,10 +126,6 @@ class Space:
         """Live items of both tiers."""
         return self.count["hot"] + self.count["cold"]
 
-    def added(self, tier: Tier, count: int = 1) -> None:
-        """Note that items joined a tier."""
-        self.count[tier] += count
-
     def left(self, tier: Tier, rows: Collection[int]) -> None:
         """Note that rows left a tier."""
         self.count[tier] -= len(rows)
@@ -81,19 +134,11 @@ class Space:
     def save(self, connection: sqlite3.Connection) -> None:
         """Write the counters."""
         self.revision += 1
+        counters = self.step, self.since_sleep, self.cycle, self.revision, self.erasures
         connection.execute(
             "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, erasures=?,"
             " hot_count=?, cold_count=? WHERE id=?",
-            (
-                self.step,
-                self.since_sleep,
-                self.cycle,
-                self.revision,
-                self.erasures,
-                self.count["hot"],
-                self.count["cold"],
-                self.id,
-            ),
+            (*counters, self.count["hot"], self.count["cold"], self.id),
         )
 
 
@@ -103,25 +148,16 @@ _SELECT_SPACE = (
 )
 
 
-def _space(row: tuple[int, ...], namespace: Namespace | None = None) -> Space:
+def _space(row: tuple[int, ...]) -> Space:
     number, key, epoch, step, since, cycle, revision, erasures, hot, cold = row
-    return Space(
-        number,
-        decode(str(key)) if namespace is None else namespace,
-        epoch,
-        step,
-        since,
-        cycle,
-        revision,
-        erasures,
-        {"hot": hot, "cold": cold},
-    )
+    count: dict[Tier, int] = {"hot": hot, "cold": cold}
+    return Space(number, decode(str(key)), epoch, step, since, cycle, revision, erasures, count)
 
 
 def find_space(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
     """The namespace, if anything was ever stored in it."""
-    row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (encode(namespace),)).fetchone()
-    return None if row is None else _space(row, namespace)
+    row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (key_of(namespace),)).fetchone()
+    return None if row is None else _space(row)
 
 
 def space_by_id(connection: sqlite3.Connection, number: int) -> Space:
@@ -135,7 +171,7 @@ def create_space(
     """A new namespace."""
     connection.execute(
         "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
-        (encode(namespace), now, epoch),
+        (key_of(namespace), now, epoch),
     )
     found = find_space(connection, namespace)
     assert found is not None
@@ -155,7 +191,7 @@ def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
     """A condition for the namespaces equal to a prefix or below it, label by label."""
     if not prefix:
         return "1", ()
-    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", (encode(prefix), *below(prefix))
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", (key_of(prefix), *below(prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +270,7 @@ def select(
     dimension: int = 0,
     members: bool = False,
 ) -> list[TierRow]:
-    """Rows by a condition.
-
-    Args:
-        connection: Inside a transaction.
-        where: SQL after ``WHERE``.
-        values: Its parameters.
-        dimension: Length of the vectors; 0 leaves them out.
-        members: Whether hot items are to know their members.
+    """Rows by a condition, without vectors if ``dimension`` is 0, hot ones perhaps with members.
 
     Raises:
         StorageError: A row is damaged.
@@ -253,7 +282,7 @@ def select(
     texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
     parsed = json.loads(f"[{texts}]")
     return [
-        _row(row, dimension, behind.get(row[1], ()), metadata, Evidence.from_json(evidence))
+        _row(row, dimension, behind.get(row[1], ()), metadata, read_evidence(evidence))
         for row, metadata, evidence in zip(found, parsed[::2], parsed[1::2], strict=True)
     ]
 
@@ -317,43 +346,6 @@ def tier_rows(
     return found
 
 
-KnownCold = dict[int, tuple[ColdMemory, str, int]]
-"""Cold memories by row number, with their evidence and pin as stored."""
-
-
-def cold_memories(
-    connection: sqlite3.Connection, space: int, dimension: int, known: KnownCold
-) -> KnownCold:
-    """The cold tier, the oldest row first: no more of each row than the memory.
-
-    Args:
-        connection: Inside a transaction.
-        space: The number of the namespace.
-        dimension: Length of the vectors.
-        known: What this returned before in the same epoch. A row never changes but for its
-            evidence and its pin, so nothing else is read again.
-
-    Raises:
-        StorageError: A row is damaged.
-    """
-    stored = connection.execute(
-        "SELECT row, evidence, pinned FROM tiers"
-        " WHERE namespace = ? AND live = 1 AND tier = 'cold' ORDER BY row",
-        (space,),
-    ).fetchall()
-    unread = dump([row for row, _, _ in stored if row not in known])
-    found = select(connection, _BY_ROWS, (unread, space), dimension=dimension)
-    read = {each.row: replace(each.memory, prior=worth(each.item.text)) for each in found}
-    cold: KnownCold = {}
-    for row, evidence, pinned in stored:
-        memory = read[row] if row in read else known[row][0]
-        if row in known and known[row][1:] != (evidence, pinned):
-            judged = Evidence.from_json(json.loads(evidence))
-            memory = replace(memory, evidence=judged, pinned=bool(pinned))
-        cold[row] = memory, evidence, pinned
-    return cold
-
-
 def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> list[TierRow]:
     """Every stored version of an item, oldest first."""
     return select(
@@ -364,13 +356,10 @@ def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> l
 def insert(
     connection: sqlite3.Connection, space: Space, new: TierRow, members: Iterable[str] = ()
 ) -> int:
-    """Write a version; returns its row number, never used before.
+    """Write a version, and which messages joined the item with it.
 
-    Args:
-        connection: Inside a write transaction.
-        space: Where.
-        new: The version; ``live`` or not.
-        members: The messages that joined the item with it.
+    Returns:
+        Its row number, never used before.
     """
     item = new.item
     pinned, judged, entropy = 0, 0, 0.0
@@ -396,7 +385,7 @@ def insert(
         ((message, item.id, new.version) for message in members),
     )
     if new.live:
-        space.added(new.tier)
+        space.count[new.tier] += 1
     return row
 
 
@@ -447,6 +436,11 @@ def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str
     ):
         found.setdefault(item, []).append(message)
     return {item: tuple(messages) for item, messages in found.items()}
+
+
+def read_evidence(data: Mapping[str, object]) -> Evidence:
+    """Evidence from its fields; what version 0.1 knew besides is left out."""
+    return Evidence(**{name: data[name] for name in Evidence.__slots__ if name in data})  # type: ignore[arg-type]
 
 
 _DEFAULTS = tuple((each.name, each.default) for each in fields(Evidence))

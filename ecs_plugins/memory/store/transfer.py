@@ -27,7 +27,8 @@ from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refus
 from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
 from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of, reports
-from ecs_plugins.memory.types import TIERS, Namespace, checked, encode
+from ecs_plugins.memory.store.tiers import checked, encode
+from ecs_plugins.memory.types import TIERS, Namespace
 
 FORMAT = "ecs-plugins-memory"
 VERSION = 3

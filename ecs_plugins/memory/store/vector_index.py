@@ -38,15 +38,16 @@ import numpy.typing as npt
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.memory.store.database import Database, unpack
 from ecs_plugins.memory.store.snapshot import Snapshot
-from ecs_plugins.memory.store.tiers import KnownCold, Space, list_spaces
-from ecs_plugins.memory.types import Matrix, Vector
-from ecs_plugins.ranking.conversation import as_reply
+from ecs_plugins.memory.store.tiers import Space, list_spaces
+from ecs_plugins.memory.types import ColdMemory, Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 
 logger = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+KnownCold = dict[int, tuple[ColdMemory, str, int]]
+"""Cold memories by row number, with their evidence and pin as stored."""
 
 KEPT_FROM = 5000
 """Vectors from which on a graph is saved, and built anew in the background: building takes some
@@ -93,11 +94,7 @@ def search_width(linked: int) -> int:
 
 
 class VectorIndex:
-    """Row numbers and their unit vectors. Thread-safe.
-
-    Args:
-        dimension: Length of every vector.
-    """
+    """Row numbers and their unit vectors of one dimension. Thread-safe."""
 
     def __init__(self, dimension: int) -> None:
         self.dimension = dimension
@@ -373,13 +370,16 @@ class OpenIndex:
         self.last_row = row
 
 
-class Indexes:
-    """The indexes of one open memory. Thread-safe.
+_LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
 
-    Args:
-        database: The truth.
-        dimension: Length of the vectors.
-    """
+
+def _live_rows(connection: sqlite3.Connection, space: Space) -> list[int]:
+    found = connection.execute(f"SELECT row FROM tiers WHERE {_LIVE}", (space.id,))
+    return [row for (row,) in found]
+
+
+class Indexes:
+    """The indexes of one open memory. Thread-safe."""
 
     def __init__(self, database: Database, dimension: int) -> None:
         self._database = database
@@ -417,31 +417,21 @@ class Indexes:
     ) -> None:
         if opened.words_revision >= space.revision:
             return
-        words, live = opened.words, "namespace = ? AND live = 1"
-        self._load_words(connection, opened, f"{live} AND row > ?", (space.id, opened.words_row))
+
+        def load(where: str, value: object) -> None:
+            sql = f"SELECT row, text, asked FROM tiers WHERE {_LIVE} AND {where} ORDER BY row"
+            for row, text, asked in connection.execute(sql, (space.id, value)):
+                opened.words.add(row, f"{asked} {text}")
+                opened.words_row = max(opened.words_row, row)
+
+        load("row > ?", opened.words_row)
+        words = opened.words
         if len(words) != space.items:
-            rows = connection.execute(f"SELECT row FROM tiers WHERE {live}", (space.id,))
-            wanted = {row for (row,) in rows}
+            wanted = set(_live_rows(connection, space))
             for row in words.numbers() - wanted:
                 words.discard(row)
-            missing = json.dumps(sorted(wanted - words.numbers()))
-            where = "row IN (SELECT value FROM json_each(?))"
-            self._load_words(connection, opened, where, (missing,))
+            load(_AMONG, json.dumps(sorted(wanted - words.numbers())))
         opened.words_revision = space.revision
-
-    def _load_words(
-        self,
-        connection: sqlite3.Connection,
-        opened: OpenIndex,
-        where: str,
-        values: tuple[object, ...],
-    ) -> None:
-        found = connection.execute(
-            f"SELECT row, text, asked FROM tiers WHERE {where} ORDER BY row", values
-        )
-        for row, text, asked in found:
-            opened.words.add(row, as_reply(text, asked))
-            opened.words_row = max(opened.words_row, row)
 
     def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
         if opened.revision >= space.revision:
@@ -451,17 +441,11 @@ class Indexes:
         index = opened.index
         self._load(connection, space, opened, "row > ?", opened.last_row)
         if len(index) != space.items or opened.erasures != space.erasures:
-            live = connection.execute(
-                "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-            )
-            wanted = _numbers([row for (row,) in live])
+            wanted = _numbers(_live_rows(connection, space))
             index.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
-                rows = json.dumps(missing.tolist())
-                self._load(
-                    connection, space, opened, "row IN (SELECT value FROM json_each(?))", rows
-                )
+                self._load(connection, space, opened, _AMONG, json.dumps(missing.tolist()))
         if opened.erasures != space.erasures:
             index.blank()
             opened.erasures, opened.saved = space.erasures, 0
@@ -477,8 +461,7 @@ class Indexes:
         value: object,
     ) -> None:
         found = connection.execute(
-            "SELECT row, vector, vector_crc, id FROM tiers"
-            f" WHERE namespace = ? AND live = 1 AND {where} ORDER BY row",
+            f"SELECT row, vector, vector_crc, id FROM tiers WHERE {_LIVE} AND {where} ORDER BY row",
             (space.id, value),
         )
         while rows := found.fetchmany(_CHUNK):
@@ -514,11 +497,9 @@ class Indexes:
             self._tidy(opened)
 
     def rolled_back(self, space: Space, revision: int) -> None:
-        """Take back the rows of a transaction that failed; their numbers will come again.
+        """Take back the rows of a transaction that failed and began at a revision.
 
-        Args:
-            space: The namespace as the transaction left it.
-            revision: Its revision before.
+        Their numbers will come again.
         """
         opened = self._open.get(space.id)
         if opened is not None and opened.revision > revision:  # brought up to what is not there

@@ -1,3 +1,4 @@
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -5,14 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.infinite_room.entropic import overflow
 from ecs_plugins.memory.admission import (
     admit,
-    overflow,
     record_hit,
 )
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.types import Observation
-from tests.unit.memory.factories import axis, cold, hot
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import MEMORY, Database
+from ecs_plugins.memory.store.intake import evict_overflow
+from ecs_plugins.memory.store.messages import item_of
+from ecs_plugins.memory.store.tiers import TierRow
+from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
 CONFIG = MemoryConfig()
 
@@ -22,43 +27,42 @@ def admitted(observation, config=CONFIG, **nearest):
 
 
 def test_something_new_becomes_a_hot_item():
-    seen = Observation("m9", axis(0), 9, "text")
+    seen = item_of("m9", axis(0), 9, "text")
     admission = admitted(seen, nearest_hot=(hot("m1", axis(1)), 0.0))
-    assert admission.kind == "append"
-    assert admission.item.members == ("m9",)
+    assert admission.id == "m9"
+    assert admission.members == ("m9",)
 
 
 def test_a_near_duplicate_supports_the_hot_item():
-    seen = Observation("m9", axis(0), 9, "said again")
+    seen = item_of("m9", axis(0), 9, "said again")
     admission = admitted(seen, nearest_hot=(hot("m1", axis(0)), 1.0))
-    assert admission.kind == "reinforce_hot"
-    assert admission.item.members == ("m1", "m9")
-    assert admission.item.evidence.support == 2
-    assert admission.item.evidence.demand == pytest.approx(1.0)
-    assert admission.item.text == "said again"
+    assert admission.id == "m1"
+    assert admission.members == ("m1", "m9")
+    assert admission.evidence.support == 2
+    assert admission.evidence.demand == pytest.approx(1.0)
+    assert admission.text == "said again"
 
 
 def test_a_near_duplicate_supports_the_cold_memory():
-    seen = Observation("m9", axis(0, 1, 0.8), 9)
+    seen = item_of("m9", axis(0, 1, 0.8), 9, "")
     admission = admitted(seen, nearest_cold=(cold("c", axis(0), support=3), 0.95))
-    assert admission.kind == "reinforce_cold"
-    assert admission.similarity == 0.95
-    assert admission.item.evidence.support == 4
+    assert admission.id == "c"
+    assert admission.evidence.support == 4
 
 
 def test_the_nearer_tier_is_reinforced():
-    seen = Observation("m9", axis(0), 9)
+    seen = item_of("m9", axis(0), 9, "")
     nearest = {
         "nearest_hot": (hot("m1", axis(0)), 0.95),
         "nearest_cold": (cold("c", axis(0)), 0.92),
     }
-    assert admitted(seen, **nearest).kind == "reinforce_hot"
+    assert admitted(seen, **nearest).id == "m1"
 
 
 def test_the_paper_appends_everything():
-    seen = Observation("m9", axis(0), 9)
+    seen = item_of("m9", axis(0), 9, "")
     admission = admitted(seen, MemoryConfig.paper(), nearest_hot=(hot("m1", axis(0)), 1.0))
-    assert admission.kind == "append"
+    assert admission.id == "m9"
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
@@ -69,7 +73,7 @@ def test_the_running_centroid_is_the_centroid(seeds):
         observations.append((vector / np.linalg.norm(vector)).astype(np.float32))
     item = hot("m0", observations[0])
     for step, vector in enumerate(observations[1:], start=1):
-        item = admitted(Observation(f"m{step}", vector, step), nearest_hot=(item, 1.0)).item
+        item = admitted(item_of(f"m{step}", vector, step, ""), nearest_hot=(item, 1.0))
     total = np.sum(observations, axis=0, dtype=np.float64)
     length = np.linalg.norm(total)
     assert np.allclose(item.vector, total / length, atol=1e-5)
@@ -84,36 +88,58 @@ def test_a_hit_is_as_much_demand_as_its_score_says():
     assert memory.evidence.last_seen == 9
 
 
+def left_over(items, config):
+    """The hot items that stay when the store has these in its hot tier."""
+    with closing(Database(MEMORY)) as database, database.write() as connection:
+        space = tiers.create_space(connection, ("default",), 0.0, 0)
+        for item in items:
+            tiers.insert(connection, space, TierRow(item, {}, 0.0, 0.0), item.members)
+        evict_overflow(connection, space, config)
+        assert space.count["hot"] == min(len(items), config.hot_capacity)
+        return [row.item.id for row in tiers.tier_rows(connection, space.id, "hot", DIMENSION)]
+
+
 def test_fifo_drops_the_oldest():
-    items = [hot(f"m{i}", axis(i), support=9 if i == 0 else 1) for i in range(4)]
-    config = MemoryConfig.paper(hot_capacity=2)
-    assert overflow(items, config) == ("m0", "m1")
+    items = [hot(f"m{i}", axis(i), step=i, support=9 if i == 0 else 1) for i in range(4)]
+    assert left_over(items, MemoryConfig.paper(hot_capacity=2)) == ["m2", "m3"]
 
 
 def test_an_item_that_earned_a_proposal_outlives_the_others():
     items = [hot(f"m{i}", axis(i), step=i, support=2 if i == 0 else 1) for i in range(4)]
     config = CONFIG.replace(hot_capacity=2, min_support=2)
-    assert overflow(items, config) == ("m1", "m2")
+    assert left_over(items, config) == ["m0", "m3"]
     items[0] = replace(items[0], judged=2)
-    assert overflow(items, config) == ("m0", "m1")
+    assert left_over(items, config) == ["m2", "m3"]
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), st.integers(1, 3), st.booleans())
+def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, paper):
+    items = [
+        replace(hot(f"m{i}", axis(0), step=i, support=1 + n, hits=h, last_seen=i + s), judged=j)
+        for i, (n, h, s, j) in enumerate(counts)
+    ]
+    config = MemoryConfig.paper if paper else MemoryConfig
+    config = config(hot_capacity=4, min_support=support)
+    gone = overflow(items, config)
+    assert left_over(items, config) == [item.id for item in items if item.id not in gone]
 
 
 def test_a_near_text_that_says_something_else_is_a_memory_of_its_own():
-    told = Observation("m9", axis(0), 9, "the code is 4712")
+    told = item_of("m9", axis(0), 9, "the code is 4712")
     known = replace(cold("c", axis(0)), text="the code is 4711")
     admission = admitted(told, nearest_cold=(known, 1.0))
-    assert (admission.kind, admission.item.evidence.unlike) == ("append", "number")
+    assert (admission.id, admission.evidence.unlike) == ("m9", "number")
 
 
 def test_the_other_tier_may_still_be_repeated():
-    told = Observation("m9", axis(0), 9, "the code is 4712")
+    told = item_of("m9", axis(0), 9, "the code is 4712")
     known = replace(cold("c", axis(0)), text="the code is 4711")
     repeated = replace(hot("m1", axis(0)), text="so the code is 4712")
     admission = admitted(told, nearest_cold=(known, 1.0), nearest_hot=(repeated, 0.95))
-    assert admission.kind == "reinforce_hot"
+    assert admission.id == "m1"
 
 
 def test_what_is_far_is_not_unlike():
-    told = Observation("m9", axis(0), 9, "the code is 4712")
+    told = item_of("m9", axis(0), 9, "the code is 4712")
     known = replace(cold("c", axis(1)), text="the code is 4711")
-    assert admitted(told, nearest_cold=(known, 0.0)).item.evidence.unlike is None
+    assert admitted(told, nearest_cold=(known, 0.0)).evidence.unlike is None

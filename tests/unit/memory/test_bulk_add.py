@@ -7,7 +7,7 @@ import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.messages import new_ids
-from ecs_plugins.memory.store.tiers import dump_evidence
+from ecs_plugins.memory.store.tiers import dump_evidence, read_evidence
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
 
@@ -98,5 +98,5 @@ def test_ids_of_a_batch_ascend_and_differ():
 )  # fmt: skip
 def test_stored_evidence_is_read_as_it_was_written(evidence):
     stored = dump_evidence(evidence)
-    assert Evidence.from_json(json.loads(stored)) == evidence
+    assert read_evidence(json.loads(stored)) == evidence
     assert len(stored) <= len(json.dumps(asdict(evidence)))

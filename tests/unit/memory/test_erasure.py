@@ -200,9 +200,8 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
     name = memory.add(SECRET)[0]
     memory.admin.compact()
-    monkeypatch.setattr(
-        memory._store, "finish_erasure", lambda *_, **__: None
-    )  # killed after the commit
+    # Killed after the commit.
+    monkeypatch.setattr("ecs_plugins.memory.store.erasure._finish", lambda *_, **__: None)
     memory.delete(name)
     assert leftovers(db.parent)
     open_memory(store=MANUAL)

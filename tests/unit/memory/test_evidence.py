@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from ecs_plugins.memory.admission import (
     HALF_LIFE,
     decayed,
-    first_evidence,
     in_demand,
     merged,
     with_outcome,
 )
+from ecs_plugins.memory.store.tiers import read_evidence
 from ecs_plugins.memory.types import Evidence
 
-COUNTED = replace(first_evidence(0), demand=4.0, agreements=2.0, contradictions=1.0, support=5)
+COUNTED = replace(Evidence(0, 0, 0), demand=4.0, agreements=2.0, contradictions=1.0, support=5)
 
 
 def test_counts_halve_after_a_half_life_but_not_the_support():
@@ -34,7 +34,7 @@ def test_evidence_never_decays_backwards():
 
 
 def test_query_and_repeat_in_one_step_are_one_event():
-    once = in_demand(first_evidence(0), 5)
+    once = in_demand(Evidence(0, 0, 0), 5)
     assert in_demand(once, 5).demand == once.demand == 1.0
 
 
@@ -44,7 +44,7 @@ def test_an_outcome_counts_for_or_against():
 
 
 def test_merging_adds_the_counts_and_counts_the_newer_one_as_a_repeat():
-    newer = replace(first_evidence(0), hits=2, contradictions=1.0, unlike="number")
+    newer = replace(Evidence(0, 0, 0), hits=2, contradictions=1.0, unlike="number")
     both = merged(COUNTED, newer, 2.5)
     assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
     assert (both.agreements, both.contradictions) == (2.0, 2.0)
@@ -54,4 +54,4 @@ def test_merging_adds_the_counts_and_counts_the_newer_one_as_a_repeat():
 def test_evidence_that_version_0_1_wrote_is_read_without_its_labels():
     written = {"created": 0, "updated": 4, "last_seen": 4, "support": 2, "demand": 1.0}
     labels = {"outcomes": [["x", 1.0]], "belief": [["x", 1.0]], "contested": None, "surprise": 0.1}
-    assert Evidence.from_json(written | labels) == Evidence(0, 4, 4, 2, 1.0)
+    assert read_evidence(written | labels) == Evidence(0, 4, 4, 2, 1.0)

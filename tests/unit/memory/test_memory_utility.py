@@ -4,10 +4,10 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import StoreConfig, answer_utility
-from ecs_plugins.memory.admission import first_evidence, in_demand, with_outcome
+from ecs_plugins.memory.admission import in_demand, with_outcome
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.types import ColdMemory, QueryEvent
+from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
 from ecs_plugins.memory.utility import (
     QUERY_WINDOW,
     entropies,
@@ -18,7 +18,7 @@ from tests.unit.memory.factories import axis, cold
 
 
 def memory(text: str, *, asked: int = 0) -> ColdMemory:
-    evidence = first_evidence(1)
+    evidence = Evidence(1, 1, 1)
     for step in range(asked):
         evidence = in_demand(evidence, 2 + step)
     return ColdMemory("m", np.ones(2, dtype=np.float32), evidence, text)
@@ -63,10 +63,10 @@ def test_the_papers_utility_looks_at_the_recent_queries_only() -> None:
 
 
 def test_failures_surprise_more_than_successes_and_a_short_history_is_like_the_others() -> None:
-    helped = failed = first_evidence(0)
+    helped = failed = Evidence(0, 0, 0)
     for step in range(4):
         helped, failed = with_outcome(helped, True, step), with_outcome(failed, False, step)
-    low, unknown, high = mean_surprise([helped, first_evidence(0), failed])
+    low, unknown, high = mean_surprise([helped, Evidence(0, 0, 0), failed])
     assert low < unknown < high
 
 
@@ -87,7 +87,7 @@ VECTOR = np.ones(1, dtype=np.float32)
 
 
 def memories(*texts: str) -> list[ColdMemory]:
-    return [ColdMemory(f"m{i}", VECTOR, first_evidence(1), text) for i, text in enumerate(texts)]
+    return [ColdMemory(f"m{i}", VECTOR, Evidence(1, 1, 1), text) for i, text in enumerate(texts)]
 
 
 def asked(text: str, answer: str | None, step: int = 1) -> QueryEvent:

@@ -11,8 +11,8 @@ import pytest
 from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
-from ecs_plugins.memory.recall import probability
 from ecs_plugins.memory.store import search
+from ecs_plugins.memory.store.search import probability
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -185,7 +185,7 @@ def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
     assert shaper.read == [first]
     assert again == first[:-4:-1]
     memory.recall("red bees", threshold=0.0, k=1, shaper=shaper)
-    memory.add("the recall is written with this")
+    memory._store.flush(("default",))
     every = memory.recall("red bees", threshold=0.0, k=70, record=False)
     assert sum("recalled 1 times" in each.why for each in every) == 1
     assert memory.recall("red bees", threshold=1.0, shaper=shaper) == []

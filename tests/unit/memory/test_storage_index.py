@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import sleeps, tiers
 from ecs_plugins.memory.store.vector_index import Indexes, VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.streams import stream
@@ -211,7 +211,7 @@ def assert_current(memory):
         opened = store.indexes.current(connection, space)
         known = opened.index
         cold = [
-            tiers.cold_memories(connection, space.id, store.dimension, each)
+            sleeps._cold_memories(connection, space.id, store.dimension, each)
             for each in (opened.cold, {})
         ]
     assert cold[0] == cold[1]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.types import below, checked, decode, encode
+from ecs_plugins.memory.store.tiers import below, checked, decode, encode
 
 HOSTILE = [
     "a", "a.b", "a/b", 'a"b', "a'b", "a%", "a_", "%", "_", "ab", "a,b", "a]", '["a"', "\\",

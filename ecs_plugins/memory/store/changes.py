@@ -1,0 +1,157 @@
+"""Changing what is stored: the text, the metadata or the pin of a message or of a memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.records import ErasureReceipt
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import dump
+from ecs_plugins.memory.store.erasure import Erasure, erasing, unknown
+from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
+from ecs_plugins.memory.store.messages import Message, NewMessage
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow
+
+
+def update(
+    store: SqliteStore,
+    name: str,
+    *,
+    text: str | None,
+    metadata: Mapping[str, object] | None,
+    pinned: bool | None,
+) -> ErasureReceipt:
+    """Change a message, and what rests on it, or a memory; None leaves something as it is.
+
+    Raises:
+        InvalidInputError: Nothing of this id is stored, or there is no room to pin.
+    """
+    new = NewMessage("-" if text is None else text, metadata=metadata or {})
+    own = None if metadata is None else new.metadata
+    with erasing(store, erases=text is not None or metadata is not None) as erasure:
+        connection = erasure.connection
+        message = log.get(connection, name)
+        if message is not None:
+            space = erasure.space_of(message.namespace)
+            if text is not None or own is not None:
+                _update_message(erasure, space, message, text, own)
+            if pinned:
+                _pin_message(erasure, space, name)
+        else:
+            live = [row for row in tiers.versions(connection, name, store.dimension) if row.live]
+            if not live:
+                raise unknown(name)
+            space = tiers.space_by_id(connection, live[0].space)
+            _update_memory(erasure, space, live[0], text, own, pinned)
+        erasure.save(space)
+    return erasure.receipt
+
+
+def _update_message(
+    erasure: Erasure, space: Space, message: Message, text: str | None, metadata: Metadata | None
+) -> None:
+    connection, name = erasure.connection, message.id
+    said = erasure.said_by([name]) if text is not None else []
+    changed = frozenset([name])
+    if text is not None:
+        changed |= erasure.reread([name], text)
+    before = {each: _live_on(erasure, each) for each in sorted(changed)}
+    if text is not None:
+        erasure.write_text(name, text, message.asked)
+    if metadata is not None:
+        connection.execute("UPDATE messages SET metadata = ? WHERE id = ?", (dump(metadata), name))
+    affected = erasure.derive(space, changed, frozenset())
+    for each, rows in before.items():
+        if rows and not _live_on(erasure, each):
+            _found_again(erasure, space, each, pinned=any(row.is_pinned for row in rows))
+    erasure.clean_record(space, (), affected, said)
+
+
+def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
+    """The items in a tier that rest on a message."""
+    return tiers.select(
+        erasure.connection,
+        "+live = 1 AND id IN (SELECT item FROM provenance WHERE message = ?)",
+        (message,),
+        dimension=erasure.store.dimension,
+        members=True,
+    )
+
+
+def _found_again(erasure: Erasure, space: Space, name: str, *, pinned: bool) -> None:
+    """Let a message that parted from all others found an item of its own."""
+    connection, config = erasure.connection, erasure.store.config
+    message = log.get(connection, name)
+    ((item, metadata, expires),) = log.alone(connection, [name], erasure.store.dimension)
+    assert message is not None
+    row = TierRow(item, metadata, message.created, time.time(), expires)
+    if pinned:
+        insert_pinned(connection, space, row, item.members, config)
+    else:
+        tiers.insert(connection, space, row, item.members)
+        evict_overflow(connection, space, config)
+
+
+def _pin_message(erasure: Erasure, space: Space, name: str) -> None:
+    """Pin what a message stands in: its hot item moves to the cold tier, pinned."""
+    connection = erasure.connection
+    found = [row for row in _live_on(erasure, name) if row.tier == "hot"]
+    if not found:
+        raise InvalidInputError(
+            f"the message {name!r} is not in the hot tier; pin the memory it went into"
+        )
+    hot = found[0]
+    insert_pinned(connection, space, hot, hot.hot.members, erasure.store.config)
+    tiers.delete(connection, space, [hot])
+    tiers.forget_provenance(connection, [hot.item.id])
+
+
+def _update_memory(
+    erasure: Erasure,
+    space: Space,
+    old: TierRow,
+    text: str | None,
+    metadata: Metadata | None,
+    pinned: bool | None,
+) -> None:
+    store, connection, memory = erasure.store, erasure.connection, old.memory
+    if pinned and not memory.pinned:
+        check_room_to_pin(connection, space, store.config)
+    if pinned is not None:
+        memory = replace(memory, pinned=pinned)
+    if text is None and metadata is None:
+        tiers.update(connection, old.row, memory)
+        return
+    now = time.time()
+    new = replace(
+        old,
+        item=memory,
+        version=old.version + 1,
+        metadata=old.metadata if metadata is None else metadata,
+        changed=now,
+        born=None,
+    )
+    if text is None:
+        tiers.delete(connection, space, [old])
+        tiers.insert(connection, space, new)
+        return
+    vectors = store.embed([text])
+    behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
+    said = erasure.erase_versions(space, memory.id)
+    erasure.note_quotes(behind, said)
+    erasure.clean_record(space, (), {memory.id}, said)
+    # A message says the new text from here on, so that nothing derives the old one again.
+    ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
+    roles = [each.role for name in behind if (each := log.get(connection, name))]
+    role = roles[-1] if roles else "user"
+    message = NewMessage(text, role=role, metadata=new.metadata, ttl=ttl)
+    log.insert(connection, space, [message], ids, vectors, now)
+    space.step += 1
+    evidence = replace(memory.evidence, edited=True)
+    item = replace(memory, text=text, asked="", vector=vectors[0], prior=None, evidence=evidence)
+    tiers.insert(connection, space, replace(new, item=item), ids)

@@ -1,0 +1,98 @@
+"""Items derived anew from the messages behind them, when some of these are gone or changed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from ecs_plugins.memory.admission import admit, repeated
+from ecs_plugins.memory.config import MemoryConfig
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
+from ecs_plugins.memory.types import ColdMemory, HotItem
+
+
+def refolded(messages: Sequence[HotItem], config: MemoryConfig, *, edited: bool = False) -> HotItem:
+    """One item made of these messages alone, in their order."""
+    item, *others = messages
+    item = replace(item, evidence=replace(item.evidence, edited=edited))
+    for each in others:
+        item = repeated(item, each, config)
+    return item
+
+
+def derived(
+    connection: sqlite3.Connection,
+    old: TierRow,
+    members: Collection[str],
+    config: MemoryConfig,
+    dimension: int,
+    now: float = float("-inf"),
+) -> TierRow | None:
+    """A version as those of its messages make it that have not expired; None without any."""
+    left = log.alone(connection, members, dimension, now)
+    if not left:
+        return None
+    metadata = left[0][1]
+    for _, own, _ in left:
+        metadata = shared(metadata, own)
+    evidence = old.item.evidence
+    item = refolded([each for each, _, _ in left], config, edited=evidence.edited)
+    new: HotItem | ColdMemory
+    if old.tier == "hot":
+        new = replace(item, judged=min(old.hot.judged, item.evidence.support))
+    else:
+        known = replace(item.evidence, hits=evidence.hits)
+        new = replace(
+            old.memory, vector=item.vector, text=item.text, asked=item.asked, evidence=known
+        )
+    expires = earliest(*(expires for _, _, expires in left))
+    return replace(old, item=new, metadata=metadata, expires=expires)
+
+
+def alive(
+    connection: sqlite3.Connection,
+    rows: Iterable[TierRow],
+    now: float,
+    config: MemoryConfig,
+    dimension: int,
+) -> Iterator[TierRow]:
+    """What has not expired; of an item that rests on messages of which some have, the rest."""
+    for row in rows:
+        if row.expires is None or row.expires > now:
+            yield row
+            continue
+        behind = tiers.provenance(connection, [row.item.id]).get(row.item.id, ())
+        left = derived(connection, row, behind, config, dimension, now)
+        if left is not None:  # under its own id, which a hot item has from its first message
+            yield replace(left, item=replace(left.item, id=row.item.id))
+
+
+def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
+    """The messages behind an item in the order of their joining, each with its first version."""
+    found = connection.execute(
+        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+        " WHERE p.item = ? ORDER BY p.version, m.seq",
+        (name,),
+    )
+    return dict(found.fetchall())
+
+
+def is_strange(
+    connection: sqlite3.Connection,
+    name: str,
+    members: Collection[str],
+    config: MemoryConfig,
+    dimension: int,
+) -> bool:
+    """Whether a message says something else than the others behind an item."""
+    found = [each for each, _, _ in log.alone(connection, members, dimension)]
+    rest = [each for each in found if each.id != name]
+    own = [each for each in found if each.id == name]
+    if not rest or not own:
+        return False
+    item = refolded(rest, config)
+    cosine = float(item.vector @ own[0].vector)
+    return admit(own[0], config=config, nearest_hot=(item, cosine)).id == name

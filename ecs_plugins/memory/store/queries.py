@@ -1,0 +1,155 @@
+"""The recorded queries of a namespace: what was asked, recalled and answered."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ecs_plugins.memory.admission import record_hit, record_outcome
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.database import dump, pack
+from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.types import QueryEvent, Vector
+from ecs_plugins.memory.utility import QUERY_WINDOW
+
+_SAME = 1e-6  # cosine distance of a question to itself, embedded twice
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One recall: when, with which query vector, what it returned, after how many erasures.
+
+    ``items`` are ids with their scores.
+    """
+
+    step: int
+    at: float
+    vector: Vector
+    items: Mapping[str, float]
+    erasures: int
+
+
+def write_accesses(
+    connection: sqlite3.Connection, space: Space, accesses: Sequence[Access], erasures: int
+) -> None:
+    """Write recalls: a query event each, a hit for every item that is still in its tier.
+
+    The question of a recall from before the latest of ``erasures`` is not written: it may repeat
+    what was erased.
+    """
+    for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
+        names = tuple(access.items)
+        if access.erasures == erasures:
+            _insert_query(connection, space, access.step, access.at, access.vector, names)
+        for each in _live(connection, space, names):
+            step = max(access.step, each.item.evidence.updated)
+            hit = record_hit(each.item, step=step, score=access.items[each.item.id])
+            tiers.update(connection, each.row, hit)
+    _prune_queries(connection, space)
+
+
+def write_observation(
+    connection: sqlite3.Connection,
+    space: Space,
+    *,
+    vector: Vector,
+    used: Sequence[str],
+    text: str,
+    answer: str,
+    outcome: bool | None,
+) -> None:
+    """Write a question with its answer, and what came of the items that were used."""
+    if not _complete_query(connection, space, vector, used, text, answer):
+        _insert_query(connection, space, space.step, time.time(), vector, used, text, answer)
+    _prune_queries(connection, space)
+    if outcome is not None:
+        for each in _live(connection, space, used):
+            item = record_outcome(each.item, outcome, step=space.step)
+            tiers.update(connection, each.row, item)
+
+
+def _insert_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    step: int,
+    at: float,
+    vector: Vector,
+    items: Sequence[str],
+    text: str = "",
+    answer: str | None = None,
+) -> None:
+    # A recall records no text; an observation does, it needs it.
+    connection.execute(
+        "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
+        " VALUES (?,?,?,?,?,?,?)",
+        (space.id, step, at, text, answer, dump(list(items)), pack(vector)),
+    )
+
+
+def _complete_query(
+    connection: sqlite3.Connection,
+    space: Space,
+    vector: Vector,
+    items: Sequence[str],
+    text: str,
+    answer: str,
+) -> bool:
+    """Write question and answer into the event of the recall that they belong to.
+
+    That is the last event of the same question, if it has no answer yet and what was used does
+    not come from elsewhere. So one question that was recalled for and then observed counts once.
+
+    Returns:
+        Whether there was such an event.
+    """
+    used = set(items)
+    for number, data, known, recalled in connection.execute(
+        "SELECT id, vector, answer, recalled FROM queries WHERE namespace = ? ORDER BY id DESC",
+        (space.id,),
+    ):
+        if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
+            continue
+        found = json.loads(recalled)
+        elsewhere = bool(used) and bool(found) and used.isdisjoint(found)
+        if known is not None or elsewhere:
+            return False
+        together = dump([*dict.fromkeys([*found, *items])])
+        connection.execute(
+            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
+            (text, answer, together, number),
+        )
+        return True
+    return False
+
+
+def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:
+    """Delete query events beyond the window that utilities look at."""
+    connection.execute(
+        "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
+        "SELECT id FROM queries WHERE namespace = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2)",
+        (space.id, QUERY_WINDOW),
+    )
+
+
+def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEvent]:
+    """The recent queries of a namespace, oldest first."""
+    rows = connection.execute(
+        "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
+        " ORDER BY id DESC LIMIT ?",
+        (space, QUERY_WINDOW),
+    ).fetchall()
+    return [
+        QueryEvent(step, np.frombuffer(vector, dtype="<f4"), text, answer)
+        for step, vector, text, answer in reversed(rows)
+    ]
+
+
+def _live(connection: sqlite3.Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
+    """The items of these ids that are in a tier now, without vectors."""
+    where = "+namespace = ? AND +live = 1 AND id IN (SELECT value FROM json_each(?))"
+    return tiers.select(connection, where, (space.id, dump(list(names))))
