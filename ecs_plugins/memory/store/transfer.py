@@ -324,7 +324,8 @@ def _rows_of_0_1(lines: Iterable[Line]) -> Iterator[Line]:
             for position, each in enumerate(line["decisions"]):
                 decision += 1
                 place = {"sleep": sleep, "namespace": space, "position": position}
-                yield _row("decisions", each, "record erased", id=decision, **place)
+                place["erased"] = int(each["erased"])
+                yield _row("decisions", each, "record", id=decision, **place)
                 for name in ids_of(DECISION.validate_python(each["record"])):
                     yield {"kind": "decision_items", "item": name, "decision": decision}
         elif kind == "item":
