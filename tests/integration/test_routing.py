@@ -677,15 +677,6 @@ def test_it_selects_for_the_router_retriever(frontier):
     assert node.node.node_id == LABELS[1]
 
 
-def test_a_pickled_selector_decides_alike_and_has_no_prompts(frontier):
-    selector = FrontierSelector(frontier, target_f1=0.7, policy="deterministic")
-    copy = pickle.loads(pickle.dumps(selector))
-    query = FrontierQuery("q", reuse=40)
-    assert copy.decide(query).label == selector.decide(query).label
-    assert copy.policy == selector.policy
-    assert selector.get_prompts() == {}
-
-
 def test_a_chat_that_calls_complete_is_counted_once_and_nothing_outside_a_query_is(frontier):
     selector = FrontierSelector(frontier, target_f1=0.7)
     engine = FrontierQueryEngine(selector, {"full_context": Chatting(name="full")})

@@ -11,14 +11,6 @@ from ecs_plugins.common.aio import MAX_WORKERS, run_memory, run_sync
 request_id = contextvars.ContextVar("request_id", default="none")
 
 
-async def test_work_runs_off_the_loop_and_others_progress():
-    release = threading.Event()
-    worker = asyncio.create_task(run_sync(lambda: (release.wait(5), threading.get_ident())[1]))
-    await asyncio.sleep(0)
-    release.set()
-    assert await worker != threading.get_ident()
-
-
 async def test_context_variables_are_seen_and_do_not_leak_back():
     def work():
         seen = request_id.get()

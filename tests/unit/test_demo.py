@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from ecs_plugins.errors import MissingExtraError, ModelNotFoundError, StorageError
+from ecs_plugins.errors import MissingExtraError, ModelNotFoundError
 from ecs_plugins.frontier import Context, Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -102,12 +102,6 @@ def test_memory_fits_into_its_room_survives_a_restart_and_follows_from_its_recor
     assert sorted(map(len, filter(None, groups))) == [len(reminder.turns)]
 
 
-def test_the_tellings_of_a_fact_are_counted_per_item():
-    one, two, three = (data.Turn(name, "2025-01-01", "Ann", "text") for name in "abc")
-    fact = data.Repeated("It rains.", ("a", "c", "d"))
-    assert memory.held_of(fact, [[one, two, three], [two], [one]]) == [2, 1]
-
-
 @pytest.mark.slow
 def test_what_was_spent_stands_beside_the_forecast(run):
     out, found = run("--part", "router", "--limit", "10")
@@ -173,11 +167,6 @@ def test_the_choice_of_questions_takes_categories_and_overlap_in_turn():
         assert first.overlap != second.overlap
     everything = data.choose(DATA.questions, None)
     assert sorted(q.id for q in everything) == sorted(q.id for q in DATA.questions)
-
-
-def test_missing_data_are_an_error_that_says_what_to_do(tmp_path):
-    with pytest.raises(StorageError, match="run the demo in a checkout"):
-        data.load_data(tmp_path)
 
 
 def test_recall_on_a_worked_example():

@@ -330,19 +330,3 @@ def test_a_summary_of_what_tools_told_is_not_the_users_and_the_question_is_remem
     ask(built, "Thank you.", thread="t")
     more = ["Thank you.", "In Tarrow."]
     assert logged(memory)[1:] == [*said[: len(remember)], *more[: len(remember)]]
-
-
-@pytest.mark.parametrize(("merge_threshold", "memories"), [(0.7, 1), (0.9, 2)])
-def test_a_question_does_not_hide_the_fact_that_answers_it(merge_threshold, memories):
-    # They are near neighbours: at 0.7 the memory takes the one for a repetition of the other.
-    fact, question = "My locker code is 4711.", "What is my locker code?"
-    model = ScriptedModel()
-    config = MemoryConfig(merge_threshold=merge_threshold)
-    with EntropicMemory.open(embedder=FakeEmbedder(), config=config) as memory:
-        built = agent(model, memory, remember=("user",))
-        for text in (fact, question, "The ferry was late.", question):
-            ask(built, text)
-        found = memory.recall(question, namespace=("memories", "u1"), record=False)
-        assert len(found) == memories
-    assert fact in model.prompt
-    assert model.prompt.count(question) == 1

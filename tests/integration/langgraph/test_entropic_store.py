@@ -1,6 +1,9 @@
+import json
 import threading
 
 import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage, ToolMessage
 from langgraph.store.base import (
     GetOp,
     InvalidNamespaceError,
@@ -9,12 +12,14 @@ from langgraph.store.base import (
     PutOp,
     SearchOp,
 )
+from langmem import create_manage_memory_tool, create_search_memory_tool
 
 from ecs_plugins.errors import InvalidInputError, ModelError, StorageError
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.store import NS, StoreConformance, keys
+from tests.integration.scripted_model import ScriptedModel, call
 
 MESSAGES = ("chats",)
 CHAT = ("chats", "u1")
@@ -196,3 +201,30 @@ def test_a_memory_without_a_file_answers_about_messages():
         store.put(CHAT, "k", {"content": "the boat is blue"})
         assert store.get(CHAT, "nobody put this") is None
         assert store.list_namespaces() == [CHAT]
+
+
+def run(store, tools, message, user="u1"):
+    """What the tools of an agent said."""
+    agent = create_agent(ScriptedModel(replies=[message, "done"]), tools, store=store)
+    config = {"configurable": {"user_id": user}}
+    result = agent.invoke({"messages": [HumanMessage("go")]}, config)
+    return [m.text for m in result["messages"] if isinstance(m, ToolMessage)]
+
+
+@pytest.mark.parametrize("under", [None, ("memories",)])
+def test_langmems_tools_read_and_write_it(memory, under):
+    store = EntropicStore(memory, messages_under=under)
+    tools = [
+        create_manage_memory_tool(namespace=("memories", "{user_id}")),
+        create_search_memory_tool(namespace=("memories", "{user_id}")),
+    ]
+    (said,) = run(store, tools, call("manage_memory", action="create", content="I keep bees."))
+    key = said.rsplit(" ", 1)[-1].strip(".")
+    assert store.get(("memories", "u1"), key).value["content"] == "I keep bees."
+    (found,) = run(store, tools, call("search_memory", query="who keeps bees"))
+    assert json.loads(found)[0]["value"]["content"] == "I keep bees."
+    assert json.loads(run(store, tools, call("search_memory", query="bees"), user="u10")[0]) == []
+    run(store, tools, call("manage_memory", action="update", id=key, content="I keep wasps."))
+    assert store.get(("memories", "u1"), key).value["content"] == "I keep wasps."
+    run(store, tools, call("manage_memory", action="delete", id=key))
+    assert store.get(("memories", "u1"), key) is None
