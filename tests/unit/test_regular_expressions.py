@@ -5,6 +5,8 @@ process. A quadratic one needs thousands of times more.
 """
 
 import ast
+import importlib
+import pkgutil
 import re
 import time
 from collections import deque
@@ -22,7 +24,6 @@ from ecs_plugins.shaping.passages import split_passages
 
 SMALL, LARGE = 8_000, 400_000
 GENEROUS = 50
-METHODS = ("match", "fullmatch", "search", "finditer")
 CATEGORIES = {
     _constants.CATEGORY_SPACE: " ",
     _constants.CATEGORY_NOT_SPACE: "a.",
@@ -36,38 +37,17 @@ CATEGORIES = {
 def expressions() -> dict[str, tuple[re.Pattern, str]]:
     """Every expression of the package, and how it is applied: anchored, or all through a text."""
     found = {}
-    root = Path(ecs_plugins.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        used = {}
-        for call in calls:
-            if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
-                used.setdefault(call.func.value.id, set()).add(call.func.attr)
-        names = {"re": re, "__name__": "", "TAG": TAG}
-        for node in tree.body:  # constants that expressions are put together from
-            if isinstance(node, ast.ImportFrom) and node.module and "UNSPACED" in ast.dump(node):
-                exec(ast.unparse(node), names)
-            if isinstance(node, ast.Assign):
-                try:
-                    exec(ast.unparse(node), names)
-                except Exception:
-                    continue
-        for call in calls:
-            function = ast.unparse(call.func)
-            if not function.startswith("re.") or function in ("re.escape", "re.error"):
-                continue
-            flags = [each for each in call.args[1:] if "re." in ast.unparse(each)]
-            made = ast.unparse(ast.Call(ast.parse("re.compile").body[0].value,
-                                        [call.args[0], *flags], []))  # fmt: skip
-            pattern = eval(made, names)
-            owner = next((n for n, value in names.items() if value is pattern), "")
-            ways = used.get(owner) or {function.removeprefix("re.")}
-            anchored = ways <= {"match", "fullmatch", "compile"} and bool(owner)
-            found[f"{path.relative_to(root)}:{call.lineno}"] = (
-                pattern,
-                "match" if anchored else "finditer",
-            )
+    names = [each.name for each in pkgutil.walk_packages(ecs_plugins.__path__, "ecs_plugins.")]
+    modules = [importlib.import_module(name) for name in names if "__main__" not in name]
+    sources = [Path(module.__file__).read_text("utf-8") for module in modules]
+    for module, source in zip(modules, sources, strict=True):
+        for name, value in vars(module).items():
+            if isinstance(value, re.Pattern):
+                ways = set(re.findall(rf"\b{name}\.(\w+)\(", source))
+                anchored = ways and ways <= {"match", "fullmatch"}
+                found[f"{module.__name__}.{name}"] = value, "match" if anchored else "finditer"
+        for text in re.findall(r'\bre\.(?!compile|escape)\w+\((r".+?")', source):
+            found[f"{module.__name__} {text}"] = re.compile(ast.literal_eval(text)), "finditer"
     return found
 
 
