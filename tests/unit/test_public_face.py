@@ -31,11 +31,12 @@ PACKAGES = (
 )
 
 
-def test_importing_and_naming_an_embedder_load_nothing_heavy() -> None:
+def test_importing_and_looking_for_models_load_nothing_heavy() -> None:
     code = f"""
 import sys, {", ".join(PACKAGES)}
 from ecs_plugins.ranking.embedder import FakeEmbedder, SentenceTransformerEmbedder
-SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x")
+from ecs_plugins.lm.bundled import status
+SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x"), status()
 print([m for m in {HEAVY!r} if m in sys.modules])
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -170,7 +170,6 @@ def test_a_file_deleted_while_loaded_ends_nothing_but_the_next_loading(damaged) 
     [
         {"architectures": ["LlamaForSequenceClassification"]},
         {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"},
-        {"architectures": ["CLIPModel"], "model_type": "clip"},
     ],
 )
 def test_a_model_that_is_not_causal_is_refused(damaged, changes) -> None:

@@ -1,4 +1,5 @@
 import ast
+from functools import cache
 from pathlib import Path
 
 import ecs_plugins.memory
@@ -7,6 +8,7 @@ ROOM = Path(ecs_plugins.memory.__file__).parent
 FACADE = {"__init__", "entropic", "admin", "sleep"}
 
 
+@cache
 def imported(file: Path) -> set[str]:
     """Every module that a file imports, or might: lazily and for type checking too."""
     names = set()
