@@ -15,6 +15,7 @@ from benchmarks.commands import (
     infinite_room,
     memory_prior,
     memory_scale,
+    month,
     passes,
     pruning,
     questions,
@@ -37,6 +38,7 @@ app.command("bounded-chat", help=bounded_chat.HELP)(bounded_chat.bounded_chat)
 app.command("memory-prior")(memory_prior.memory_prior)
 app.command("memory-scale")(memory_scale.memory_scale)
 app.command("deployment")(deployment.deployment)
+app.command("month")(month.month)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("passes")(passes.passes)

@@ -50,7 +50,7 @@ PricesOption = Annotated[
     Path | None,
     typer.Option(
         "--prices",
-        help="Price list (JSON, per million tokens); costs are then money, not tokens.",
+        help="Price list (JSON, per million tokens) or LiteLLM's price map; costs are then money.",
         show_default=False,
     ),
 ]
@@ -240,7 +240,9 @@ def _load(path: Path, prices: Path | None) -> EfficiencyFrontier:
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
 
     measured = EfficiencyFrontier.load(path)
-    return measured if prices is None else measured.priced(PriceVector.read(prices))
+    if prices is None:
+        return measured
+    return measured.priced(PriceVector.read(prices, measured.provenance.models))
 
 
 def _grid(**lists: str) -> Grid:

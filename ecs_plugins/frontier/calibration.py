@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -167,24 +167,18 @@ def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
     return arms
 
 
+@dataclass
 class _Calibration:
     """One calibration: its rows so far and what was given up."""
 
-    def __init__(
-        self,
-        questions: Sequence[CalibrationQuestion],
-        arms: Mapping[PointKey, Strategy],
-        model: AnswerModel,
-        settings: CalibrationConfig,
-    ) -> None:
-        self.questions = questions
-        self.arms = arms
-        self.model = model
-        self.settings = settings
-        self.journal: LineJournal
-        self.rows: _Known = {}
-        self.dropped: dict[PointKey, Dropped] = {}
-        self._prepared: dict[PointKey, dict[str, Prepared]] = {key: {} for key in arms}
+    questions: Sequence[CalibrationQuestion]
+    arms: Mapping[PointKey, Strategy]
+    model: AnswerModel
+    settings: CalibrationConfig
+    journal: LineJournal = field(init=False)
+    rows: _Known = field(default_factory=dict)
+    dropped: dict[PointKey, Dropped] = field(default_factory=dict)
+    _prepared: dict[PointKey, dict[str, Prepared]] = field(default_factory=dict)
 
     def measure(self) -> None:
         """Everything that the journal does not hold yet."""
@@ -252,7 +246,7 @@ class _Calibration:
     def _prepare(self, key: PointKey, batch: Sequence[CalibrationQuestion]) -> list[Prepared]:
         wanted = {question.context.id: question.context for question in batch}
         # Questions about one context tend to follow each other: only this batch's are kept.
-        known = {name: p for name, p in self._prepared[key].items() if name in wanted}
+        known = {name: p for name, p in self._prepared.get(key, {}).items() if name in wanted}
         missing = [context for name, context in wanted.items() if name not in known]
         known |= {p.context.id: p for p in prepare_all(self.arms[key], missing)}
         self._prepared[key] = known

@@ -28,6 +28,14 @@ from ecs_plugins.tokens import Role, Stage
 Account = tuple[Stage, Role]
 
 _MILLION = 1_000_000
+_PER_TOKEN = {
+    "input": "input_cost_per_token",
+    "output": "output_cost_per_token",
+    "cached_input": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+    "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
+}
+"""Prices of a model, and their names in LiteLLM's map."""
 
 
 def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
@@ -170,11 +178,33 @@ class ModelPrice(Config):
         input: Per prompt token.
         output: Per written token.
         cached_input: Per prompt token that a prompt cache serves; None for no cache.
+        cache_write: Per prompt token that is written to the cache; None for ``input``.
+        cache_write_1h: The same for an entry that lives an hour.
+        cache_seconds: How long an entry lives after it was last read.
+        cache_least: Shorter shared prompts are not cached.
+        hit_rate: The share of queries that find the entry while it lives.
     """
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cached_input: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0)
+    cache_write_1h: float | None = Field(default=None, ge=0)
+    cache_seconds: float = Field(default=300.0, gt=0)
+    cache_least: int = Field(default=0, ge=0)
+    hit_rate: float = Field(default=1.0, ge=0, le=1)
+
+    def per_token(self) -> ModelPrice:
+        """These prices, if they are per million tokens."""
+        return self.replace(**{k: v / _MILLION for k, v in self if k in _PER_TOKEN and v})
+
+    def cache_extra(self, cached: float, written: float, written_1h: float) -> float:
+        """What prompt tokens cost beyond ``input`` that were read from the cache or written."""
+        base, write = self.input, self.cache_write
+        read = base if self.cached_input is None else self.cached_input
+        short = base if write is None else write
+        long = short if self.cache_write_1h is None else self.cache_write_1h
+        return cached * (read - base) + written * (short - base) + written_1h * (long - base)
 
 
 class PriceVector(Config):
@@ -197,7 +227,9 @@ class PriceVector(Config):
     per_second: float = Field(default=0.0, ge=0)
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> PriceVector:
+    def read(
+        cls, path: str | os.PathLike[str], models: Mapping[str, str] | None = None
+    ) -> PriceVector:
         """Read a price list: JSON with prices per million tokens, as providers quote them.
 
             {"unit": "USD", "answer": {"input": 0.75, "cached_input": 0.075, "output": 4.5},
@@ -207,20 +239,38 @@ class PriceVector(Config):
         Only ``unit`` and ``answer`` are needed. The compressor costs what the answering model
         costs and the local scorer nothing, unless the list says otherwise.
 
+        LiteLLM's public price map is read, too (``model_prices_and_context_window.json``), with
+        the names in ``models["answer"]`` and ``models["compressor"]``.
+
         Raises:
             StorageError: The file cannot be read.
             ConfigurationError: It is no price list; says what is wrong.
         """
         try:
             listed = json.loads(read_text(path, "the price list"))
+            if isinstance(listed, dict) and not {"unit", "answer"} & listed.keys():
+                return cls._from_map(listed, models or {})
             quoted = cls.from_json({"unit": None, "answer": None, "scorer": 0.0, **listed})
         except (ValueError, TypeError, RecursionError) as error:
             raise ConfigurationError(f"{path} is no price list: {error}") from error
-        models = {
-            name: price and ModelPrice(**{kind: v and v / _MILLION for kind, v in price})
+        priced: dict[str, Any] = {
+            name: price and price.per_token()
             for name, price in (("answer", quoted.answer), ("compressor", quoted.compressor))
         }
-        return quoted.replace(scorer=quoted.scorer / _MILLION, **models)
+        return quoted.replace(scorer=quoted.scorer / _MILLION, **priced)
+
+    @classmethod
+    def _from_map(cls, listed: Mapping[str, Any], models: Mapping[str, str]) -> PriceVector:
+        prices: dict[str, Any] = {}
+        for role in {"answer"} | models.keys() & {"compressor"}:
+            name = models.get(role, "")
+            # LiteLLM puts the provider before many names.
+            found = [v for k, v in listed.items() if k == name or k.endswith(f"/{name}")]
+            if not name or not found:
+                raise ValueError(f"it has no price of {name!r}, the model of the role {role}")
+            given = {kind: found[0].get(key) for kind, key in _PER_TOKEN.items()}
+            prices[role] = ModelPrice(**{k: v for k, v in given.items() if v is not None})
+        return cls(unit="USD", scorer=0.0, **prices)
 
     @classmethod
     def seconds(cls) -> PriceVector:
@@ -242,18 +292,19 @@ class PriceVector(Config):
         return model.input if role.endswith("_input") else model.output
 
     @property
-    def cache_saving(self) -> float:
-        """What a cached prompt token of the answering model costs less than an uncached one."""
+    def caches(self) -> bool:
+        """Whether a prompt cache makes the answering model cheaper."""
         cached = self.answer.cached_input
-        return 0.0 if cached is None else self.answer.input - cached
+        return cached is not None and cached < self.answer.input and self.answer.hit_rate > 0
 
     def stages(self, usage: Any) -> tuple[Any, Any]:
         """Cost of stage 1 and of stage 2, such that Eq. 1 holds for every N.
 
         Of a `Usage` in numbers; of anything with its attributes as arrays, in arrays.
 
-        With a prompt cache, c shared tokens cost ``c * input`` once and ``c * cached`` N - 1
-        times: ``c * cached`` per query in stage 2 and ``c * (input - cached)`` in stage 1.
+        With a prompt cache, c shared tokens cost ``c * write`` once and ``c * cached`` N - 1
+        times: ``c * cached`` per query in stage 2 and ``c * (write - cached)`` in stage 1. Queries
+        that miss the entry write it again.
         """
         one = self.per_second * usage.prepare_seconds
         two = self.per_second * usage.query_seconds
@@ -262,5 +313,9 @@ class PriceVector(Config):
                 one += self.prepare_factor * self.of(role) * tokens
             else:
                 two += self.of(role) * tokens
-        moved = self.cache_saving * usage.shared_input
-        return one + moved, two - moved
+        if not self.caches:
+            return one, two
+        shared = usage.shared_input * (usage.shared_input >= self.answer.cache_least)
+        hits = self.answer.hit_rate * shared
+        write, read = self.answer.cache_extra(0, 1, 0), self.answer.cache_extra(1, 0, 0)
+        return one + hits * (write - read), two + hits * read + (shared - hits) * write

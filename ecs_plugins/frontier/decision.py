@@ -172,6 +172,8 @@ class RoutingDecision:
             f"  expected F1 {self.f1:.3f}{spread}",
             f"  cost        {amount(self.effective, self.unit)} per query ({self.split})",
         ]
+        if (seconds := self._measured.latency(self.point)) is not None and seconds[1]:
+            lines.append(f"  latency     p50 {seconds[0]:.3g} s, p95 {seconds[1]:.3g} s")
         notes = (note for note in (self.note, self._measured.caution) if note)
         lines += [f"  note        {note}" for note in notes]
         lines += [f"  tie         {point.label}: not measurably different" for point in self.ties()]
@@ -191,6 +193,7 @@ class RoutingDecision:
         return {
             **self.summary(),
             "f1_interval": [interval.low, interval.high],
+            "latency": list(self._measured.latency(self.point) or ()),
             "tokens": self.tokens,
             "exchange_rate": self.exchange_rate,
             "ties": [point.label for point in self.ties()],

@@ -178,7 +178,21 @@ class MeasuredPoints:
             found = self.bootstrap.f1_interval(self.row(point))
         elif point.n == 1:
             return found
-        return found if point.n >= FEW_QUESTIONS and found.low < found.high else _wilson(point)
+        return found if point.n >= FEW_QUESTIONS and found.low < found.high else wilson(point)
+
+    def cost_interval(self, point: StrategyPoint) -> Interval:
+        """Interval of a point's stage 2, as a ratio to its mean; none without measurements."""
+        if self.measurements is None:
+            return Interval(1.0, 1.0, 0.95)
+        costs = self.bootstrap.cost(self.row(point), math.inf)
+        return self.bootstrap.interval(costs / point.stage2)
+
+    def latency(self, point: StrategyPoint) -> tuple[float, float] | None:
+        """Seconds of a query, p50 and p95; None without measurements."""
+        if self.measurements is None:
+            return None
+        p50, p95 = np.quantile(self.measurements.query_seconds[self.row(point)], [0.5, 0.95])
+        return float(p50), float(p95)
 
     @property
     def caution(self) -> str:
@@ -261,7 +275,7 @@ class MeasuredPoints:
         return cls.from_json(read_text(path, "the frontier"), source=str(path))
 
 
-def _wilson(point: StrategyPoint) -> Interval:
+def wilson(point: StrategyPoint) -> Interval:
     """The score interval of a share (Wilson 1927), as if every F1 were 0 or 1."""
     share = _Z95**2 / point.n
     middle = (point.f1 + share / 2) / (1 + share)

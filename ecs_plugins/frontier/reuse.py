@@ -15,9 +15,11 @@ Beta(a, b + n - 1): one asked often is expected to be asked more.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +31,7 @@ from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, create_private, tr
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.points import PointKey
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS contexts (
@@ -49,6 +51,16 @@ CREATE TABLE IF NOT EXISTS prepared (
     at REAL NOT NULL,
     PRIMARY KEY (namespace, context, strategy, config)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS observed (
+    namespace TEXT NOT NULL,
+    strategy TEXT NOT NULL,
+    config TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    n INTEGER NOT NULL,
+    total REAL NOT NULL,
+    squares REAL NOT NULL,
+    PRIMARY KEY (namespace, strategy, config, kind)
+) WITHOUT ROWID;
 PRAGMA user_version = {_SCHEMA_VERSION};
 COMMIT;
 """
@@ -58,6 +70,8 @@ ON CONFLICT (namespace, context) DO UPDATE
 SET queries = queries + excluded.queries, last_seen = max(last_seen, excluded.last_seen)
 RETURNING queries
 """
+_TALLY = "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? GROUP BY 1, 2"
+_log = logging.getLogger(__name__)
 # What share of new contexts, and how much time, may pass before the model is fitted again.
 _REFIT_SHARE = 0.1
 _REFIT_SECONDS = 3600.0
@@ -172,7 +186,8 @@ class ReuseLedger:
         StorageError: The file cannot be opened or is not a ledger.
     """
 
-    _model: ReuseModel | None
+    _model: ReuseModel
+    _fitting: threading.Thread | None
     _new: int
     _fitted: float
     _tidied: float
@@ -232,6 +247,14 @@ class ReuseLedger:
             (self._namespace, context, *key, cost, self._clock()),
         )
 
+    def observe(self, key: PointKey, kind: str, value: float) -> None:
+        """Add a value to what was observed of a point: a ``"score"``, or a ``"cost"`` ratio."""
+        self._run(
+            "INSERT INTO observed VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET n = n + 1,"
+            " total = total + excluded.total, squares = squares + excluded.squares",
+            (self._namespace, *key, kind, value, value * value),
+        )
+
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
         tables = ("prepared", "contexts")
@@ -245,10 +268,32 @@ class ReuseLedger:
         found = self._of_context("SELECT queries FROM contexts", context)
         return int(found[0][0]) if found else 0
 
-    def prepared(self, context: str) -> dict[PointKey, float]:
-        """Keys of the points for which a context is prepared, and what their stage 1 cost."""
-        rows = self._of_context("SELECT strategy, config, cost FROM prepared", context)
-        return {(strategy, config): cost for strategy, config, cost in rows}
+    def prepared(
+        self, context: str, lives: Mapping[PointKey, float] | None = None
+    ) -> dict[PointKey, float]:
+        """Keys of the points for which a context is prepared, and what their stage 1 cost.
+
+        ``lives`` says of some for how many seconds they are once they were last noted.
+        """
+        rows = self._of_context("SELECT strategy, config, cost, at FROM prepared", context)
+        since = {key: self._clock() - life for key, life in (lives or {}).items()}
+        return {
+            (name, config): cost
+            for name, config, cost, at in rows
+            if at >= since.get((name, config), -math.inf)
+        }
+
+    def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
+        """How many values of a kind were observed of each point, their mean and its error."""
+        rows = self._run(
+            "SELECT strategy, config, n, total / n, squares / n FROM observed "
+            "WHERE namespace = ? AND kind = ?",
+            (self._namespace, kind),
+        )
+        return {
+            (strategy, config): (n, mean, math.sqrt(max(0.0, squares - mean * mean) / n))
+            for strategy, config, n, mean, squares in rows
+        }
 
     def __len__(self) -> int:
         """Number of contexts."""
@@ -262,22 +307,42 @@ class ReuseLedger:
 
         Fitted again when this process has seen a tenth more contexts, and once an hour.
         """
-        model, now = self._model, self._clock()
-        if (
-            model is None
-            or self._new > model.contexts * _REFIT_SHARE
-            or now - self._fitted > _REFIT_SECONDS
-        ):
-            self._new, self._fitted = 0, now
-            rows = self._run(
-                "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? "
-                "GROUP BY 1, 2",
-                (now - self._idle, self._namespace),
-            )
+        if self._due():
+            self._refit(self._pool)
+        return self._model
+
+    def latest_model(self) -> ReuseModel:
+        """The last `model`; where one is due, it is fitted in a thread, and no query waits."""
+        if self._due() and not (self._fitting and self._fitting.is_alive()):
+            if self._path == MEMORY:
+                return self.model()
+            # A connection of its own: that of the queries is free meanwhile.
+            pool = ConnectionPool(self._path, self._connect, size=1)
+            self._fitting = threading.Thread(target=self._refit, args=(pool, True), daemon=True)
+            self._fitting.start()
+        return self._model
+
+    def _due(self) -> bool:
+        late = self._clock() - self._fitted > _REFIT_SECONDS
+        return late or self._new > self._model.contexts * _REFIT_SHARE
+
+    def _refit(self, pool: ConnectionPool, alone: bool = False) -> None:
+        new, now = self._new, self._clock()
+        try:
+            with translated(self._path), pool.connection() as connection:
+                rows = connection.execute(_TALLY, (now - self._idle, self._namespace)).fetchall()
             ended = {queries: contexts for queries, idle, contexts in rows if idle}
             alive = {queries: contexts for queries, idle, contexts in rows if not idle}
-            self._model = model = _careful_fit(ended, alive)
-        return model
+            self._model = _careful_fit(ended, alive)
+            self._new -= new
+        except StorageError as error:
+            if not alone:
+                raise
+            _log.warning("the forecast of reuse could not be fitted: %s", error)
+        finally:
+            self._fitted = now
+            if alone:
+                pool.close()
 
     @property
     def unfitted(self) -> int:
@@ -303,7 +368,7 @@ class ReuseLedger:
     def __getstate__(self) -> dict[str, object]:
         if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        hidden = ("_pool", "_model", "_new", "_fitted", "_tidied")
+        hidden = ("_pool", "_model", "_fitting", "_new", "_fitted", "_tidied")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -312,7 +377,7 @@ class ReuseLedger:
         self._pool = self._open()
 
     def _restart(self) -> None:
-        self._model = None
+        self._model, self._fitting = ReuseModel(), None
         self._new = 0  # contexts first counted here since the fit
         self._fitted = self._tidied = -math.inf
 

@@ -8,18 +8,21 @@ of equal quality, within a bound of the optimum that holds for every N: see `ren
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal, Self
 
 from pydantic import model_validator
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.frontier.answering import CacheTokens
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.measured import FEW_QUESTIONS, wilson
 from ecs_plugins.frontier.points import PointKey, StrategyPoint
 from ecs_plugins.frontier.rental import (
     RentalPlan,
@@ -140,12 +143,15 @@ class RouterConfig(Config):
         policy: How to decide when nobody gives N, for a target F1: None trusts the forecast of
             the ledger once it would have saved more than rent or buy, and rents or buys until
             then.
+        cautious: Whether the lower end of its interval counts as the F1 of a strategy; scores
+            that were observed narrow it.
     """
 
     target_f1: float | None = None
     budget: float | None = None
     weight: float | None = None
     policy: OnlinePolicy | None = None
+    cautious: bool = False
 
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
@@ -206,6 +212,7 @@ class Router:
         self.frontier = frontier
         self.config = config
         self.ledger = ledger
+        self._lower: EfficiencyFrontier | None = None
 
     def route(
         self,
@@ -245,12 +252,12 @@ class Router:
         why = "" if reuse is not None else "N = 1: no reuse was given and there is no ledger"
         if self.ledger is not None and context_id:
             try:
-                paid = self.ledger.prepared(context_id)
+                paid = self.ledger.prepared(context_id, self._lives)
                 if count:
                     seen = self.ledger.record(context_id)
                 else:
                     seen = self.ledger.count(context_id) + 1
-                known_reuse = self.ledger.model() if reuse is None else reuse
+                known_reuse = self.ledger.latest_model() if reuse is None else reuse
             except StorageError as failure:
                 why = (
                     f"N = {known:g}, as the ledger failed and the query was not counted: {failure}"
@@ -258,7 +265,7 @@ class Router:
                 _log.warning("%s", why)
             else:
                 return self._by_ledger(asked, ready, paid, seen, known_reuse)
-        decision = self.frontier.decide(reuse=known, prepared=ready, **asked)
+        decision = self._judged.decide(reuse=known, prepared=ready, **asked)
         return replace(decision, note=why)
 
     def _by_ledger(
@@ -272,21 +279,21 @@ class Router:
         """Decide with what the ledger knows, for a given N or a forecast of it."""
         ready = given | paid.keys()
         if not isinstance(reuse, ReuseModel):
-            return self.frontier.decide(reuse=reuse, prepared=ready, **asked)
+            return self._judged.decide(reuse=reuse, prepared=ready, **asked)
         more = reuse.expected(seen)
-        decision = self.frontier.decide(reuse=1 + more, prepared=ready, **asked)
+        decision = self._judged.decide(reuse=1 + more, prepared=ready, **asked)
         target = asked.get("target_f1")
         if target is None or (self.config.policy is None and self._trusted(reuse, target)):
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
         free = given | {key for key, cost in paid.items() if not cost}
-        online = decide_online(self.frontier, target, seen, prepared=ready, free=free)
+        online = decide_online(self._judged, target, seen, prepared=ready, free=free)
         cost = online.stage2 + online.stage1 / (1 + more)
         return replace(online, reuse=1 + more, effective=cost)
 
     def _trusted(self, model: ReuseModel, target: float) -> bool:
         """Whether the forecast would have paid off so far, by more than one mistake costs."""
-        able = self.frontier.reaching(target)
+        able = self._judged.reaching(target)
         slopes = tuple((point.stage1, point.stage2) for point in able)
         # Each context since the fit may have been a mistake, and this one may be the next.
         mistakes = 1 + (self.ledger.unfitted if self.ledger is not None else 0)
@@ -300,7 +307,7 @@ class Router:
         *,
         context_id: str | None = None,
         seconds: float = 0.0,
-        cached_input: int = 0,
+        cache: CacheTokens = (0, 0, 0),
         prepared: Mapping[PointKey, TokenLedger] | None = None,
         answered: bool = True,
     ) -> Settlement:
@@ -314,7 +321,8 @@ class Router:
             actual: Tokens of the run, both stages.
             context_id: As given to `route`.
             seconds: Wall time of stage 2, for prices per second.
-            cached_input: How many of the answering model's prompt tokens came from its cache.
+            cache: How many of the answering model's prompt tokens came from its prompt cache,
+                were written to it for 5 minutes, and for an hour.
             prepared: Key of each point whose stage 1 is now done -> tokens paid for it, none
                 where it was found done, in a cache on disk say. By default the chosen one, if
                 ``actual`` has tokens of stage 1.
@@ -324,11 +332,11 @@ class Router:
             InvalidInputError: More cached prompt tokens than prompt tokens.
         """
         read = actual.total(Stage.QUERY, Role.ANSWER_INPUT)
-        if not 0 <= cached_input <= read:
-            raise InvalidInputError(f"{cached_input} of {read} prompt tokens cannot be cached")
+        if min(cache) < 0 or sum(cache) > read:
+            raise InvalidInputError(f"{cache} of {read} prompt tokens cannot be cached")
         prices = self.frontier.prices
         one, two = prices.stages(Usage(dict(actual), query_seconds=seconds))
-        two -= cached_input * prices.cache_saving
+        two += prices.answer.cache_extra(*cache)
         if prepared is None:
             prepared = {decision.point.key: actual} if actual.total(Stage.PREPARE) else {}
         failed = ""
@@ -338,10 +346,65 @@ class Router:
                     decision, prepared, cached=bool(read) and answered
                 ).items():
                     self.ledger.mark_prepared(context_id, key, cost)
+                if answered:
+                    self.ledger.observe(decision.point.key, "cost", two / decision.stage2)
             except StorageError as failure:
                 failed = str(failure)
                 _log.warning("what a routed query prepared could not be noted: %s", failure)
         return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit, failed)
+
+    def observe(self, decision: RoutingDecision, score: float) -> None:
+        """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.
+
+        Raises:
+            InvalidInputError: The score is out of range, or there is no ledger.
+            StorageError: It cannot be written.
+        """
+        if self.ledger is None or not 0 <= score <= 1:
+            raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {score!r}")
+        self.ledger.observe(decision.point.key, "score", float(score))
+        self._lower = None
+
+    def drift(self) -> list[str]:
+        """Where scores or costs have left what was measured, one sentence each.
+
+        The observed mean lies further from the measured one than three times the errors of both
+        together, after at least 30 observations.
+
+        Raises:
+            StorageError: The ledger cannot be read.
+        """
+        alarms = []
+        for kind, shown in (("score", "F1"), ("cost", "cost over the forecast")):
+            seen = {} if self.ledger is None else self.ledger.observed(kind)
+            for point in self.frontier.routable:
+                n, mean, error = seen.get(point.key, (0, 0.0, 0.0))
+                known, own = point.f1, self.frontier.f1_interval(point)
+                if kind == "cost":
+                    known, own = 1.0, self.frontier.cost_interval(point)
+                away = 3 * math.hypot(error, (own.high - own.low) / (2 * 1.96))
+                if n >= FEW_QUESTIONS and abs(mean - known) > away:
+                    found = f"{shown} {mean:.3f} in {n} queries, measured {known:.3f}"
+                    alarms.append(f"{point.label}: {found}; calibrate again")
+        return alarms
+
+    @property
+    def _judged(self) -> EfficiencyFrontier:
+        """What is decided on: the frontier, or its cautious copy as of the last score here."""
+        if not self.config.cautious:
+            return self.frontier
+        if self._lower is None:
+            seen = {} if self.ledger is None else self.ledger.observed("score")
+            lower = []
+            for point in self.frontier.points:
+                n, mean, _ = seen.get(point.key, (0, 0.0, 0.0))
+                pooled = (point.f1 * point.n + mean * n) / (point.n + n)
+                known = replace(point, f1=pooled, n=point.n + n)
+                low = self.frontier.f1_interval(point) if not n else wilson(known)
+                lower.append(replace(point, f1=low.low))
+            kept = self.frontier
+            self._lower = EfficiencyFrontier(lower, prices=kept.prices, provenance=kept.provenance)
+        return self._lower
 
     def _done(
         self,
@@ -357,9 +420,18 @@ class Router:
             for key, tokens in prepared.items()
             if tokens.total(Stage.PREPARE) or (priced.get(key) and key not in decision.prepared)
         }
-        point = decision.point
-        spent = {} if point.usage is None else point.usage.tokens
-        writes = any(n for (stage, _), n in spent.items() if stage == Stage.PREPARE)
-        if cached and prices.cache_saving and point.stage1 and not writes and not decision.sunk:
-            done.setdefault(point.key, point.stage1)
+        if cached and decision.point.key in self._lives:
+            # Read again, it lives on from here.
+            done.setdefault(decision.point.key, decision.point.stage1)
         return done
+
+    @cached_property
+    def _lives(self) -> dict[PointKey, float]:
+        """The points whose stage 1 is no more than a prompt that a cache holds for so long."""
+        prices = self.frontier.prices
+        return {
+            point.key: prices.answer.cache_seconds
+            for point in self.frontier.points
+            if prices.caches and point.stage1 and point.usage is not None
+            if not any(n for (s, _), n in point.usage.tokens.items() if s == Stage.PREPARE)
+        }

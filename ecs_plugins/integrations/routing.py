@@ -28,10 +28,13 @@ from ecs_plugins.errors import (
     StorageError,
 )
 from ecs_plugins.frontier.answering import (
+    CacheTokens,
     CallableAnswerModel,
     TokenCounter,
     as_answer_model,
+    cache_tokens,
     check_template,
+    reported_tokens,
 )
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.decision import RoutingDecision, amount
@@ -208,6 +211,7 @@ class RoutedQuery:
         error: What a chosen chain failed with, if a fallback answers in its place.
         prepared: Key of each point whose context was built -> what building it cost.
         uncounted: Calls of a model that neither reported nor could be counted.
+        cache: Prompt tokens that a prompt cache served or took.
     """
 
     router: Router
@@ -218,15 +222,17 @@ class RoutedQuery:
     usage: TokenLedger = field(default_factory=TokenLedger)
     prepared: dict[PointKey, TokenLedger] = field(default_factory=dict)
     uncounted: int = 0
+    cache: CacheTokens = (0, 0, 0)
     prepare_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
 
-    def add_call(
-        self, prompt: str, reply: str, read: int | None = None, written: int | None = None
-    ) -> None:
+    def add_call(self, prompt: str, reply: str, said: object = None) -> None:
         """Count one call of the answering model: as it reports, else by ``count_tokens``."""
         if _building.get():
             return
+        read, written = reported_tokens(said)
+        now = cache_tokens(said)
+        self.cache = (self.cache[0] + now[0], self.cache[1] + now[1], self.cache[2] + now[2])
         if read is None or written is None:
             if self.count_tokens is None:
                 self.uncounted += 1
@@ -262,14 +268,17 @@ class RoutedQuery:
             "ratio": None,
             "unit": self.decision.unit,
             "tokens": self.usage.to_dict(),
+            "cache": dict(zip(("read", "written", "written_1h"), self.cache, strict=True)),
             "uncounted": self.uncounted,
             "seconds": seconds,
         }
+        read = self.usage.total(Stage.QUERY, Role.ANSWER_INPUT)
         settled = self.router.settle(
             self.decision,
             self.usage,
             context_id=self.request.context_id,
             seconds=seconds,
+            cache=self.cache if sum(self.cache) <= read else (0, 0, 0),
             prepared=self.prepared,
             answered=self.error is None,
         )
@@ -280,6 +289,7 @@ class RoutedQuery:
             cost["ratio"] = settled.ratio
         if self.error is not None:
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
+        trace_attributes({"settlement": cost})
         return {**self.decision.summary(), "settlement": cost}
 
 
@@ -296,7 +306,7 @@ def route(
     """Decide for one query; a ledger that fails is noted in the decision and costs no answer."""
     # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
     usable = policy if request.target_f1 is not None else None
-    config = RouterConfig(**request.objective, policy=usable)
+    config = RouterConfig.from_json({**request.objective, "policy": usable})
     opened, failed = None, ""
     try:
         opened = open_ledger(ledger)
@@ -307,7 +317,21 @@ def route(
     decision = router.route(context_id=request.context_id, reuse=request.reuse, count=count)
     if failed:
         decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
+    trace_attributes(decision.summary())
     return RoutedQuery(router, decision, request, count_tokens)
+
+
+def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.frontier") -> None:
+    """Set plain values on the current span of OpenTelemetry, where that is installed."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            trace_attributes(value, f"{prefix}.{name}")
+        elif isinstance(value, str | bool | int | float):
+            trace.get_current_span().set_attribute(f"{prefix}.{name}", value)
 
 
 def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:

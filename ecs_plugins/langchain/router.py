@@ -31,7 +31,7 @@ from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, reported_tokens
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import config_json
@@ -390,10 +390,9 @@ class _RoutedRun:
     chain: Runnable[Any, Any] = field(init=False)
 
     def __enter__(self) -> Self:
-        documents, retriever = self.router._given(self.input), self.router.retriever
-        if documents is None and retriever is not None:
-            child = patch_config(self.given, callbacks=self.manager.get_child(tag="retrieve"))
-            documents = retriever.invoke(question_of(self.input), child)
+        documents = self.router._given(self.input)
+        if documents is None and self.router.retriever is not None:
+            documents = self.router.retriever.invoke(question_of(self.input), self._child)
         self._route(documents)
         dispatch_custom_event(DECISION_EVENT, self.query.decision.summary(), config=self._events)
         return self
@@ -403,10 +402,9 @@ class _RoutedRun:
         dispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self._events)
 
     async def __aenter__(self) -> Self:
-        documents, retriever = self.router._given(self.input), self.router.retriever
-        if documents is None and retriever is not None:
-            child = patch_config(self.given, callbacks=self.manager.get_child(tag="retrieve"))
-            documents = await retriever.ainvoke(question_of(self.input), child)
+        documents = self.router._given(self.input)
+        if documents is None and self.router.retriever is not None:
+            documents = await self.router.retriever.ainvoke(question_of(self.input), self._child)
         await run_sync(self._route, documents)
         summary = self.query.decision.summary()
         await adispatch_custom_event(DECISION_EVENT, summary, config=self._events)
@@ -424,6 +422,10 @@ class _RoutedRun:
             rest = self.input if isinstance(self.input, Mapping) else {}
             question = question_of(self.input)
             self.input = {**rest, "question": question, "documents": list(documents)}
+
+    @property
+    def _child(self) -> RunnableConfig:
+        return patch_config(self.given, callbacks=self.manager.get_child(tag="retrieve"))
 
     @property
     def _events(self) -> RunnableConfig:
@@ -475,8 +477,8 @@ class _CallbackCounter(BaseCallbackHandler):
             self._prompts.pop(run_id, ()), response.generations, strict=False
         ):
             for generation in generations[:1]:
-                counts = reported_tokens(getattr(generation, "message", None))
-                self._query.add_call(prompt, generation.text, *counts)
+                said = getattr(generation, "message", None)
+                self._query.add_call(prompt, generation.text, said)
 
     @override
     def on_custom_event(self, name: str, data: Any, *, run_id: UUID, **kwargs: Any) -> None:

@@ -36,12 +36,7 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.answering import (
-    ANSWER_PROMPT,
-    TokenCounter,
-    answer_prompt,
-    reported_tokens,
-)
+from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
 from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -72,7 +67,15 @@ _query: ContextVar[RoutedQuery | None] = ContextVar("ecs_plugins_query", default
 _depth: ContextVar[int] = ContextVar("ecs_plugins_depth", default=0)
 
 
-class FrontierDecisionEvent(BaseEvent):
+class _FrontierEvent(BaseEvent):
+    @classmethod
+    @override
+    def class_name(cls) -> str:
+        """Its name in LlamaIndex."""
+        return cls.__name__
+
+
+class FrontierDecisionEvent(_FrontierEvent):
     """What was chosen for a query, before its engine runs.
 
     Attributes:
@@ -81,14 +84,8 @@ class FrontierDecisionEvent(BaseEvent):
 
     decision: dict[str, Any]
 
-    @classmethod
-    @override
-    def class_name(cls) -> str:
-        """Its name in LlamaIndex."""
-        return "FrontierDecisionEvent"
 
-
-class FrontierSettlementEvent(BaseEvent):
+class FrontierSettlementEvent(_FrontierEvent):
     """What a query cost beside what was expected.
 
     Attributes:
@@ -96,12 +93,6 @@ class FrontierSettlementEvent(BaseEvent):
     """
 
     report: dict[str, Any]
-
-    @classmethod
-    @override
-    def class_name(cls) -> str:
-        """Its name in LlamaIndex."""
-        return "FrontierSettlementEvent"
 
 
 @dataclass
@@ -217,7 +208,7 @@ class FrontierSelector(BaseSelector):
     @override
     def _select(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
         names = [choice.get_name() for choice in choices]
-        return selection(self.route(query, names=names).decision, names)
+        return _selection(self.route(query, names=names).decision, names)
 
     @override
     async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
@@ -232,12 +223,7 @@ class FrontierSelector(BaseSelector):
         """There are none."""
 
 
-def selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:
-    """A decision as the selection of one of ``names``, with its numbers as reason.
-
-    Raises:
-        ConfigurationError: None of them runs it.
-    """
+def _selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:
     index = list(names).index(chosen_name(decision, names))
     return SelectorResult(selections=[SingleSelection(index=index, reason=reason(decision))])
 
@@ -401,7 +387,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     def _settle(self, query: RoutedQuery) -> dict[str, object]:
         report = query.settle()
         _dispatcher.event(FrontierSettlementEvent(report=report))
-        selected = selection(query.decision, list(self.engines))
+        selected = _selection(query.decision, list(self.engines))
         return {METADATA_KEY: report, "selector_result": selected}
 
     @override
@@ -528,4 +514,4 @@ def _add_call(query: RoutedQuery, event: LLMChatEndEvent | LLMCompletionEndEvent
     else:
         prompt = "\n".join(message.content or "" for message in event.messages)
         text = "" if event.response is None else event.response.message.content or ""
-    query.add_call(prompt, text, *reported_tokens(response))
+    query.add_call(prompt, text, response)

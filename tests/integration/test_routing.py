@@ -2,7 +2,9 @@
 
 import asyncio
 import pickle
+import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ from ecs_plugins.frontier import (
     StrategyPoint,
     as_answer_model,
 )
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.points import Provenance
 from ecs_plugins.langchain import FrontierRouter
@@ -86,6 +89,7 @@ class Asked:
 class Chat(BaseChatModel):
     fails: bool = False
     reports: bool = True
+    cached: int = 0
     prompts: list[str] = Field(default_factory=list)
 
     @property
@@ -95,6 +99,7 @@ class Chat(BaseChatModel):
     def _generate(self, messages, stop=None, run_manager=None, **kwargs):
         text = reply_to(self, messages[-1].text)
         usage = {"input_tokens": 70, "output_tokens": 3, "total_tokens": 73}
+        usage["input_token_details"] = {"cache_read": self.cached}
         message = AIMessage(text, usage_metadata=usage if self.reports else None)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
@@ -142,6 +147,7 @@ class LangChain:
 class Completing(CustomLLM):
     fails: bool = False
     reports: bool = True
+    cached: int = 0
     prompts: list[str] = Field(default_factory=list)
 
     @property
@@ -152,6 +158,7 @@ class Completing(CustomLLM):
     def complete(self, prompt, formatted=False, **kwargs):
         text = reply_to(self, prompt)
         usage = {"prompt_tokens": 70, "completion_tokens": 3} if self.reports else {}
+        usage["prompt_tokens_details"] = {"cached_tokens": self.cached}
         return CompletionResponse(text=text, additional_kwargs=usage)
 
     @llm_completion_callback()
@@ -304,6 +311,13 @@ class TestCounting:
             assert answer.settlement["ratio"] == pytest.approx(73 / 600)
             assert answer.settlement["tokens"] == {"query": USAGE}
 
+    def test_what_a_prompt_cache_served_is_booked_at_its_price(self, kind, frontier):
+        price = ModelPrice(input=1.0, output=1.0, cached_input=0.1)
+        priced = EfficiencyFrontier(frontier.points, prices=PriceVector(unit="USD", answer=price))
+        settlement = kind.ask(kind.routed(priced, llm=kind.model(cached=60))).settlement
+        assert settlement["actual"]["stage2"] == pytest.approx(10 + 60 * 0.1 + 3)
+        assert settlement["cache"] == {"read": 60, "written": 0, "written_1h": 0}
+
     def test_stage_one_is_paid_by_the_first_query_alone(self, kind, frontier):
         router = kind.routed(frontier, reuse=40)
         first, second = (kind.ask(router).settlement["tokens"] for _ in range(2))
@@ -348,6 +362,19 @@ class TestCounting:
         llm = kind.model()
         kind.ask(kind.routed(frontier, llm=llm, found="Somebody built it."))
         assert "Somebody built it." in llm.prompts[0]
+
+
+class TestTrace:
+    def test_decision_and_cost_are_attributes_of_the_span_of_opentelemetry(
+        self, kind, frontier, monkeypatch
+    ):
+        set_on_span = {}
+        span = SimpleNamespace(set_attribute=set_on_span.__setitem__)
+        trace = SimpleNamespace(get_current_span=lambda: span)
+        monkeypatch.setitem(sys.modules, "opentelemetry", SimpleNamespace(trace=trace))
+        kind.ask(kind.routed(frontier))
+        assert set_on_span["ecs_plugins.frontier.label"] == "full_context"
+        assert set_on_span["ecs_plugins.frontier.settlement.actual.stage2"] == 73
 
 
 class TestFallback:

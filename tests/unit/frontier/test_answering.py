@@ -9,6 +9,8 @@ from ecs_plugins.frontier.answering import (
     LocalAnswerModel,
     answer_prompt,
     as_answer_model,
+    cache_tokens,
+    reported_tokens,
 )
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
@@ -68,6 +70,41 @@ def test_a_llama_index_llm_answers():
     (reply,) = model.complete(["echo this prompt"], max_new_tokens=5)
     assert reply.text == "echo this prompt"
     assert reply.input_tokens == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {
+            "usage_metadata": {
+                "input_tokens": 100,
+                "output_tokens": 2,
+                "input_token_details": {"cache_read": 60, "cache_creation": 30},
+            }
+        },
+        {
+            "raw": {
+                "usage": {
+                    "input_tokens": 10,
+                    "output_tokens": 2,
+                    "cache_read_input_tokens": 60,
+                    "cache_creation_input_tokens": 30,
+                }
+            }
+        },
+    ],
+)
+def test_what_a_prompt_cache_read_and_took_is_told_by_both_frameworks(said):
+    assert reported_tokens(said) == (100, 2)
+    assert cache_tokens(said) == (60, 30, 0)
+
+
+def test_an_hour_in_the_cache_is_told_from_five_minutes():
+    written = {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10}
+    usage = {"input_tokens": 100, "input_token_details": {"cache_read": 60, **written}}
+    assert cache_tokens({"usage_metadata": usage}) == (60, 20, 10)
+    openai = {"prompt_tokens": 80, "prompt_tokens_details": {"cached_tokens": 64}}
+    assert cache_tokens(SimpleNamespace(raw=SimpleNamespace(usage=openai))) == (64, 0, 0)
 
 
 def test_usage_of_a_llama_index_response_is_used():

@@ -15,6 +15,7 @@ from ecs_plugins.frontier.cost import (
     exchange_rate,
     weight_crossover,
 )
+from ecs_plugins.frontier.rental import plan_cache
 from ecs_plugins.tokens import Role, Stage
 
 f1s = st.floats(0, 1)
@@ -107,6 +108,54 @@ def test_prompt_cache_is_exact_for_every_reuse():
         paid = 2.0 * 1000 + 8.0 * 200
         paid += reuse * (2.0 * 50 + 8.0 * 10) + 2.0 * 250 + 0.2 * 250 * (reuse - 1)
         assert effective_tokens(one, two, reuse) == pytest.approx(paid / reuse)
+
+
+def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
+    price = ModelPrice(
+        input=2.0, output=8.0, cached_input=0.2, cache_write=2.5, cache_write_1h=4.0, hit_rate=0.75
+    )
+    prices = PriceVector(unit="USD", answer=price, scorer=0.0)
+    one, two = prices.stages(USAGE)
+    # 250 tokens are shared; of N queries the first writes them, and a quarter of all write again.
+    hits = 0.75 * 250
+    once, each = 2.0 * 1000 + 8.0 * 200 + hits * 2.3, 2.0 * 50 + 8.0 * 10
+    assert (one, two) == pytest.approx((once, each + hits * 0.2 + 62.5 * 2.5))
+    assert price.cache_extra(100, 10, 1) == pytest.approx(-180 + 5 + 2)
+    short = prices.replace(answer=price.replace(cache_least=1024))
+    assert short.stages(USAGE)[1] == 680
+
+
+def test_a_cache_is_kept_alive_until_that_has_cost_as_much_as_writing_it_again():
+    plan = plan_cache(ModelPrice(input=1.0, output=1.0, cached_input=0.1, cache_write=1.25))
+    assert plan.starts == (1, 12)
+    assert plan.bound <= 2
+
+
+PRICE_MAP = {
+    "sample_spec": {"input_cost_per_token": 0.0, "mode": "one of chat, ..."},
+    "anthropic/big": {
+        "input_cost_per_token": 3e-06,
+        "output_cost_per_token": 1.5e-05,
+        "cache_read_input_token_cost": 3e-07,
+        "cache_creation_input_token_cost": 3.75e-06,
+        "cache_creation_input_token_cost_above_1hr": 6e-06,
+        "max_tokens": 8192,
+    },
+    "small": {"input_cost_per_token": 1e-07, "output_cost_per_token": 4e-07},
+}
+
+
+def test_the_public_price_map_of_litellm_is_read(tmp_path):
+    path = tmp_path / "model_prices_and_context_window.json"
+    path.write_text(json.dumps(PRICE_MAP))
+    prices = PriceVector.read(path, {"answer": "big", "compressor": "small", "scorer": "local"})
+    assert (prices.unit, prices.scorer) == ("USD", 0.0)
+    assert prices.answer == ModelPrice(
+        input=3e-6, output=1.5e-5, cached_input=3e-7, cache_write=3.75e-6, cache_write_1h=6e-6
+    )
+    assert prices.compressor == ModelPrice(input=1e-7, output=4e-7)
+    with pytest.raises(ConfigurationError, match="no price of 'huge'"):
+        PriceVector.read(path, {"answer": "huge"})
 
 
 def test_seconds_and_joules_count_wall_time():

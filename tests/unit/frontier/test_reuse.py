@@ -2,12 +2,14 @@ import multiprocessing
 import os
 import pickle
 import sqlite3
+import threading
 from collections import Counter
 
 import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
 from ecs_plugins.frontier.routing import Router, RouterConfig
 
@@ -177,6 +179,18 @@ def test_the_model_is_fitted_again_when_there_is_much_more_to_learn_from(ledger)
     for index in range(50):
         ledger.record(f"c{index}", queries=20)
     assert ledger.model().contexts == 51
+
+
+def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
+    for index in range(30):
+        ledger.record(f"c{index}", queries=200)
+    go, fit = threading.Event(), reuse._careful_fit
+    monkeypatch.setattr(reuse, "_careful_fit", lambda *counts: go.wait(60) and fit(*counts))
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    assert router.route(context_id="a").strategy == "tfidf"
+    go.set()
+    ledger._fitting.join()
+    assert router.route(context_id="a").strategy == "memory"
 
 
 def test_the_model_is_fitted_again_by_time(tmp_path):

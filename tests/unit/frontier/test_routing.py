@@ -1,4 +1,5 @@
 import pickle
+import random
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier import reuse
+from ecs_plugins.frontier.answering import cache_tokens
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.decision import Objective, UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -49,6 +51,7 @@ def test_a_call_can_ask_for_something_else(frontier):
 def test_contexts_that_are_asked_often_are_forecast_to_be_worth_preparing(frontier, ledger):
     for index in range(60):
         ledger.record(f"c{index}", queries=200)
+    ledger.model()
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(context_id="c0")
     assert decision.strategy == "memory"
@@ -94,6 +97,7 @@ def play(router, contexts):
 def dear(tmp_path, clock=time.time):
     points = [point("tfidf", 0.8, 0, 566), point("memory", 0.8, 20_000, 100)]
     ledger = ReuseLedger(tmp_path / "dear.db", clock=clock)
+    ledger.latest_model = ledger.model  # not left to the background
     return Router(EfficiencyFrontier(points), RouterConfig(target_f1=0.78), ledger=ledger)
 
 
@@ -146,7 +150,7 @@ def test_settling_uses_the_prices_of_the_frontier_also_for_cached_tokens(measure
     price = ModelPrice(input=2.0, output=8.0, cached_input=0.5)
     money = PriceVector(unit="USD", answer=price, prepare_factor=0.5)
     router = Router(measured_frontier.priced(money), RouterConfig(weight=0.9))
-    settled = router.settle(router.route(reuse=10), spent(10, 10), cached_input=4)
+    settled = router.settle(router.route(reuse=10), spent(10, 10), cache=(4, 0, 0))
     assert (settled.actual_stage1, settled.unit) == (10.0, "USD")
     assert settled.actual_stage2 == 6 * 2.0 + 4 * 0.5
 
@@ -169,6 +173,94 @@ def test_a_prompt_that_a_cache_holds_after_one_query_is_sunk(ledger):
     assert ledger.prepared("a") == {first.point.key: 810}
 
 
+def recorded_trace():
+    """(seconds, context, usage) of 200 calls about 4 documents, with the provider's cache."""
+    rng, alive, now = random.Random(3), {}, 0.0
+    for _ in range(200):
+        now += rng.expovariate(1 / 100)
+        context = rng.randrange(4)
+        question, shared = rng.randint(20, 60), 3000 + 500 * context
+        hit = now <= alive.get(context, -1)
+        alive[context] = now + 300
+        details = {"cache_read": shared} if hit else {"cache_creation": shared}
+        usage = {"input_tokens": shared + question, "output_tokens": rng.randint(5, 30)}
+        yield now, context, usage | {"input_token_details": details}
+
+
+def test_a_recorded_trace_of_200_calls_is_billed_and_forecast_within_five_percent(tmp_path):
+    price = ModelPrice(input=3e-6, output=15e-6, cached_input=0.3e-6, cache_write=3.75e-6)
+    tokens = {(Stage.QUERY, Role.ANSWER_INPUT): 3790, (Stage.QUERY, Role.ANSWER_OUTPUT): 17.5}
+    full = StrategyPoint("full", {}, 0.8, 0, 1, usage=Usage(tokens, shared_input=3750))
+    other = StrategyPoint("none", {}, 0.1, 0, 1, usage=Usage(tokens))
+    frontier = EfficiencyFrontier([full, other]).priced(PriceVector(unit="USD", answer=price))
+    clock, bill, billed, forecast = [0.0], 0.0, 0.0, 0.0
+    ledger = ReuseLedger(tmp_path / "r.db", clock=lambda: clock[0])
+    router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
+    for clock[0], context, usage in recorded_trace():
+        details = usage["input_token_details"]
+        read, written = details.get("cache_read", 0), details.get("cache_creation", 0)
+        fresh = usage["input_tokens"] - read - written
+        bill += 3e-6 * fresh + 0.3e-6 * read + 3.75e-6 * written + 15e-6 * usage["output_tokens"]
+        decision = router.route(context_id=f"c{context}")
+        actual = spent(0, usage["input_tokens"])
+        actual.book(Stage.QUERY, Role.ANSWER_OUTPUT, usage["output_tokens"])
+        said = {"usage_metadata": usage}
+        settled = router.settle(
+            decision, actual, context_id=f"c{context}", cache=cache_tokens(said)
+        )
+        billed += settled.actual_stage1 + settled.actual_stage2
+        forecast += settled.expected_stage1 + settled.expected_stage2
+    assert billed == pytest.approx(bill, rel=1e-6)
+    assert forecast == pytest.approx(bill, rel=0.05)
+
+
+def asked_often(frontier, ledger, score, read=409, config=None):
+    """A router whose choice got 40 scores and settlements."""
+    asked = config or RouterConfig(target_f1=0.78)
+    router = Router(frontier, asked, ledger=ledger)
+    decision = router.route(reuse=100)
+    for k in range(40):
+        router.observe(decision, score + 0.01 * (-1) ** k)
+        router.settle(decision, spent(0, read + 4 * (-1) ** k), context_id="a")
+    return router
+
+
+@pytest.mark.parametrize(
+    ("score", "read", "said"),
+    [(0.81, 409, []), (0.6, 409, ["F1 0.600"]), (0.81, 600, ["cost over the forecast 1.467"])],
+)
+def test_drift_is_told_when_scores_or_costs_leave_what_was_measured(
+    frontier, ledger, score, read, said
+):
+    alarms = asked_often(frontier, ledger, score, read).drift()
+    assert len(alarms) == len(said)
+    for alarm, part in zip(alarms, said, strict=True):
+        assert alarm.startswith("memory(ratio=0.3)")
+        assert part in alarm
+
+
+def test_a_cautious_router_chooses_by_the_lower_end_and_learns_from_scores(
+    measured_frontier, ledger
+):
+    memory = measured_frontier.get("memory", ratio=0.25)
+    low = measured_frontier.f1_interval(memory).low
+    config = RouterConfig(target_f1=(memory.f1 + low) / 2)
+    assert Router(measured_frontier, config).route(reuse=100).strategy == "memory"
+    careful = Router(measured_frontier, config.replace(cautious=True), ledger=ledger)
+    assert careful.route(reuse=100).strategy == "full"
+    decision = measured_frontier.decide(reuse=100, target_f1=0.65)
+    for _ in range(200):
+        careful.observe(decision, 1.0)
+    assert careful.route(reuse=100).strategy == "memory"
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
+def test_a_score_that_is_none_is_refused(frontier, ledger, score):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    with pytest.raises(InvalidInputError):
+        router.observe(router.route(reuse=1), score)
+
+
 def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
     decision = router.route(context_id="a", reuse=100)
@@ -181,8 +273,8 @@ def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger)
 
 def test_more_cached_tokens_than_were_read_are_refused(frontier):
     router = Router(frontier, RouterConfig(target_f1=0.78))
-    with pytest.raises(InvalidInputError, match="11 of 10"):
-        router.settle(router.route(reuse=10), spent(0, 10), cached_input=11)
+    with pytest.raises(InvalidInputError, match="of 10 prompt"):
+        router.settle(router.route(reuse=10), spent(0, 10), cache=(9, 2, 0))
 
 
 def test_a_locked_ledger_costs_no_answer_and_the_decision_says_so(
