@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,9 +20,21 @@ from ecs_plugins.errors import InvalidInputError, StorageError
 if TYPE_CHECKING:
     from ecs_plugins.memory import EntropicMemory, ErasureReceipt, MemoryConfig
 
+HELP = """Add to, search, consolidate, explain, erase and check an Entropic Memory file.
+
+\b
+  ecs-plugins memory add --db m.db 'Anna lives in Rome.'
+  ecs-plugins memory recall --db m.db 'Where does Anna live?'
+  ecs-plugins memory explain --db m.db ID      # why is it there?
+  ecs-plugins memory history --db m.db ID      # what did it say before?
+  ecs-plugins memory backup --db m.db copy.db  # also while it is used
+
+ID is what `add` and `recall` print. What only reads changes no byte of the file.
+"""
+
 app = typer.Typer(
     name="memory",
-    help="Add to, search, consolidate, explain, erase and check an Entropic Memory file.",
+    help=HELP,
     no_args_is_help=True,
 )
 
@@ -30,6 +43,7 @@ Space = Annotated[
     list[str] | None,
     typer.Option("--namespace", "-n", help="A label of the namespace; repeat it for more."),
 ]
+Item = Annotated[str, typer.Argument(help="Id of a message or a memory, as `recall` prints it.")]
 EmbedderName = Annotated[
     str | None,
     typer.Option(
@@ -121,11 +135,51 @@ def decisions(
     as_json: JsonOption = False,
 ) -> None:
     """Why things were kept, merged, rejected and displaced."""
-    with _inspect(db) as memory:
+    with _read(db) as memory:
         found = memory.decisions(_namespace(namespace), item_id=item, limit=limit)
     _print(
         [asdict(each) for each in found], as_json, [*map(str, found)] or ["no decision is recorded"]
     )
+
+
+@app.command()
+def history(db: Db, item: Item, as_json: JsonOption = False) -> None:
+    """Every stored version of a memory, oldest first.
+
+    A message has one version; `explain` tells what became of it.
+    """
+    with _read(db) as memory:
+        found = memory.history(item)
+    _print(
+        [each.to_dict() for each in found],
+        as_json,
+        [
+            f"version {each.version}, {'live' if each.live else 'replaced'}, "
+            f"support {each.support}: {one_line(each.text)}"
+            for each in found
+        ]
+        or ["no memory of this id is stored; `recall` prints ids"],
+    )
+
+
+@app.command()
+def explain(db: Db, item: Item, as_json: JsonOption = False) -> None:
+    """Why a message or a memory is where it is: its free energy, rank, versions and decisions."""
+    with _read(db) as memory:
+        found = memory.explain(item)
+    _print(asdict(found), as_json, [one_line(found.text), *found.lines])
+
+
+@app.command()
+def backup(
+    db: Db,
+    to: Annotated[Path, typer.Argument(help="The memory file to write; a new one.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy the file as of now, also while it is used; the copy is a memory file too."""
+    with _read(db) as memory:
+        memory.admin.backup(to)
+    _print({"file": str(to)}, as_json, [f"a copy as of now in {to}"])
 
 
 @app.command()
@@ -187,7 +241,7 @@ def import_(
 @app.command()
 def verify(db: Db, as_json: JsonOption = False) -> None:
     """Check every promise of the file; exit status 1 when one is broken."""
-    with _inspect(db) as memory:
+    with _read(db) as memory:
         found = memory.admin.verify()
     _print(
         asdict(found) | {"ok": found.ok},
@@ -217,7 +271,7 @@ def inspect(
 @app.command()
 def stats(db: Db, as_json: JsonOption = False) -> None:
     """How full the file is."""
-    with _inspect(db) as memory:
+    with _read(db) as memory:
         found = memory.admin.stats()
     _print(
         found.to_dict(),
@@ -245,9 +299,21 @@ def _open(db: Path, embedder: str | None, config: Path | None) -> EntropicMemory
 
 
 def _inspect(db: Path, config: Path | None = None) -> EntropicMemory:
+    """Open a file for what may write and embeds with none but the default embedder."""
+    from ecs_plugins.memory import EntropicMemory
+    from ecs_plugins.memory.store.database import Database
+    from ecs_plugins.memory.store.identity import RecordedEmbedder
+
+    _require_file(db)
+    with closing(Database(db)) as database:
+        embedder = RecordedEmbedder(database)
+    return EntropicMemory.open(db, embedder=embedder, config=_config(config))
+
+
+def _read(db: Path) -> EntropicMemory:
     from ecs_plugins.memory import EntropicMemory
 
-    return EntropicMemory.inspect(db, config=_config(config))
+    return EntropicMemory.open(db, read_only=True)
 
 
 def _config(file: Path | None) -> MemoryConfig | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
@@ -76,6 +77,18 @@ class MemoryAdmin:
         with store.writing() as connection:
             return write_import(connection, lines, epoch=store.epoch, dimension=store.dimension)
 
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Write a copy of the file as of now, while it is used; readable by its owner only.
+
+        The copy is a memory file of its own. What has expired and is not erased yet is in it.
+
+        Raises:
+            StorageError: There is such a file already, or it cannot be written.
+        """
+        for namespace in self._store.pending.namespaces():
+            self._store.flush(namespace)
+        self._store.database.backup(Path(path))
+
     def reembed(self, embedder: Embedder, *, progress: Progress | None = None) -> None:
         """Embed everything anew with another embedder (or the same one, after damage)."""
         self._store.reembed(as_embedder(embedder), progress)
@@ -125,6 +138,7 @@ class MemoryAdmin:
 
     aexport = bridged(export)
     aimport_ = bridged(import_)
+    abackup = bridged(backup)
     areembed = bridged(reembed)
     acompact = bridged(compact)
     apurge = bridged(purge)

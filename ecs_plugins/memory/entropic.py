@@ -13,13 +13,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.unicode import well_formed
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin, Progress
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
@@ -102,6 +101,7 @@ class EntropicMemory:
         store: StoreConfig | Mapping[str, Any] | None = None,
         utility: UtilityFunction | None = None,
         reembed: bool = False,
+        read_only: bool = False,
         progress: Progress | None = None,
     ) -> EntropicMemory:
         """Open a memory file, made if it is new, upgraded if it is old.
@@ -115,6 +115,10 @@ class EntropicMemory:
             store: How it is stored and run, also as its JSON.
             utility: Replaces the configured utility, e.g. ``answer_utility(model)``.
             reembed: If the file was written with another embedder, embed everything anew.
+            read_only: Write nothing, not even that something was recalled; what would write
+                raises `StorageError`. The file has to be there and of this version. Without
+                ``embedder``, the one that it was written with if that is the default one, loaded
+                when something is embedded.
             progress: Called with texts done and texts to do while re-embedding.
 
         Raises:
@@ -125,11 +129,16 @@ class EntropicMemory:
         what = _configured(MemoryConfig, config)
         if what.proposal == "summary" and model is None:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
-        embedder = default_embedder() if embedder is None else as_embedder(embedder)
+        if embedder is None and not read_only:
+            embedder = default_embedder()
         database = Database(
-            path, synchronous=settings.synchronous, busy_timeout=settings.busy_timeout
+            path,
+            synchronous=settings.synchronous,
+            busy_timeout=settings.busy_timeout,
+            read_only=read_only,
         )
         try:
+            embedder = RecordedEmbedder(database) if embedder is None else as_embedder(embedder)
             opened = SqliteStore(database, embedder, what, settings, adopt=reembed)
             if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)
@@ -137,26 +146,6 @@ class EntropicMemory:
             database.close()
             raise
         return cls(opened, model=model, utility=utility)
-
-    @classmethod
-    def inspect(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        config: MemoryConfig | Mapping[str, Any] | None = None,
-    ) -> EntropicMemory:
-        """Open an existing file without its embedder, for all that embeds nothing.
-
-        Raises:
-            StorageError: There is no such file.
-        """
-        if not Path(path).is_file():
-            raise StorageError(f"there is no memory file {path}; check the path")
-        database = Database(path)
-        try:
-            return cls.open(path, embedder=RecordedEmbedder(database), config=config)
-        finally:
-            database.close()
 
     @property
     def config(self) -> MemoryConfig:

@@ -63,7 +63,7 @@ class Recollection(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Record):
     """One version of a cold memory.
 
     Attributes:

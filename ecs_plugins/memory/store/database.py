@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import secrets
 import sqlite3
 import threading
 import time
@@ -66,6 +67,7 @@ class Database:
         synchronous: ``"full"`` (every commit survives a power cut) or ``"normal"`` (a power cut
             may lose the last commits, never the file).
         busy_timeout: Seconds to wait for another writer.
+        read_only: Write nothing; the file has to be there.
 
     Raises:
         StorageError: The file cannot be opened, is not a memory file, or is of a newer version.
@@ -77,13 +79,17 @@ class Database:
         *,
         synchronous: Synchronous = "full",
         busy_timeout: float = 30.0,
+        read_only: bool = False,
     ) -> None:
         self.path = os.fspath(path)
+        self.read_only = read_only
         self.in_memory = self.path == MEMORY
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._here = threading.local()
-        if not self.in_memory and not sqlite.create_private(self.path):
+        if read_only and not Path(self.path).is_file():
+            raise StorageError(f"there is no memory file {self.path}; check the path")
+        if not self.in_memory and (read_only or not sqlite.create_private(self.path)):
             self._refuse_empty()
         self._pool = ConnectionPool(self.path, self._connect)
         with translated(self.path):
@@ -101,18 +107,19 @@ class Database:
                     )
                 time.sleep(0.01)
         except FileNotFoundError as error:
-            raise StorageError(f"cannot open {self.path}: {error}; check the path") from error
+            raise StorageError(f"there is no memory file {self.path}; check the path") from error
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path,
+            f"{Path(self.path).absolute().as_uri()}?mode=ro" if self.read_only else self.path,
+            uri=self.read_only,
             timeout=self._busy_timeout,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
         )
         try:
-            if not self.in_memory:
+            if not (self.in_memory or self.read_only):
                 connection.execute("PRAGMA journal_mode=WAL").fetchone()
             connection.execute(f"PRAGMA synchronous={self._synchronous.upper()}")
             connection.execute("PRAGMA foreign_keys=ON")
@@ -128,8 +135,14 @@ class Database:
     def _migrate(self) -> None:
         # Looking first keeps a file that needs nothing open to readers while others write.
         with self.read() as connection:
-            if self._version(connection) == schema.VERSION:
-                return
+            version = self._version(connection)
+        if version == schema.VERSION:
+            return
+        if self.read_only:
+            raise StorageError(
+                f"{self.path} has schema {version}, not {schema.VERSION}; open it once for "
+                "writing, which upgrades it"
+            )
         with self.write() as connection:
             version = self._version(connection)
             if version < schema.VERSION:
@@ -181,6 +194,8 @@ class Database:
         if self.is_writing:
             yield self._here.transaction.connection
             return
+        if self.read_only:
+            raise StorageError(f"{self.path} is open for reading only; nothing was written")
         pool, outer = self._pool, self._open
         patience = self._busy_timeout if wait else 0.0
         if not pool.writer.acquire(timeout=patience):
@@ -264,6 +279,26 @@ class Database:
                 connection.execute("VACUUM")
             busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         return not busy
+
+    def backup(self, target: Path) -> None:
+        """Write a copy as of now, while others read and write: whole, or not there at all.
+
+        Raises:
+            StorageError: ``target`` exists, or cannot be written.
+        """
+        aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        sqlite.create_private(str(aside))
+        try:
+            with translated(self.path), self._pool.connection() as connection:
+                connection.execute("VACUUM INTO ?", (str(aside),))
+            with aside.open("rb+") as copy:  # SQLite does not flush it to disk
+                os.fsync(copy.fileno())
+            os.link(aside, target)  # which replaces nothing
+        except OSError as error:
+            reason = error.strerror or error
+            raise StorageError(f"cannot write {target}: {reason}; name a new file") from error
+        finally:
+            aside.unlink(missing_ok=True)
 
     def has_slack(self, erased: Sequence[bytes]) -> bool:
         """Whether parts of what was erased stand between the cells of a page.

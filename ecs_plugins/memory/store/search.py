@@ -129,7 +129,7 @@ def recall(
     if shaper is not None and found:
         judged = shaper.shape(request.query, [as_reply(each.text, each.asked) for each in found])
         found = [found[verdict.index] for verdict in judged.accepted][:k]
-    for each, step in asked if record else ():
+    for each, step in asked if record and not store.database.read_only else ():
         scores = {item.id: item.score for item in found if item.namespace == each}
         store.pending.note(each, Access(step, time.time(), request.vector, scores, erasures))
     return found

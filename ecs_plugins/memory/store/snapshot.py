@@ -36,7 +36,7 @@ class Snapshot:
         self._file = Path(database.path + ".hnsw")
         self._in_memory = database.in_memory
         self.failures = 0
-        if not database.in_memory:
+        if not (database.in_memory or database.read_only):
             _remove_old_snapshots(Path(database.path + ".index"))
 
     @property

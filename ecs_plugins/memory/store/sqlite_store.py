@@ -299,7 +299,7 @@ class SqliteStore:
         """What a killed process had still to do after it committed an erasure."""
         with self.database.read() as connection:
             wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
-        if wanted is not None:
+        if wanted is not None and not self.database.read_only:
             self.indexes.snapshot.remove()
             self.scrub()
 

@@ -546,7 +546,8 @@ class Indexes:
 
     def are_to_be_saved(self) -> bool:
         """Whether a graph has changed so much that building it anew would take long."""
-        if self._database.in_memory or time.monotonic() < self._save_due:
+        database = self._database
+        if database.in_memory or database.read_only or time.monotonic() < self._save_due:
             return False
         with self._lock:
             return any(
@@ -563,7 +564,7 @@ class Indexes:
                 for number, each in self._open.items()
                 if len(each.index) >= KEPT_FROM and each.revision >= 0
             }
-        if not large or self._database.in_memory:
+        if not large or self._database.in_memory or self._database.read_only:
             return
         self._save_due = time.monotonic() + _SAVE_EVERY
         try:

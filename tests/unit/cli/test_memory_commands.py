@@ -43,6 +43,22 @@ def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     assert "erased 2 messages" in run("forget", "-n", "default")
 
 
+def test_a_memory_tells_its_history_and_can_be_backed_up(run, tmp_path):
+    first, again = run("add", "the boat is blue", "the boat is blue", "--json")
+    kept = run("sleep", "--json") and run("recall", "the boat", "--json")[0]["id"]
+    assert "version 1, live, support 2: the boat is blue" in run("history", kept)
+    assert run("history", kept, "--json")[0]["provenance"] == [first, again]
+    assert "no memory of this id" in run("history", first)
+    assert "free energy now" in run("explain", kept)
+    assert run("explain", kept, "--json")["rank"] == 1
+    copy = tmp_path / "copy.db"
+    assert run("backup", str(copy), "--json") == {"file": str(copy)}
+    assert run("stats", file="copy.db").splitlines()[1:] == run("stats").splitlines()[1:]
+    with pytest.raises(StorageError, match="no memory file"):
+        run("explain", kept, file="none.db")
+    assert not (tmp_path / "none.db").exists()
+
+
 def test_messages_can_come_by_standard_input(run):
     run("add", "-n", "a", "-n", "b", "--pinned", stdin="one thing\n\nanother matter\n")
     stats = run("stats", "--json")["namespaces"]

@@ -69,7 +69,7 @@ def test_an_old_file_and_an_old_export_answer_what_they_answered(old):
 
 def test_an_old_file_tells_the_history_of_its_memories(tmp_path):
     file = unpacked("memory.db", tmp_path / "memory.db")
-    with EntropicMemory.inspect(file) as memory:
+    with EntropicMemory.open(file, embedder=FakeEmbedder(16)) as memory:
         for name, versions in ANSWERS["spaces"]["default"]["histories"].items():
             assert [
                 [m.version, m.live, m.text, sorted(m.provenance)] for m in memory.history(name)

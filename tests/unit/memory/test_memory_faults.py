@@ -226,7 +226,7 @@ def test_a_file_without_a_byte_is_refused(db, open_memory, monkeypatch):
     with pytest.raises(StorageError, match="is empty"):
         open_memory()
     with pytest.raises(StorageError, match="is empty"):
-        EntropicMemory.inspect(db)
+        EntropicMemory.open(db, read_only=True)
     db.unlink()  # by somebody else, just as it is opened
     monkeypatch.setattr("ecs_plugins.common.sqlite.create_private", lambda _: False)
     with pytest.raises(StorageError, match=r"memory\.db"):

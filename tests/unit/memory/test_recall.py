@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,8 @@ from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.store import search
+from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.search import probability
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -341,7 +344,9 @@ def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db)
     memory = open_memory(store=MANUAL)
     asker, reply = memory.add(TALK)
     memory.close()
-    with EntropicMemory.inspect(db) as inspected:
+    with closing(Database(db)) as database:
+        recorded = RecordedEmbedder(database)
+    with EntropicMemory.open(db, embedder=recorded) as inspected:
         with pytest.raises(Exception, match="need the embedder"):
             inspected.delete(asker)
         assert inspected.delete(reply).messages == (reply,)

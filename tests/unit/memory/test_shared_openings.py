@@ -32,7 +32,9 @@ def open_file(path: Path) -> EntropicMemory:
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the kernel's table of locks")
-@pytest.mark.parametrize("touch", ["open", "inspect", "export", "import", "verify", "compact"])
+@pytest.mark.parametrize(
+    "touch", ["open", "read", "export", "import", "verify", "compact", "backup"]
+)
 def test_nothing_that_a_process_does_drops_its_locks(tmp_path, touch):
     path = tmp_path / "memory.db"
     with open_file(path) as memory:
@@ -41,13 +43,15 @@ def test_nothing_that_a_process_does_drops_its_locks(tmp_path, touch):
         assert before[0] > 0
         if touch == "open":
             open_file(path).close()
-        elif touch == "inspect":
-            EntropicMemory.inspect(path).close()
+        elif touch == "read":
+            EntropicMemory.open(path, read_only=True).close()
         elif touch == "export":
             memory.admin.export(tmp_path / "out.jsonl")
         elif touch == "import":
             with pytest.raises(StorageError, match="that is open"):
                 memory.admin.import_(path)
+        elif touch == "backup":
+            memory.admin.backup(tmp_path / "copy.db")
         elif touch == "verify":
             memory.admin.verify()
         else:
