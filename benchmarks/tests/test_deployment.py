@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.deployment.month import PAPER_POINTS, TRAFFIC, month_costs, month_of
 from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
@@ -58,6 +59,17 @@ def test_a_random_threshold_costs_at_most_its_bound_of_the_optimum():
     found = by_name(simulate_deployment(EfficiencyFrontier(hand_points()), 0.78, counts))
     # What both alternatives pay alike only lowers the ratio.
     assert 1 <= found["router, N unknown, randomised"].over_optimum <= math.e / (math.e - 1)
+
+
+@pytest.mark.parametrize("kind", TRAFFIC)
+def test_a_month_is_routed_within_the_bound_of_rent_or_buy(kind):
+    queries = month_of(kind, 20)
+    assert queries == sorted(queries) == month_of(kind, 20)
+    assert {context for _, context in queries} == set(range(20))
+    costs = dict(month_costs(EfficiencyFrontier(PAPER_POINTS), 0.78, queries))
+    optimum = costs.pop("offline optimum")
+    assert all(cost >= optimum - 1e-6 for cost in costs.values())
+    assert costs["router, deterministic"] <= 1.25 * optimum
 
 
 @pytest.mark.parametrize("counts", [[], [3, 0]])

@@ -43,16 +43,6 @@ def test_a_prompt_beyond_the_window_is_refused():
         model.complete(["word " * 8], max_new_tokens=5)
 
 
-def test_a_langchain_chat_model_reports_its_own_tokens():
-    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-    from langchain_core.messages import AIMessage
-
-    usage = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
-    chat = GenericFakeChatModel(messages=iter([AIMessage("Ann", usage_metadata=usage)]))
-    (reply,) = as_answer_model(chat, name="chat").complete(["Who?"], max_new_tokens=5)
-    assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Ann", 7, 2)
-
-
 def test_a_langchain_chat_model_without_usage_needs_a_counter():
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
@@ -61,15 +51,6 @@ def test_a_langchain_chat_model_without_usage_needs_a_counter():
         as_answer_model(chat).complete(["Who is it?"], max_new_tokens=5)
     (reply,) = as_answer_model(chat, count_tokens=words).complete(["Who is it?"], max_new_tokens=5)
     assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Ann Lee", 3, 2)
-
-
-def test_a_llama_index_llm_answers():
-    from llama_index.core.llms import MockLLM
-
-    model = as_answer_model(MockLLM(), count_tokens=words)
-    (reply,) = model.complete(["echo this prompt"], max_new_tokens=5)
-    assert reply.text == "echo this prompt"
-    assert reply.input_tokens == 3
 
 
 @pytest.mark.parametrize(

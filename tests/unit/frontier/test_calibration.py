@@ -188,13 +188,6 @@ def test_a_journal_of_another_calibration_is_refused(path, change, differs):
         run(**change)
 
 
-def test_a_file_that_is_no_journal_is_not_overwritten(path):
-    path.write_text('{"dear": "diary"}\n{"more": 1}\n')
-    with pytest.raises(ConfigurationError, match="not a calibration journal"):
-        measure(path)
-    assert "diary" in path.read_text()
-
-
 def test_damage_in_the_middle_of_a_journal_names_the_line(path):
     measure(path)
     lines = path.read_bytes().split(b"\n")

@@ -331,18 +331,6 @@ def test_impossible_router_settings_are_refused(settings):
         RouterConfig(**settings)
 
 
-@pytest.mark.parametrize("queries", [1, 9, 10, 300])
-def test_a_routed_context_stays_within_twice_the_offline_optimum(frontier, queries):
-    rent, owned = frontier.get("tfidf", depth=10), frontier.get("memory", ratio=0.3)
-    spent, prepared = 0.0, frozenset()
-    for seen in range(1, queries + 1):
-        decision = decide_online(frontier, 0.78, seen, prepared=prepared)
-        spent += decision.point.effective(1, sunk=decision.point.key in prepared)
-        prepared |= {decision.point.key} if decision.point.stage1 else set()
-    best = min(queries * rent.stage2, owned.stage1 + queries * owned.stage2)
-    assert best <= spent <= 2 * best
-
-
 def test_what_was_prepared_before_the_first_query_is_part_of_the_optimum():
     points = [point("a", 0.8, 0, 100), point("b", 0.8, 500, 50), point("c", 0.8, 9000, 1)]
     frontier = EfficiencyFrontier(points)
