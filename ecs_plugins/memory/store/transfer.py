@@ -150,13 +150,14 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
         parsed: list[Line] = [json.loads(line) for line in lines]
         header, footer = parsed[0], parsed[-1]
         known = header["kind"] == "header" and header["format"] == FORMAT
+        newer = header["version"] > VERSION
+        whole = isinstance(footer, dict) and footer.get("lines") == len(lines) - 1
     except (ValueError, IndexError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path} is no memory export: {error}") from None
     if not known:
         raise InvalidInputError(f"{path} is no memory export")
-    if header["version"] > VERSION:
+    if newer:
         raise InvalidInputError(f"{path} is of a newer version; upgrade ecs-plugins")
-    whole = footer.get("kind") == "end" and footer.get("lines") == len(lines) - 1
     if not whole or footer.get("sha256") != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
         raise InvalidInputError(f"{path} is truncated or was altered; export it again")
     if header["version"] == VERSION:

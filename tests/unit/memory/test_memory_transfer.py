@@ -79,10 +79,14 @@ def damaged(lines: list[bytes], how: str) -> bytes:
         return b"".join(line.replace(b"boat", b"bout") for line in lines)
     if how == "torn":
         return b"".join(lines)[:-10]
+    if how == "unversioned":
+        return b"".join(lines).replace(b'"version"', b'"versio!"')
     return {"empty": b"", "foreign": b'{"a": 1}\n', "binary": b"\xff\xfe\x00"}[how]
 
 
-@pytest.mark.parametrize("how", ["truncated", "altered", "torn", "empty", "foreign", "binary"])
+@pytest.mark.parametrize(
+    "how", ["truncated", "altered", "torn", "unversioned", "empty", "foreign", "binary"]
+)
 def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, open_memory, how):
     _, file = exported
     broken = tmp_path / "broken.jsonl"
