@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from numbers import Real
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
-from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.store.tiers import Space, decode
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
 
@@ -261,20 +261,11 @@ _COLUMNS = (
 )
 
 
-def _message(row: tuple[object, ...]) -> Message:
+def _message(row: tuple[Any, ...]) -> Message:
     name, key, step, role, writer, text, metadata, created, expires, checksum, asked = row
-    return Message(
-        str(name),
-        tuple(json.loads(str(key))),
-        step,  # type: ignore[arg-type]
-        str(role),
-        writer,  # type: ignore[arg-type]
-        checked_text(str(text), checksum, f"message {name}", str(asked)),  # type: ignore[arg-type]
-        json.loads(str(metadata)),
-        created,  # type: ignore[arg-type]
-        expires,  # type: ignore[arg-type]
-        str(asked),
-    )
+    text = checked_text(text, checksum, f"message {name}", asked)
+    values = json.loads(metadata)
+    return Message(name, decode(key), step, role, writer, text, values, created, expires, asked)
 
 
 def get(connection: sqlite3.Connection, name: str) -> Message | None:

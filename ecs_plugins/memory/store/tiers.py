@@ -18,6 +18,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -288,7 +289,7 @@ def select(
 
 
 def _row(
-    row: tuple[object, ...],
+    row: tuple[Any, ...],
     dimension: int,
     members: tuple[str, ...],
     metadata: Metadata,
@@ -300,20 +301,20 @@ def _row(
         vector, text_crc, vector_crc, asked,
     ) = row  # fmt: skip
     what = f"{'memory' if tier == 'cold' else 'hot item'} {name}"
-    value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR  # type: ignore[arg-type]
-    content = checked_text(text, text_crc, what, asked)  # type: ignore[arg-type]
+    value = unpack(vector, vector_crc, dimension, what) if dimension else NO_VECTOR
+    content = checked_text(text, text_crc, what, asked)
     item: HotItem | ColdMemory
     if tier == "hot":
-        item = HotItem(name, value, evidence, members, content, judged, asked)  # type: ignore[arg-type]
+        item = HotItem(name, value, evidence, members, content, judged, asked)
     else:
         item = ColdMemory(
-            name, value, evidence, content, bool(pinned), cluster_entropy,  # type: ignore[arg-type]
-            asked=asked,  # type: ignore[arg-type]
+            name, value, evidence, content, bool(pinned), cluster_entropy,
+            asked=asked,
         )  # fmt: skip
-    terms = None if total is None else FreeEnergy(energy, entropy, total)  # type: ignore[arg-type]
+    terms = None if total is None else FreeEnergy(energy, entropy, total)
     return TierRow(
-        item, metadata, created, changed, expires, version, terms, number, space,  # type: ignore[arg-type]
-        bool(live), born, died,  # type: ignore[arg-type]
+        item, metadata, created, changed, expires, version, terms, number, space,
+        bool(live), born, died,
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from dataclasses import asdict
 import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store.messages import new_ids
 from ecs_plugins.memory.store.tiers import dump_evidence, read_evidence
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.streams import rows_of, stream
@@ -49,17 +48,6 @@ def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, rule, see
     assert together.admin.verify().ok
 
 
-def test_the_batches_of_the_test_repeat_hot_items_memories_and_one_another(open_memory, tmp_path):
-    config = MemoryConfig(merge_threshold=0.8, hot_capacity=500)
-    memory, _ = both(open_memory, tmp_path, config, stream(0, 150), before=stream(100, 40))
-    with memory._store.database.read() as connection:
-        count = lambda sql: connection.execute(sql).fetchone()[0]  # noqa: E731
-        said = "SELECT max(json_extract(evidence, '$.support')) FROM tiers WHERE tier = 'hot'"
-        assert count(said) > 3
-        assert count("SELECT max(version) FROM tiers WHERE live = 1") > 3
-        assert count("SELECT count(*) FROM tiers WHERE evidence LIKE '%negation%'") > 0
-
-
 def test_the_next_sleep_phase_decides_the_same(open_memory, tmp_path):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=500)
     memories = both(open_memory, tmp_path, config, stream(7, 150), before=stream(107, 40))
@@ -78,11 +66,6 @@ def test_a_batch_that_fails_leaves_nothing(open_memory):
     with pytest.raises(ValueError, match="pinned"):
         memory.add(["one thing", "another thing", "a third thing"], pinned=True)
     assert memory.messages() == []
-
-
-def test_ids_of_a_batch_ascend_and_differ():
-    ids = new_ids(500)
-    assert ids == sorted(set(ids))
 
 
 @pytest.mark.parametrize(

@@ -49,15 +49,6 @@ def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
     assert peak < 150e6
 
 
-def test_there_are_as_many_link_clusters_as_subjects():
-    vectors = np.stack([axis(0), axis(1), axis(0), axis(2), axis(1)])
-    assert cluster(vectors, [""] * 5, MemoryConfig(), seed=0) == [[0, 2], [1, 4], [3]]
-
-
-def test_clusters_of_nothing_are_none():
-    assert cluster(np.zeros((0, 8), dtype=np.float32), [], MemoryConfig(), seed=0) == []
-
-
 def test_kmeans_separates_the_subjects_and_repeats_by_seed():
     vectors = np.stack([axis(0), axis(1), axis(0), axis(1)])
     labels = kmeans_labels(vectors, 2, seed=3)

@@ -116,16 +116,6 @@ def test_every_method_has_an_async_form(kind):
     assert lacking == set()
 
 
-async def test_async_forms_of_the_record(memory):
-    await memory.asleep_all()
-    assert await memory.anamespaces() == [("default",)]
-    assert [report.id for report in await memory.asleeps()] == [1]
-    assert await memory.areplay() == memory.replay()
-    assert await memory.amemories() == memory.memories()
-    assert (await memory.admin.apurge()).messages == ()
-    assert await memory.admin.await_(5)
-
-
 def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
     used = ask(memory)
     memory.close()

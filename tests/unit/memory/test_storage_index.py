@@ -67,15 +67,6 @@ def test_the_graph_keeps_its_recall_when_half_of_it_is_dead():
     assert recall_at(index, 3) >= 0.97
 
 
-def test_a_half_dead_graph_is_built_anew():
-    index, _ = filled(2000)
-    index.remove(np.arange(1000, 2001))
-    assert index.is_worn
-    index.rebuild()
-    assert (index.linked, index.dead, len(index), index.is_worn) == (999, 0, 999, False)
-    assert recall_at(index, 3) >= 0.98
-
-
 @pytest.mark.parametrize("tail", [64, 2048])
 def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatch, tail):
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._TAIL", tail)
@@ -96,14 +87,6 @@ def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatc
     restored.restore(*index.to_bytes())
     index.rebuild()
     assert sorted(index.rows()) == sorted(restored.rows()) == sorted(left)
-
-
-def test_a_removed_row_can_return():
-    index, vectors = filled(600)
-    index.remove(np.array([1005, 7]))
-    index.add(np.array([1005]), vectors[5:6])
-    assert index.search(vectors[5], 1)[0].tolist() == [1005]
-    assert len(index) == 600
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5])
@@ -160,17 +143,6 @@ def test_searching_and_changing_together_is_safe():
         thread.join()
     assert failures == []
     assert len(index) == 1500 + 12 * 20
-
-
-def test_a_saved_graph_is_restored_with_its_tombstones():
-    index, vectors = filled(500)
-    index.remove(np.array([1003]))
-    restored = VectorIndex(index.dimension)
-    restored.restore(*index.to_bytes())
-    assert sorted(restored.rows()) == sorted(index.rows())
-    assert restored.search(vectors[3], 4)[0].tolist() == index.search(vectors[3], 4)[0].tolist()
-    restored.add(np.array([5]), vectors[3:4])
-    assert restored.search(vectors[3], 1)[0].tolist() == [5]
 
 
 def test_blanked_vectors_are_not_saved_and_many_of_them_wear_a_graph_out():
