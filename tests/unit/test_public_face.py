@@ -31,6 +31,12 @@ PACKAGES = (
 )
 
 
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def test_importing_and_looking_for_models_load_nothing_heavy() -> None:
     code = f"""
 import sys, {", ".join(PACKAGES)}
@@ -39,8 +45,7 @@ from ecs_plugins.lm.bundled import status
 SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x"), status()
 print([m for m in {HEAVY!r} if m in sys.modules])
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    assert run(code) == "[]"
 
 
 @pytest.mark.parametrize("module", PACKAGES)
@@ -51,3 +56,53 @@ def test_every_exported_name_resolves_and_is_listed(module: str) -> None:
     assert dir(package) == sorted(package.__all__)
     modules = {found.name for found in pkgutil.iter_modules(package.__path__)}
     assert not modules & (set(package.__all__) - {"errors"}), "hidden by a module of its name"
+
+
+INTEGRATIONS = {
+    "ecs_plugins.langchain": ("langchain_core", "langchain", "ECSDocumentCompressor"),
+    "ecs_plugins.llama_index": ("llama_index", "llama-index", "ECSPostprocessor"),
+    "ecs_plugins.langgraph": ("langgraph", "agents", "EntropicStore"),
+}
+SHAPERS = list(INTEGRATIONS)[:2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", SHAPERS)
+def test_naming_a_class_and_building_it_loads_no_model_library(package):
+    _, _, name = INTEGRATIONS[package]
+    code = f"""
+import sys
+from {package} import {name}
+{name}(model="some/model", top_k=3)
+print([m for m in ("torch", "transformers", "sentence_transformers") if m in sys.modules])
+"""
+    assert run(code) == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", INTEGRATIONS)
+def test_a_missing_framework_is_an_error_that_names_the_extra_and_the_others_work(package):
+    framework, extra, name = INTEGRATIONS[package]
+    others = [(other, INTEGRATIONS[other][2]) for other in SHAPERS if other != package]
+    code = f"""
+import importlib, importlib.abc, sys
+from ecs_plugins.errors import MissingExtraError
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {framework!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+for other, name in {others if framework != "langgraph" else []}:
+    assert getattr(importlib.import_module(other), name).__name__ == name
+import {package}
+try:
+    {package}.{name}
+except MissingExtraError as error:
+    print(error.extra, "|", error)
+"""
+    out = run(code)
+    assert out.startswith(f"{extra} |")
+    assert f'pip install "ecs-plugins[{extra}]"' in out
+    assert f"{package}.{name}" in out
