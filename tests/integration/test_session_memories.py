@@ -18,7 +18,6 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import Memory
-from llama_index.core.workflow import Context
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations import conversation
@@ -382,20 +381,6 @@ async def test_a_function_agent_uses_it_over_several_runs(memory):
     assert "recalled_notes" not in "".join(m.text for m in memory.messages(USER))
     system = next(message for message in recorder.prompts[-1] if message.role == "system")
     assert system.content == "Be terse."
-
-
-async def test_it_survives_a_context_that_is_written_down(memory):
-    recorder = Recorder("Lovely.", "In Tarrow.")
-    helper = agent(recorder)
-    context = Context(helper)
-    await helper.run(FACT, ctx=context, memory=chat(memory))
-    written = json.loads(json.dumps(context.to_dict()))
-    restored = Context.from_dict(helper, written)
-    await helper.run(QUESTION, ctx=restored)
-    back = await restored.store.get("memory")
-    assert isinstance(back, EntropicChatMemory)
-    assert contents(back.get_all()) == [FACT, "Lovely.", QUESTION, "In Tarrow."]
-    assert FACT in recorder.prompt
 
 
 async def test_a_question_counts_once_however_often_the_agent_looks(memory):

@@ -7,11 +7,11 @@ import sys
 import pytest
 from rich.console import Console
 
-from ecs_plugins.errors import MissingExtraError, ModelNotFoundError
+from ecs_plugins.errors import ModelNotFoundError
 from ecs_plugins.frontier import Context, Document
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from examples.demo import data, evidence, memory, router
+from examples.demo import data, memory, router
 from examples.demo.__main__ import main
 from examples.demo.context import Demo
 
@@ -137,16 +137,6 @@ def test_without_an_embedder_every_part_says_what_is_left_out(run, monkeypatch):
     assert out.count("ecs-plugins[offline]") == 3
 
 
-def test_a_part_whose_extra_is_missing_does_not_stop_the_others(run, monkeypatch):
-    def missing(_):
-        raise MissingExtraError("this part", "some_module", "plots")
-
-    monkeypatch.setattr(evidence, "run", missing)
-    out, found = run("--part", "evidence", "--part", "verdicts", "--limit", "1")
-    assert "Left out" in out
-    assert "verdicts" in found
-
-
 def test_an_unknown_part_is_refused_before_anything_is_written(run, tmp_path):
     assert "evidence" in run("--part", "nonsense", status=1)[0]
     assert not (tmp_path / "out").exists()
@@ -167,8 +157,3 @@ def test_the_choice_of_questions_takes_categories_and_overlap_in_turn():
         assert first.overlap != second.overlap
     everything = data.choose(DATA.questions, None)
     assert sorted(q.id for q in everything) == sorted(q.id for q in DATA.questions)
-
-
-def test_recall_on_a_worked_example():
-    assert evidence.recall(("a", "b", "c", "d"), {"a", "d", "x"}, 4) == pytest.approx(2 / 3)
-    assert evidence.recall(("a", "b", "c", "d"), {"a", "d", "x"}, 3) == pytest.approx(1 / 3)

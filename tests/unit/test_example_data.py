@@ -139,12 +139,9 @@ def test_the_counts_in_the_readme_are_those_of_the_data() -> None:
     assert f"{len(TURNS)} turns in {len(CONVERSATION['sessions'])} dated sessions" in readme
 
 
-def test_repeated_facts_are_told_in_several_sessions() -> None:
+def test_repeated_facts_are_told_in_sessions_and_near_duplicates_share_their_words() -> None:
     for fact in QUESTIONS["repeated_facts"]:
         assert len({key[:3] for key in fact["turns"]}) >= 3
-
-
-def test_near_duplicates_share_nearly_all_their_words() -> None:
     for group in QUESTIONS["near_duplicates"]:
         words = [content_words(TEXTS[key]) for key in group["turns"]]
         assert len(words) >= 2

@@ -62,6 +62,7 @@ INTEGRATIONS = {
     "ecs_plugins.langchain": ("langchain_core", "langchain", "ECSDocumentCompressor"),
     "ecs_plugins.llama_index": ("llama_index", "llama-index", "ECSPostprocessor"),
     "ecs_plugins.langgraph": ("langgraph", "agents", "EntropicStore"),
+    "ecs_plugins.lm": ("httpx", "remote", "RemoteLM"),
 }
 SHAPERS = list(INTEGRATIONS)[:2]
 
@@ -94,7 +95,7 @@ class Absent(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Absent())
-for other, name in {others if framework != "langgraph" else []}:
+for other, name in {others if package in SHAPERS else []}:
     assert getattr(importlib.import_module(other), name).__name__ == name
 import {package}
 try:

@@ -24,14 +24,6 @@ def test_greedy_text_is_the_same_alone_and_in_a_batch(family) -> None:
     assert len({g.text for g in together}) > 1
 
 
-def test_results_come_in_the_order_of_the_prompts() -> None:
-    lm = local()
-    forwards = lm.generate(PROMPTS, max_new_tokens=5)
-    backwards = lm.generate(PROMPTS[::-1], max_new_tokens=5)
-    assert forwards == backwards[::-1]
-    assert [g.prompt_tokens for g in forwards] == lm.count_tokens([p[0].text for p in PROMPTS])
-
-
 def test_sampling_is_repeatable_and_leaves_the_global_generator_alone() -> None:
     lm = local()
     torch.manual_seed(11)

@@ -86,14 +86,10 @@ def test_the_copy_scores_like_the_original(tiny_gguf, converted):
     )
 
 
-def test_the_chat_template_and_the_window_survive(converted):
+def test_chat_template_and_window_survive_and_numbers_are_split_before_spaces(converted):
     tokenizer = AutoTokenizer.from_pretrained(converted)
     assert tokenizer.chat_template == TEMPLATE
     assert tokenizer.model_max_length == 128
-
-
-def test_numbers_are_split_before_spaces_as_in_training(converted):
-    tokenizer = AutoTokenizer.from_pretrained(converted)
     assert tokenizer.tokenize("a  12") == ["a", "ĠĠ", "1", "2"]
 
 

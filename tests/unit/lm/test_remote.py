@@ -3,8 +3,6 @@ import contextlib
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +15,6 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,
-    MissingExtraError,
     ModelError,
     ModelNotFoundError,
     ModelTimeoutError,
@@ -428,17 +425,6 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
 def test_a_configuration_that_cannot_work_is_refused_at_once(urls, options, named) -> None:
     with pytest.raises(ConfigurationError, match=named):
         RemoteLM(urls, tokenizer="nowhere", **options)
-
-
-def test_without_httpx_the_error_names_the_extra() -> None:
-    code = """
-import sys
-sys.modules["httpx"] = None
-from ecs_plugins.lm import RemoteLM
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert MissingExtraError.__name__ in done.stderr
-    assert "ecs-plugins[remote]" in done.stderr
 
 
 def test_a_server_rests_as_long_as_it_asks_for_but_no_longer_than_a_minute() -> None:

@@ -178,12 +178,6 @@ def test_an_error_reaches_only_the_call_that_caused_it(bench) -> None:
         deadly.result(WAIT)
 
 
-def test_a_call_that_would_end_the_thread_is_told_and_the_next_is_served(bench) -> None:
-    with pytest.raises(ModelError, match="SystemExit"):
-        bench.run(lambda: sys.exit(1))
-    assert bench.run(lambda: 5) == 5
-
-
 def test_a_deadline_ends_the_wait_and_the_work(bench) -> None:
     bench.engine.hold()
     late = bench.call(request("late", 1000), deadline_s=0.1)
