@@ -42,11 +42,6 @@ def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list
     Two components are not joined if a text of the one says something else than a text of the
     other (`wording`); the nearest pairs are joined first.
 
-    Args:
-        vectors: Unit vectors [n, d].
-        threshold: Minimum cosine of two linked rows.
-        texts: What each row says.
-
     Returns:
         For each row the smallest row of its component.
     """

@@ -76,7 +76,7 @@ class Memory(Record):
         support: Observations behind it.
         provenance: Ids of the messages behind it.
         pinned: Never a victim.
-        created: When the memory was made, in seconds since 1970.
+        created: When the memory was made, as Unix time.
         changed: When this version was.
         expires: When it will be erased or derived anew; None is never.
         born: The sleep phase that made this version, if one did.
@@ -107,7 +107,7 @@ class RecordedDecision:
 
     Attributes:
         sleep: The sleep phase that took it.
-        at: When, in seconds since 1970.
+        at: When, as Unix time.
         undone: Whether that sleep phase has been undone.
         erased: Whether ids in it have been replaced by ``"erased"``.
         decision: The decision.
@@ -155,9 +155,9 @@ class SleepReport(Record):
     """What one sleep phase did.
 
     Attributes:
-        id: Its number, for `undo`.
+        id: Its number.
         namespace: Where.
-        at: When, in seconds since 1970.
+        at: When, as Unix time.
         counts: Decisions of each kind.
         hot: Items in the hot tier, before and after.
         cold: Memories in the cold tier, before and after.
@@ -191,7 +191,7 @@ class ErasureReceipt(Record):
     """Proof of what an erasure removed.
 
     Attributes:
-        at: When, in seconds since 1970.
+        at: When, as Unix time.
         messages: Ids of the messages erased.
         replies: Ids of the messages that replied to them, and keep no copy of their questions.
         hot_erased: Hot items erased.

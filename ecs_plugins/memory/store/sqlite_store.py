@@ -1,8 +1,4 @@
-"""`SqliteStore`: an open memory file: its embedder, its transactions, its indexes, what is pending.
-
-What is done in a transaction stands in a module each: `intake`, `search`, `queries`, `sleeps`,
-`changes`, `erasure`, `items`, `transfer`, `inspection`.
-"""
+"""`SqliteStore`: an open memory file, its embedder, transactions, indexes and pending hits."""
 
 from __future__ import annotations
 

@@ -186,11 +186,7 @@ def write_import(
 ) -> dict[str, int]:
     """Write rows under new numbers; returns how many of each table.
 
-    Args:
-        connection: Inside a write transaction.
-        lines: Rows of an export, without its header.
-        epoch: That of the file.
-        dimension: Length of its vectors; 0 does not look at them.
+    A ``dimension`` of 0 does not look at the vectors; ``epoch`` is that of the file.
 
     Raises:
         InvalidInputError: Something of it is stored here already, or a line cannot be stored.

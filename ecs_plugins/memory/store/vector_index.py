@@ -193,15 +193,9 @@ class VectorIndex:
     # Searching
 
     def search(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
-        """The ``k`` live rows of the largest inner product with ``query``, best first.
+        """The ``k`` live rows of the largest inner product with ``query``, and these, best first.
 
-        Args:
-            query: ``[dimension]``.
-            k: How many; fewer come back if fewer are there.
-            allowed: Only these rows, compared one by one.
-
-        Returns:
-            Rows and their scores.
+        Fewer come back if fewer are there. Of ``allowed`` rows, all are compared one by one.
         """
         with self._lock:
             places, waiting = self._places, len(self._waiting)
