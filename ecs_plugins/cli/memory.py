@@ -262,7 +262,7 @@ def inspect(
     """Write a page that shows every memory's life and why it was kept or displaced."""
     from ecs_plugins.cli import pages
 
-    with _inspect(db) as memory:
+    with _read(db) as memory:
         chosen = [_namespace(namespace)] if namespace else memory.namespaces()
         files.write_atomically(html, pages.memory_page(memory, chosen))
     typer.echo(f"{html} shows {len(chosen)} namespaces")

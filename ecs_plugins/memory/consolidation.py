@@ -16,7 +16,12 @@ from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.clustering import cluster, medoid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import ColdContest
-from ecs_plugins.memory.energy import cluster_variance, embedding_entropy, free_energy
+from ecs_plugins.memory.energy import (
+    SUPERSEDED,
+    cluster_variance,
+    embedding_entropy,
+    free_energy,
+)
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -99,9 +104,10 @@ def free_energies(
     """Return F, E and S of each memory among the others; for the arguments see `consolidate`."""
     values = utilities(memories, config=config, step=step, queries=queries, utility=utility)
     disorder = entropies(memories, config)
+    penalty = SUPERSEDED if config.rule == "default" else 0.0
     return [
-        free_energy(value, entropy, config.entropy_weight)
-        for value, entropy in zip(values.tolist(), disorder.tolist(), strict=True)
+        free_energy(value - penalty * memory.superseded, entropy, config.entropy_weight)
+        for memory, value, entropy in zip(memories, values.tolist(), disorder.tolist(), strict=True)
     ]
 
 
@@ -185,7 +191,13 @@ def _propose(
     messages = tuple(message for item in members for message in item.members)
     return Proposal(
         ColdMemory(
-            _proposal_id(messages, seed), vector, evidence, text, entropy=entropy, asked=asked
+            _proposal_id(messages, seed),
+            vector,
+            evidence,
+            text,
+            entropy=entropy,
+            asked=asked,
+            superseded=all(item.superseded for item in members),
         ),
         members=messages,
         sources=tuple(item.id for item in members),

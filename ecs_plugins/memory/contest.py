@@ -59,7 +59,8 @@ class ColdContest:
         self._fills = np.array([self._is_filler(each) for each in self._memories], dtype=bool)
         self._temperature = config.temperature
         if config.rule == "default":
-            totals = [each.total for each in terms[: len(cold)]]
+            known = zip(terms, cold, strict=False)
+            totals = [each.total for each, memory in known if not memory.superseded]
             self._temperature = scaled_temperature(config.temperature, totals)
         self._decisions: list[SleepDecision] = []
         self._changed: set[int] = set()
@@ -150,10 +151,10 @@ class ColdContest:
         return terms.energy if self._config.rule == "paper" else terms.total
 
     def _is_filler(self, memory: ColdMemory) -> bool:
-        """Whether a memory only fills the store, for want of support."""
+        """Whether a memory only fills the store: it is superseded, or for want of support."""
         if self._config.rule == "paper":
             return False
-        return memory.evidence.attestations < self._config.min_support
+        return memory.superseded or memory.evidence.attestations < self._config.min_support
 
     def _weakest(self) -> int | None:
         """The position of the victim, or None if every memory is pinned; fillers come first."""
@@ -251,6 +252,7 @@ def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) 
         text=text,
         asked=asked,
         prior=None,
+        superseded=memory.superseded and proposal.superseded,
     )
 
 

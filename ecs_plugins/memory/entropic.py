@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +33,7 @@ from ecs_plugins.memory.records import (
     SleepReport,
 )
 from ecs_plugins.memory.sleep import SleepRunner
-from ecs_plugins.memory.store import changes, inspection, intake, search, sleeps, tiers
+from ecs_plugins.memory.store import changes, claims, inspection, intake, search, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.erasure import erasing
@@ -256,6 +257,7 @@ class EntropicMemory:
         filter: Filter | None = None,
         tiers: str | None = None,
         exclude: Collection[str] = (),
+        at: float | None = None,
         record: bool = True,
         shaper: Shaper | None = None,
     ) -> list[Recollection]:
@@ -272,6 +274,8 @@ class EntropicMemory:
             tiers: ``both``, ``hot`` or ``cold``; None is both, or cold under the paper's rule.
             exclude: Ids of recollections that are not wanted, such as those in the prompt already;
                 the next best take their places.
+            at: Unix time: what had been said by then and was not corrected yet, as far as a tier
+                still has it; None is now.
             record: Count it as a query and its results as hits, which is what utility is
                 measured by.
             shaper: A second stage, such as a `ContextShaper`: it orders the best 40 by how much
@@ -306,6 +310,7 @@ class EntropicMemory:
             now=time.time(),
             exclude=frozenset(_listed(exclude, "exclude")),
             by_cosine=config.rule == "paper",
+            at=at,
         )
         found = search.recall(self._store, namespaces, request, record=record, shaper=shaper)
         self._tend()
@@ -400,6 +405,8 @@ class EntropicMemory:
             message = log.get(connection, item_id)
             if message is not None:
                 expired = message.expires is not None and message.expires <= time.time()
+                valid = claims.validity(connection, [item_id])[item_id]
+                message = replace(message, valid_until=valid.until, superseded_by=valid.by)
                 return None if expired else message
             live = [each for each in inspection.history(connection, item_id) if each.live]
         if live and live[0].expires is not None:  # perhaps only what is left of it

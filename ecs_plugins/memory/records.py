@@ -44,6 +44,9 @@ class Recollection(Record):
         similarity: Cosine to the query.
         coverage: Share of the query's terms that it has, each weighted by how rare it is.
         asked: The question that it replies to; empty if none.
+        valid_from: When it was said, as Unix time; None where the log no longer knows.
+        valid_until: When something newer corrected it; None is not yet.
+        superseded_by: Id of the message that did.
     """
 
     id: str
@@ -60,6 +63,9 @@ class Recollection(Record):
     similarity: float = 0.0
     coverage: float = 0.0
     asked: str = ""
+    valid_from: float | None = None
+    valid_until: float | None = None
+    superseded_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,9 @@ class Memory(Record):
         born: The sleep phase that made this version, if one did.
         died: The sleep phase that replaced it, if one did.
         free_energy: F, E and S when a sleep phase last judged it; None before.
+        valid_from: When it was said, as Unix time; None where the log no longer knows.
+        valid_until: When something newer corrected it; None is not yet.
+        superseded_by: Id of the message that did.
     """
 
     id: str
@@ -99,6 +108,9 @@ class Memory(Record):
     born: int | None
     died: int | None
     free_energy: FreeEnergy | None
+    valid_from: float | None = None
+    valid_until: float | None = None
+    superseded_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class HotItem:
         judged: Its attestations when a sleep phase last judged it; 0 when none has. An item is
             proposed again only when it has gained some.
         asked: The question that ``text`` replies to; empty if it replies to none.
+        superseded: Whether something newer corrects it.
     """
 
     id: str
@@ -96,6 +97,7 @@ class HotItem:
     text: str = ""
     judged: int = 0
     asked: str = ""
+    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class ColdMemory:
         prior: How likely its text is to be asked for (`worth`), in nats; None where nobody has
             looked yet.
         asked: The question that ``text`` replies to; empty if it replies to none.
+        superseded: Whether something newer corrects it.
     """
 
     id: str
@@ -123,6 +126,7 @@ class ColdMemory:
     entropy: float = 0.0
     prior: float | None = field(default=None, repr=False, compare=False)
     asked: str = ""
+    superseded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,13 @@ _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 _SPOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 
 
-def _list(words: str) -> frozenset[str]:
+def word_list(words: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(words.split())
 
 
 # The second line: typed without the apostrophe.
-_NEGATIONS = _list(
+_NEGATIONS = word_list(
     """
     no not never none nobody nothing nowhere neither nor without cannot hardly unable
     dont wont doesnt didnt isnt arent wasnt werent cant couldnt wouldnt shouldnt hasnt havent hadnt
@@ -44,7 +45,7 @@ _COUNTED = """
     two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
     seventeen eighteen nineteen twenty
 """
-_DATED = _list(
+_DATED = word_list(
     """
     thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half
     twice first second third last today tonight tomorrow yesterday
@@ -52,11 +53,11 @@ _DATED = _list(
     january february april june july august september october november december
     """
 )
-_IN_WORDS = {word: str(value) for value, word in enumerate(_COUNTED.split(), start=2)}
-_IN_WORDS |= {word: word for word in _DATED}
+IN_WORDS = {word: str(value) for value, word in enumerate(_COUNTED.split(), start=2)}
+IN_WORDS |= {word: word for word in _DATED}
 
 # Words that begin sentences, or are written large, without naming anything.
-_NO_NAMES = _list(
+_NO_NAMES = word_list(
     """
     a an the i my mine me we our us you your he his him she her it its they their them
     this that these those here there and but or so if as at by for from in into of off on onto
@@ -69,7 +70,7 @@ _NO_NAMES = _list(
 )
 
 # Negations and numbers in words are compared as such.
-_NAME_NOTHING = _NO_NAMES | _NEGATIONS | _IN_WORDS.keys()
+_NAME_NOTHING = _NO_NAMES | _NEGATIONS | IN_WORDS.keys()
 
 
 def is_question(text: str) -> bool:
@@ -170,13 +171,13 @@ def _negations(spoken: Sequence[str]) -> int:
 
 
 def _numbers(text: str, spoken: Sequence[str]) -> tuple[str, ...]:
-    if _NUMBER.search(text) is None and _IN_WORDS.keys().isdisjoint(spoken):
+    if _NUMBER.search(text) is None and IN_WORDS.keys().isdisjoint(spoken):
         return ()
     found = [(match.start(), match.group()) for match in _NUMBER.finditer(text)]
     found += [
-        (match.start(), _IN_WORDS[word])
+        (match.start(), IN_WORDS[word])
         for match in _SPOKEN.finditer(text)
-        if (word := match.group().casefold()) in _IN_WORDS
+        if (word := match.group().casefold()) in IN_WORDS
     ]
     return tuple(number for _, number in sorted(found))
 

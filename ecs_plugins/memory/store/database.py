@@ -87,9 +87,7 @@ class Database:
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._here = threading.local()
-        if read_only and not Path(self.path).is_file():
-            raise StorageError(f"there is no memory file {self.path}; check the path")
-        if not self.in_memory and (read_only or not sqlite.create_private(self.path)):
+        if read_only or not (self.in_memory or sqlite.create_private(self.path)):
             self._refuse_empty()
         self._pool = ConnectionPool(self.path, self._connect)
         with translated(self.path):

@@ -23,8 +23,8 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
+from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc, dump, pack
 from ecs_plugins.memory.store.derivation import derived, is_strange, joined_at
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
@@ -194,6 +194,7 @@ class Erasure:
         self._unask(space, {asked_at_end(text) for text, _ in said})
         self.connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         self.connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
+        claims.forget(self.connection, ids)
         self.note(messages=tuple(ids), replies=tuple(sorted(replies)))
         self.clean_record(space, ids, affected, said)
 
@@ -205,6 +206,9 @@ class Erasure:
             " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
             (text, asked, asked, crc(asked + text), data, crc(data), name),
         )
+        claims.forget(self.connection, [name])
+        said = self.connection.execute(f"{claims.SAID} WHERE id = ?", (name,))
+        claims.write(self.connection, said)
 
     def reread(self, askers: Collection[str], now_asks: str = "") -> set[str]:
         """Take an erased question out of the replies to it; ``now_asks`` is what is said instead.

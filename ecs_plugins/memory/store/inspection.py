@@ -13,6 +13,7 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
+from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import (
     Explanation,
@@ -21,8 +22,8 @@ from ecs_plugins.memory.records import (
     RecordedDecision,
     Verification,
 )
+from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import crc
 from ecs_plugins.memory.store.derivation import alive, joined_at
 from ecs_plugins.memory.store.queries import recent_queries
@@ -40,9 +41,9 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     if not rows:
         return []
     namespace = tiers.space_by_id(connection, rows[0].space).namespace
-    joined = joined_at(connection, name).items()
+    joined, held = joined_at(connection, name).items(), claims.validity(connection, [name])
     return [
-        _memory(row, namespace, [message for message, since in joined if since <= row.version])
+        _memory(row, namespace, [each for each, since in joined if since <= row.version], held)
         for row in rows
     ]
 
@@ -57,7 +58,13 @@ def stands_in(connection: sqlite3.Connection, name: str, space: Space) -> bool:
     return found.fetchone() is not None
 
 
-def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Memory:
+def _memory(
+    row: TierRow,
+    namespace: Namespace,
+    provenance: Sequence[str],
+    held: Mapping[str, claims.Validity],
+) -> Memory:
+    valid = held[row.memory.id]
     return Memory(
         id=row.memory.id,
         version=row.version,
@@ -74,6 +81,9 @@ def _memory(row: TierRow, namespace: Namespace, provenance: Sequence[str]) -> Me
         born=row.born,
         died=row.died,
         free_energy=row.judged,
+        valid_from=valid.since,
+        valid_until=valid.until,
+        superseded_by=valid.by,
     )
 
 
@@ -83,8 +93,9 @@ def cold(
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
     rows = [*alive(connection, rows, time.time(), config, dimension)]
-    behind = tiers.provenance(connection, [row.item.id for row in rows])
-    return [_memory(row, space.namespace, behind.get(row.item.id, ())) for row in rows]
+    names = [row.item.id for row in rows]
+    behind, held = tiers.provenance(connection, names), claims.validity(connection, names)
+    return [_memory(row, space.namespace, behind.get(row.item.id, ()), held) for row in rows]
 
 
 def explain(
@@ -109,7 +120,8 @@ def explain(
         space = tiers.find_space(connection, message.namespace)
     assert space is not None
     versions = history(connection, name)
-    memories = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    stored = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    memories = claims.judged(connection, stored)
     energies = free_energies(
         memories,
         config=config,
@@ -176,6 +188,8 @@ def _lines(
             f"{len(versions)} stored versions, support {versions[-1].support}, "
             f"from {len(behind)} messages{', pinned' if versions[-1].pinned else ''}"
         )
+    if versions and versions[-1].superseded_by is not None:
+        lines.append(f"superseded by {versions[-1].superseded_by}: {SUPERSEDED:g} nats more in E")
     lines += [str(each) for each in reversed(recorded)]
     return tuple(lines)
 

@@ -14,6 +14,7 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.store import claims
 from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
 from ecs_plugins.memory.store.tiers import Space, decode
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
@@ -156,6 +157,8 @@ class Message:
         created: Unix time.
         expires: When it will be erased; None is never.
         asked: The question that it replies to, in the words of the message before; else empty.
+        valid_until: When something newer corrected it, if `EntropicMemory.get` knows of that.
+        superseded_by: Id of the message that did.
     """
 
     id: str
@@ -168,6 +171,8 @@ class Message:
     created: float
     expires: float | None
     asked: str = ""
+    valid_until: float | None = None
+    superseded_by: str | None = None
 
 
 def replies(
@@ -244,6 +249,13 @@ def insert(
                 count(space.step + 1), messages, ids, map(pack, vectors), strict=False
             )
             for asked in (message.reply_to.text if message.reply_to else "",)
+        ),
+    )
+    claims.write(
+        connection,
+        (
+            (name, space.id, said.role, said.writer, said.text, now if said.at is None else said.at)
+            for name, said in zip(ids, messages, strict=False)
         ),
     )
 

@@ -15,8 +15,10 @@ import sqlite3
 import zlib
 from collections.abc import Iterable
 
+from ecs_plugins.memory.store import claims
+
 APPLICATION_ID = 0x4563_734D  # "EcsM"
-VERSION = 6
+VERSION = 7
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -97,6 +99,19 @@ TABLES = (
         version INTEGER NOT NULL,
         PRIMARY KEY (message, item)
     ) WITHOUT ROWID""",
+    # What messages claim, as hashes; they outlive the log's retention.
+    """CREATE TABLE IF NOT EXISTS claims (
+        row INTEGER PRIMARY KEY AUTOINCREMENT,
+        message TEXT NOT NULL,
+        namespace INTEGER NOT NULL REFERENCES namespaces(id) ON DELETE CASCADE,
+        key INTEGER NOT NULL,
+        value INTEGER NOT NULL,
+        corrects INTEGER NOT NULL,
+        falls INTEGER NOT NULL,
+        at REAL NOT NULL
+    )""",
+    "CREATE INDEX IF NOT EXISTS claims_by_message ON claims (message)",
+    "CREATE INDEX IF NOT EXISTS claims_by_key ON claims (namespace, key)",
     "CREATE INDEX IF NOT EXISTS provenance_by_memory ON provenance (item, version)",
     """CREATE TABLE IF NOT EXISTS decisions (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -164,6 +179,8 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
         _take_over(connection, version)
     if version < 6:
         _run(connection, _REPLIES)
+    if 0 < version < 7:
+        claims.write(connection, connection.execute(f"{claims.SAID} ORDER BY seq").fetchall())
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={VERSION}")
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.queries import Access
 from ecs_plugins.memory.store.sqlite_store import SqliteStore, erasures_of
@@ -70,6 +70,7 @@ class RecallRequest:
         now: Unix time; what has expired by then is not recalled.
         exclude: Ids that are not wanted; the next best take their places.
         by_cosine: Score by the cosine alone (the paper).
+        at: Unix time whose truth is wanted; None is now.
     """
 
     query: str
@@ -81,6 +82,7 @@ class RecallRequest:
     now: float
     exclude: frozenset[str] = frozenset()
     by_cosine: bool = False
+    at: float | None = None
 
 
 def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
@@ -150,9 +152,10 @@ def _recalled(
     allowed = None if condition is None else _matching(connection, space, condition)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES)
     stored: dict[int, TierRow] = {}
+    held: dict[str, claims.Validity] = {}
     while True:
         scores, rest = _scored(opened, request, count, allowed)
-        best = _wanted(store, connection, space, request, scores, stored)
+        best = _wanted(store, connection, space, request, scores, stored, held)
         enough = len(best) == request.k and scores[best[-1].row].score >= rest
         if enough or rest < request.threshold:
             break
@@ -174,8 +177,12 @@ def _recalled(
             similarity=scores[each.row].similarity,
             coverage=scores[each.row].coverage,
             asked=each.item.asked,
+            valid_from=valid.since,
+            valid_until=valid.until,
+            superseded_by=valid.by,
         )
         for each in best
+        for valid in (held.get(each.item.id, claims.Validity()),)
     ]
 
 
@@ -220,8 +227,9 @@ def _wanted(
     request: RecallRequest,
     scores: Mapping[int, _Score],
     stored: dict[int, TierRow],
+    held: dict[str, claims.Validity],
 ) -> list[TierRow]:
-    """The best ``k`` candidates that are wanted; ``stored`` are those that have been read."""
+    """The best ``k`` candidates that are wanted; ``stored`` and ``held`` are what has been read."""
     order = sorted(
         (row for row, each in scores.items() if each.score >= request.threshold),
         key=lambda row: -scores[row].score,
@@ -242,6 +250,10 @@ def _wanted(
         ]
         if any(each.expires is not None and each.expires <= request.now for each in left):
             left = [*alive(connection, left, request.now, store.config, store.dimension)]
+        if not request.by_cosine:
+            held |= claims.validity(connection, [each.item.id for each in left], request.at)
+            now = request.at is None
+            left = [at for at in left if held[at.item.id].holds or (now and at.is_pinned)]
         # Of equals, what was said last comes first, whatever order the indexes find them in.
         best += sorted(
             left,

@@ -15,7 +15,7 @@ from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.database import dump
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
@@ -44,10 +44,13 @@ def view(connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> Sle
     """Both tiers and the recent queries of a namespace, whose index is open."""
     dimension = opened.index.dimension
     opened.cold = _cold_memories(connection, space.id, dimension, opened.cold)
+    hot = tiers.tier_rows(connection, space.id, "hot", dimension)
+    items = claims.judged(connection, [row.hot for row in hot])
+    cold = claims.judged(connection, [memory for memory, _, _ in opened.cold.values()])
     return SleepView(
         space,
-        tiers.tier_rows(connection, space.id, "hot", dimension),
-        {row: memory for row, (memory, _, _) in opened.cold.items()},
+        [replace(row, item=item) for row, item in zip(hot, items, strict=True)],
+        dict(zip(opened.cold, cold, strict=True)),
         recent_queries(connection, space.id),
     )
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
 from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
@@ -289,6 +289,8 @@ def _settle(connection: sqlite3.Connection, first: Mapping[str, int], dimension:
         f" cold_count = {count.format('cold')} WHERE id > ?",
         (after,),
     )
+    said = connection.execute(f"{claims.SAID} WHERE namespace > ? ORDER BY seq", (after,))
+    claims.write(connection, said.fetchall())
     for space in tiers.list_spaces(connection):
         if space.id > after:
             checked(space.namespace)

@@ -66,7 +66,7 @@ def test_a_reader_sees_what_a_writer_adds_meanwhile(path):
 
 
 def test_a_reader_makes_no_file_and_upgrades_none(path, tmp_path):
-    with pytest.raises(StorageError, match="no memory file"):
+    with pytest.raises(StorageError, match="check the path"):
         opened(tmp_path / "none.db", read_only=True)
     assert not (tmp_path / "none.db").exists()
     with sqlite3.connect(path) as connection:

@@ -100,10 +100,10 @@ def test_a_memory_keeps_the_statement_and_not_the_question_about_it(messages, em
 @pytest.mark.parametrize(
     ("older", "newer", "kind"),
     [
-        ("I am allergic to nuts", "I am not allergic to nuts", "negation"),
+        ("I was allergic to nuts", "I was not allergic to nuts", "negation"),
         ("The meeting is on Friday at 10 in room 4", "The meeting is on Friday at 11 in room 4",
          "number"),
-        ("My sister Ada lives in Rome", "My sister Ada lives in Oslo", "name"),
+        ("My sister Ada was in Rome", "My sister Ada was in Oslo", "name"),
     ],
 )  # fmt: skip
 def test_what_contradicts_a_memory_is_kept_and_recalled_beside_it(

@@ -1,0 +1,218 @@
+"""What changed wins: which statements correct which, and what follows for the memory."""
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from factories import axis, cold, evidence
+
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.supersession import claims
+from ecs_plugins.memory.types import HotItem
+from ecs_plugins.ranking.embedder import FakeEmbedder
+
+CORRECTIONS = """
+I live in Rome. > I moved to Oslo last month.
+Ada lives in Paris. > Ada no longer lives in Paris.
+I work for Siemens as an engineer. > I started working at Bosch in May.
+The door code is 4711. > The door code has changed to 9902.
+My phone number is 555-1234. > My new phone number is 555-9876.
+The meeting is at 10:30. > The meeting was moved to 11:00.
+The launch is in March. > The launch has been postponed to June.
+My sister's name is Clara. > Sorry, my sister's name is Carla.
+I have two cats. > I have three cats now.
+I am allergic to nuts. > I am not allergic to nuts.
+I smoke. > I quit smoking.
+I'm vegetarian. > I'm not vegetarian anymore.
+My favorite color is blue. > My favorite color is green.
+I prefer tea. > I prefer coffee these days.
+The party is on Friday at Tom's place. > The party is on Saturday at Tom's place.
+The rent is 900 euros a month. > The rent went up to 950 euros a month.
+Ich wohne in Berlin. > Ich wohne jetzt in Hamburg.
+Mein Code ist 4711. > Mein Code ist 4712.
+J'habite à Paris. > J'habite maintenant à Lyon.
+Vivo en Madrid. > Ahora vivo en Sevilla.
+I live in Rome. > Hi there! I moved to Oslo. It is cold. I miss the river.
+"""
+
+LOOK_ALIKES = """
+I like Rome. > I like Oslo.
+I live in Rome. > My brother lives in Oslo.
+I live in Rome. > I would like to live in Oslo.
+I live in Rome. > Do you live in Oslo?
+I live in Rome. > I lived in Oslo as a child.
+I live in Rome. > If I moved to Oslo I would ski more.
+I have a dog named Max. > I also have a dog named Rex.
+I bought 3 apples. > I bought 5 apples.
+The meeting on Monday is at 10. > The meeting on Tuesday is at 11.
+Room 4 costs 50 euros. > Room 5 costs 60 euros.
+I have a meeting at 10. > I have a meeting at 11.
+My friend is Ada. > My friend is Bob.
+Ada is Bob's friend. > Ada is Carl's friend.
+Caroline: I love dogs. > Melanie: I don't love dogs.
+It is 10 degrees. > It is 12 degrees.
+I am happy. > I am not happy with the new laptop.
+I have a cat. > No, I have a cat.
+She said the code is 4711. > He said the code is 4712.
+I take 5 mg in the morning. > I take 10 mg in the evening.
+My cat is called Tom. > My other cat is called Jerry.
+Ich mag Rom. > Ich mag Oslo.
+I live in Rome. I have two dogs. We walk along the river every day. > I moved to Oslo.
+"""
+
+ROME, OSLO = "Ada lives in Rome.", "Ada lives in Oslo now."
+
+
+def corrects(newer, older):
+    falling = {claim.key: claim.value for claim in claims(older) if claim.falls}
+    made = [claim for claim in claims(newer) if claim.corrects]
+    return any(claim.value != falling.get(claim.key, claim.value) for claim in made)
+
+
+@pytest.mark.parametrize("pair", CORRECTIONS.strip().splitlines())
+def test_a_correction_is_seen(pair):
+    older, newer = pair.split(" > ")
+    assert corrects(newer, older)
+
+
+@pytest.mark.parametrize("pair", LOOK_ALIKES.strip().splitlines())
+def test_what_only_looks_like_a_correction_is_none(pair):
+    older, newer = pair.split(" > ")
+    assert not corrects(newer, older)
+
+
+@pytest.fixture
+def memory(tmp_path):
+    store = StoreConfig(sleep="manual", log_retention=60.0)
+    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder(), store=store) as opened:
+        yield opened
+
+
+def said(memory, *messages, **options):
+    drafts = [{"content": text, "at": float(at)} for at, text in enumerate(messages, start=1)]
+    return memory.add(drafts, **options)
+
+
+def texts(memory, **options):
+    found = memory.recall("Where does Ada live, Ada lives in", threshold=0.1, k=9, **options)
+    return [each.text for each in found]
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_a_recall_gives_what_holds_now_or_held_then(memory, asleep):
+    older, newer = said(memory, ROME, OSLO)
+    if asleep:
+        memory.sleep()
+    assert texts(memory) == [OSLO]
+    assert [texts(memory, at=at) for at in (0.5, 1.5, 2.0)] == [[], [ROME], [OSLO]]
+    [then] = memory.recall(ROME, threshold=0.1, at=1.0)
+    [now] = memory.recall(ROME, threshold=0.1)
+    assert (then.valid_from, then.valid_until, then.superseded_by) == (1.0, 2.0, newer)
+    assert (now.valid_from, now.valid_until, now.superseded_by) == (2.0, None, None)
+    log = memory.messages()  # from which nothing is lost
+    assert [each.text for each in log] == [ROME, OSLO]
+    assert (memory.get(older).valid_until, memory.get(older).superseded_by) == (2.0, newer)
+    if asleep:
+        kept = memory.get(then.id)
+        assert kept.superseded_by == memory.history(then.id)[0].superseded_by == newer
+        assert kept in memory.memories()
+        before, after = memory.explain(then.id), memory.explain(now.id)
+        assert f"superseded by {newer}: 10 nats more in E" in before.lines
+        assert before.free_energy.energy - after.free_energy.energy == pytest.approx(10.0, abs=1.0)
+    memory.delete(newer)
+    assert texts(memory) == [ROME]
+
+
+def test_what_is_said_again_holds_again(memory):
+    said(memory, ROME, OSLO, "Actually, Ada lives in Rome.")
+    assert all("Rome" in text for text in texts(memory))
+    assert texts(memory, at=2.5) == [OSLO]
+
+
+def test_what_was_said_last_holds_in_whatever_order_it_is_added(memory):
+    memory.add({"content": ROME, "at": 9.0})
+    memory.add({"content": OSLO, "at": 3.0})
+    assert texts(memory) == [ROME]
+
+
+def test_a_chain_of_corrections_survives_the_erasure_of_its_middle(memory):
+    _, middle, _ = said(memory, ROME, OSLO, "Ada lives in Milan now.")
+    memory.delete(middle)
+    assert texts(memory) == ["Ada lives in Milan now."]
+
+
+def test_a_new_text_that_corrects_nothing_takes_its_correction_back(memory):
+    _, newer = said(memory, ROME, OSLO)
+    memory.update(newer, text="Ada lives in Bergen now.")
+    assert texts(memory) == ["Ada lives in Bergen now."]
+    memory.update(newer, text="Ada likes it.")
+    assert ROME in texts(memory)
+
+
+def test_a_correction_that_has_expired_corrects_nothing_any_more(memory):
+    memory.add({"content": ROME, "at": 1.0})
+    memory.add({"content": OSLO, "at": 2.0, "ttl": 1.0})
+    assert texts(memory) == [ROME]
+
+
+def test_only_another_message_of_the_same_speaker_corrects(memory):
+    memory.add("I live in Rome. I live in Bern.")
+    memory.add("I live in Oslo now.", role="assistant")
+    memory.add("I live in Milan now.", writer="bob")
+    assert len(memory.recall("I live in Rome or Oslo or Milan now", threshold=0.0)) == 3
+
+
+def test_what_is_pinned_and_the_papers_rule_know_no_correction(memory):
+    memory.add(ROME, pinned=True)
+    memory.add(OSLO)
+    assert sorted(texts(memory)) == [OSLO, ROME]
+    config = MemoryConfig.paper()
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(), config=config) as paper:
+        paper.add([ROME, OSLO])
+        assert sorted(texts(paper, tiers="both")) == [OSLO, ROME]
+
+
+@pytest.mark.parametrize("dimension", [384, 64])
+def test_a_correction_outlives_an_export_and_the_log_but_no_erasure(memory, tmp_path, dimension):
+    said(memory, ROME, OSLO)
+    memory.sleep()
+    memory.admin.export(tmp_path / "m.jsonl")
+    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(dimension)) as other:
+        other.admin.import_(tmp_path / "m.jsonl")
+        assert (texts(other), texts(other, at=1.0)) == ([OSLO], [ROME])
+    memory.admin.purge()
+    assert (memory.messages(), texts(memory)) == ([], [OSLO])
+    memory.forget(("default",))
+    with sqlite3.connect(memory.path) as connection:
+        assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
+
+
+def test_a_file_of_the_schema_before_gets_its_claims(memory):
+    memory.add([ROME, OSLO])
+    memory.close()
+    with sqlite3.connect(memory.path) as connection:
+        connection.execute("DROP TABLE claims")
+        connection.execute("PRAGMA user_version = 6")
+    with EntropicMemory.open(memory.path, embedder=FakeEmbedder()) as upgraded:
+        assert texts(upgraded) == [OSLO]
+        assert upgraded.admin.verify().ok
+
+
+def test_a_superseded_item_overflows_first():
+    config = MemoryConfig(hot_capacity=2)
+    with EntropicMemory.open(
+        ":memory:", embedder=FakeEmbedder(), config=config, store=StoreConfig(sleep="manual")
+    ) as small:
+        said(small, "Bob plays the cello.", ROME, OSLO)
+        assert texts(small, at=2.5) == []
+        assert len(small.recall("Bob plays the cello", threshold=0.1)) == 1
+
+
+@pytest.mark.parametrize(("outdated", "victim"), [(True, "strong"), (False, "weak")])
+def test_a_superseded_memory_is_the_first_victim(outdated, victim):
+    strong = replace(cold("strong", axis(0), demand=50.0, support=9), superseded=outdated)
+    new = HotItem("new", axis(2), evidence(5, support=3, demand=2.0), ("new",), "what is new here")
+    config = MemoryConfig(cold_capacity=2, temperature=0.0)
+    plan = consolidate([new], [strong, cold("weak", axis(1))], config=config, step=9, seed=0)
+    assert [memory.id for memory in plan.removed] == [victim]
