@@ -83,10 +83,7 @@ def worded(item: HotItem | ColdMemory, said: HotItem | ColdMemory) -> tuple[str,
 
 
 def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
-    """Return the item after a retrieval that returned it at ``step``.
-
-    It was asked for as much as its ``score`` says: the probability that it holds the answer.
-    """
+    """Return the item after a retrieval returned it: asked for as much as its score says."""
     evidence = in_demand(item.evidence, step, score)
     return replace(item, evidence=replace(evidence, hits=evidence.hits + 1))
 

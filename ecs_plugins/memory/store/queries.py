@@ -22,10 +22,7 @@ _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One recall: when, with which query vector, what it returned, after how many erasures.
-
-    ``items`` are ids with their scores.
-    """
+    """One recall: when, with which query vector, which ids and scores, after how many erasures."""
 
     step: int
     at: float
