@@ -323,15 +323,22 @@ def route(
 
 def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.frontier") -> None:
     """Set plain values on the current span of OpenTelemetry, where that is installed."""
-    try:
-        from opentelemetry import trace
-    except ImportError:
-        return
-    for name, value in values.items():
+    trace = _opentelemetry()
+    for name, value in values.items() if trace else ():
         if isinstance(value, Mapping):
             trace_attributes(value, f"{prefix}.{name}")
         elif isinstance(value, str | bool | int | float):
             trace.get_current_span().set_attribute(f"{prefix}.{name}", value)
+
+
+@lru_cache(maxsize=1)
+def _opentelemetry() -> Any:
+    # Looked for once: a package that is not there is sought anew at every import.
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return None
+    return trace
 
 
 def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:
