@@ -19,6 +19,7 @@ from benchmarks.commands import (
     passes,
     pruning,
     questions,
+    robustness,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -41,6 +42,7 @@ app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
+app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 

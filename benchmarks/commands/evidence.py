@@ -41,7 +41,7 @@ _MORE = """
   python -m benchmarks {name} --data FILE --out DIR --limit 200 --resume
   python -m benchmarks {name} --data FILE --out DIR --tables-only
 
-Every question gets one pool of units (TF-IDF with word pairs, fused with
+Every question gets one pool of units (query coverage and cosine of
 embeddings), and every method orders it. DIR/{name}.jsonl grows with every
 question: a killed run goes on with --resume, a larger --limit extends the same
 sample, and methods that are named later join the questions that are there.

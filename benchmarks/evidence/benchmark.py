@@ -155,7 +155,7 @@ def measure(
         run_methods(
             asked,
             chosen,
-            finder=CandidateFinder(tools.hybrid, model, protocol.pool_size),
+            finder=CandidateFinder(tools.convex, model, protocol.pool_size),
             model=model,
             journal=rows,
             seed=protocol.seed,

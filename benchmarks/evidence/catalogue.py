@@ -23,7 +23,8 @@ from benchmarks.evidence.peers import (
 from benchmarks.evidence.signals import UPR_TEMPLATE, LongLLMLinguaRule
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
+from ecs_plugins.ranking.coverage import CoverageRanker
+from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
 from ecs_plugins.shaping.signals import SIGNALS
@@ -33,7 +34,7 @@ from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 Kind = Literal["ours", "peer", "bound"]
 """Ours, somebody else's, or chance and ceiling."""
 
-RETRIEVERS = ("tfidf", "bm25", "dense", "hybrid", "longllmlingua_rule")
+RETRIEVERS = ("tfidf", "bm25", "dense", "convex", "longllmlingua_rule")
 """The peers that the label-free default has to leave behind by a margin."""
 PLAIN = "plain_query_likelihood"
 """What is known of query likelihood without anything of ours."""
@@ -49,21 +50,21 @@ class Tools:
 
     Attributes:
         embedder: Of every method that embeds.
-        hybrid: Stage 1.
+        convex: Stage 1.
         dense: Its dense half, which remembers vectors.
         seed: Of everything random.
     """
 
     embedder: Embedder
     dense: DenseRanker
-    hybrid: Ranker
+    convex: Ranker
     seed: int = 42
 
     @classmethod
     def of(cls, embedder: Embedder, seed: int = 42) -> Tools:
         """The product's own stage 1 around an embedder."""
         dense = DenseRanker(embedder)
-        return cls(embedder, dense, HybridRanker(TfidfQueryRanker((1, 2)), dense), seed)
+        return cls(embedder, dense, ConvexRanker(CoverageRanker(), dense), seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,9 @@ def _catalogue() -> dict[str, Entry]:
         "tfidf": _ranked("cosine of TF-IDF vectors", lambda _: TfidfQueryRanker()),
         "bm25": _ranked("Okapi BM25", lambda _: BM25Ranker()),
         "dense": _ranked("cosine of embeddings", lambda tools: tools.dense, by_piece=True),
-        "hybrid": _ranked("TF-IDF 1-2 grams + dense", lambda tools: tools.hybrid, by_piece=True),
+        "convex": _ranked(
+            "mean of query coverage and cosine", lambda tools: tools.convex, by_piece=True
+        ),
     }.items():
         out[name], out[f"{name}_all"] = found
     out["embeddings_filter"] = Entry(

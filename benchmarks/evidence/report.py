@@ -124,7 +124,7 @@ def _about(result: Result) -> str:
     provenance, pool = result["provenance"], result["pool_recall"]
     lines = [
         f"{result['questions']} questions ({result['evidence']:.1f} of {result['units']:.0f} units "
-        f"are evidence), pool of {provenance['pool_size']} by hybrid with {pool['mean']:.0%} of "
+        f"are evidence), pool of {provenance['pool_size']} by convex with {pool['mean']:.0%} of "
         f"the evidence and {result['candidate_tokens']:.0f} tokens. Model "
         f"{Path(provenance['model']).name}, {provenance['dtype']}; "
         f"{Path(provenance['embedder']).name}; seed {provenance['seed']}, part "

@@ -68,10 +68,10 @@ def shape(
     ranker: Annotated[
         str,
         typer.Option(
-            help="What chooses the passages worth scoring: hybrid, dense, bm25, tfidf_query, "
+            help="What chooses the passages worth scoring: convex, dense, bm25, tfidf_query, "
             "tfidf, or none to score all."
         ),
-    ] = "hybrid",
+    ] = "convex",
     pool_size: Annotated[int, typer.Option(help="How many passages it chooses.")] = 40,
     model: ModelOption = None,
     device: DeviceOption = "auto",

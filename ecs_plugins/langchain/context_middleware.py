@@ -29,7 +29,8 @@ from ecs_plugins.integrations.conversation import last_index, turns
 from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.langchain.compressor import ECSDocumentCompressor
 from ecs_plugins.langchain.history import is_user
-from ecs_plugins.shaping.passages import UNIT_TOKENS, join_units, split_passages
+from ecs_plugins.shaping.passages import UNIT_TOKENS, split_passages
+from ecs_plugins.shaping.sentences import join_spans
 
 NOTHING = "Nothing in this result helps to answer the question."
 """What a tool's result says when no passage of it was kept."""
@@ -159,7 +160,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         if len(units) < 2:
             return text
         kept = self._kept_indices([unit.text for unit in units], query)
-        return join_units([units[index] for index in kept], text) or NOTHING
+        return join_spans([(units[i].start, units[i].end) for i in kept], text) or NOTHING
 
     # Turns
 

@@ -30,32 +30,6 @@ class Ranking:
         values = tuple(-math.inf if math.isnan(s) else float(s) for s in map(float, scores))
         return cls(values, tuple(sorted(range(len(values)), key=lambda i: (-values[i], i))))
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The place of every passage, in input order; 1 is the best."""
-        places = [0] * len(self.order)
-        for place, index in enumerate(self.order, start=1):
-            places[index] = place
-        return tuple(places)
-
-    @property
-    def tied_ranks(self) -> tuple[float, ...]:
-        """As `ranks`, but equal scores share the average of their places.
-
-        What depends on it does not depend on the order of the input.
-        """
-        places = [0.0] * len(self.order)
-        start = 0
-        while start < len(self.order):
-            end = start
-            score = self.scores[self.order[start]]
-            while end < len(self.order) and self.scores[self.order[end]] == score:
-                end += 1
-            for index in self.order[start:end]:
-                places[index] = (start + 1 + end) / 2
-            start = end
-        return tuple(places)
-
     def top(self, k: int) -> tuple[int, ...]:
         """Indices of the k best, best first."""
         return self.order[: max(0, k)]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ecs_plugins.ranking.text import sentence_spans
@@ -42,22 +41,6 @@ _TURN = re.compile(
 _QUESTION_MARKS = "?？؟"
 _NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
 _WORD = re.compile(r"\w")
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A turn in three pieces: stamp and speaker, what is said, and the questions at its end."""
-
-    stamp: str
-    speaker: str
-    head: str
-    said: str
-    asked: str
-
-    def read(self, questions: Sequence[str], *, asks: bool) -> str:
-        """Behind questions that it replies to, and without its own unless it still asks them."""
-        pieces = (self.head, *questions, self.said, self.asked if asks else "")
-        return " ".join(piece for piece in pieces if piece)
 
 
 def is_conversation(passages: Sequence[str]) -> bool:
@@ -105,23 +88,18 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     Returns:
         As many texts.
     """
-    found = [_parsed(text) for text in turns]
-    stamps = [turn.stamp for turn in found if turn is not None]
+    heads = [_TURN.match(text) for text in turns]
+    stamps = [head["stamp"] for head in heads if head]
     dated = len(set(stamps)) <= len(stamps) / 2
-    handed: dict[int, list[str]] = {}
-    moved: set[int] = set()
-    for index, turn in enumerate(found):
-        if turn is not None and turn.asked:
-            reply = _reply_to(index, turn, found, dated)
-            if reply is not None:
-                handed.setdefault(reply, []).append(turn.asked)
-                moved.add(index)
     read = list(turns)
-    for index in moved | handed.keys():
-        turn = found[index]
-        if turn is not None:
-            read[index] = turn.read(handed.get(index, ()), asks=index not in moved)
-    return read
+    handed: dict[int, str] = {}
+    for index, (text, head) in enumerate(zip(turns, heads, strict=True)):
+        asked = asked_at_end(text) if head else ""
+        reply = _reply_to(index, heads, dated) if head and asked else None
+        if reply is not None:
+            handed[reply] = f"{handed.get(reply, '')} {asked}".strip()
+            read[index] = _without(text, asked)
+    return [as_reply(text, handed.get(index, "")) for index, text in enumerate(read)]
 
 
 def asked_at_end(text: str) -> str:
@@ -169,18 +147,14 @@ def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[st
         before: For each of them what was said before it, whether it is among the turns or not;
             None where that is not known.
     """
-    found = [_parsed(text) for text in turns]
-    handed: dict[int, str] = {}
-    for index, (turn, text) in enumerate(zip(found, before, strict=True)):
-        asker = None if text is None else _parsed(text)
-        if turn and asker and asker.asked and asker.speaker != turn.speaker:
-            handed[index] = asker.asked
-    moved = {before[index] for index in handed}
+    handed = [
+        "" if said is None or same_speaker(said, text) else asked_at_end(said)
+        for text, said in zip(turns, before, strict=True)
+    ]
+    moved = {said: asked for said, asked in zip(before, handed, strict=True) if asked}
     return [
-        turn.read((handed.get(index, ""),), asks=text not in moved)
-        if turn and (index in handed or text in moved)
-        else text
-        for index, (turn, text) in enumerate(zip(found, turns, strict=True))
+        as_reply(_without(text, moved.get(text, "")), asked)
+        for text, asked in zip(turns, handed, strict=True)
     ]
 
 
@@ -189,30 +163,19 @@ def _several_turns(passage: str, speakers: set[str]) -> bool:
     return sum(head is not None and head["speaker"] in speakers for head in heads) > 1
 
 
-def _reply_to(index: int, turn: _Turn, turns: Sequence[_Turn | None], dated: bool) -> int | None:
-    for later in range(index + 1, len(turns)):
-        found = turns[later]
-        if found is None or (dated and found.stamp != turn.stamp):
+def _without(text: str, asked: str) -> str:
+    return text.rstrip().removesuffix(asked).rstrip() if asked else text
+
+
+def _reply_to(index: int, heads: Sequence[re.Match[str] | None], dated: bool) -> int | None:
+    turn = heads[index]
+    for later in range(index + 1, len(heads)):
+        found = heads[later]
+        if turn is None or found is None or (dated and found["stamp"] != turn["stamp"]):
             return None
-        if found.speaker != turn.speaker:
+        if found["speaker"] != turn["speaker"]:
             return later
     return None
-
-
-def _parsed(text: str) -> _Turn | None:
-    head = _TURN.match(text)
-    if head is None:
-        return None
-    cut = max(head.end(), _questions_from(text))
-    if len(text) - cut > MAX_ASKED:
-        cut = len(text)
-    return _Turn(
-        head["stamp"] or "",
-        head["speaker"],
-        head.group().strip(),
-        text[head.end() : cut].strip(),
-        text[cut:].strip(),
-    )
 
 
 def _questions_from(text: str) -> int:

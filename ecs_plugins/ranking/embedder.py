@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError, ModelNotFoundError
 
 Vectors = npt.NDArray[np.float32]
@@ -107,7 +108,7 @@ class _CheckedEmbedder(ABC):
         filled = [index for index, text in enumerate(texts) if text.strip()]
         if not filled:
             return np.zeros((len(texts), self.dimension), dtype=np.float32)
-        raw = self._guard(lambda: self._documents([_repaired(texts[i]) for i in filled]))
+        raw = self._guard(lambda: self._documents([well_formed(texts[i]) for i in filled]))
         unit = self._unit(raw, len(filled))
         out = np.zeros((len(texts), self.dimension), dtype=np.float32)
         out[filled] = unit
@@ -124,7 +125,7 @@ class _CheckedEmbedder(ABC):
             raise InvalidInputError("embed_query takes a string")
         if not text.strip():
             return np.zeros(self.dimension, dtype=np.float32)
-        return self._unit([self._guard(lambda: self._query(_repaired(text)))], 1).reshape(-1)
+        return self._unit([self._guard(lambda: self._query(well_formed(text)))], 1).reshape(-1)
 
     def _guard(self, call: Callable[[], npt.ArrayLike]) -> npt.ArrayLike:
         try:
@@ -168,11 +169,6 @@ class _CheckedEmbedder(ABC):
                 f"the embedder {self.name} returned {width} dimensions instead of "
                 f"{self.dimension}; use the same embedder for everything that is compared"
             )
-
-
-def _repaired(text: str) -> str:
-    # Half of a surrogate pair would fail the whole batch; it becomes U+FFFD.
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class SentenceTransformerEmbedder(_CheckedEmbedder):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker, Ranking
 from ecs_plugins.ranking.coverage import CoverageRanker
-from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker, HybridRanker
+from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
@@ -26,7 +26,6 @@ RANKERS: dict[str, RankerFactory] = {
     "bm25": lambda _: BM25Ranker(),
     "coverage": lambda _: CoverageRanker(),
     "dense": _dense,
-    "hybrid": lambda embedder: HybridRanker(TfidfQueryRanker((1, 2)), _dense(embedder)),
     "convex": lambda embedder: ConvexRanker(CoverageRanker(), _dense(embedder)),
 }
 """What makes the ranker of each name; a name that is added is known everywhere."""
@@ -36,10 +35,8 @@ def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
     """Build a ranker from its name.
 
     Args:
-        name: A key of `RANKERS`. ``"hybrid"`` is TF-IDF on words and word pairs with dense, fused
-            by reciprocal rank; ``"convex"`` the mean of query coverage and the cosine.
-        embedder: For ``"dense"``, ``"hybrid"`` and ``"convex"``; by default the
-            one that is installed.
+        name: A key of `RANKERS`. ``"convex"`` is the mean of query coverage and the cosine.
+        embedder: For ``"dense"`` and ``"convex"``; by default the one that is installed.
 
     Raises:
         ConfigurationError: The name is unknown.

@@ -301,6 +301,8 @@ def greedy(
     remaining = list(pool)
     for turn in range(rounds):
         scored = score(remaining, kept)
+        if turn and not scored:
+            break
         for index in remaining:  # what an earlier round said of them no longer holds
             outcome.scored.pop(index, None)
             outcome.decisions.pop(index, None)

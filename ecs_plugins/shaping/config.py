@@ -58,8 +58,8 @@ class ShapingConfig(Config):
             likelihood, ordered together with BM25), another name of
             ``ecs_plugins.shaping.SIGNALS``, or an own `Signal`.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
-            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"hybrid"``,
-            ``"convex"``, another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
+            ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"convex"``,
+            another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
             to score everything.
         pool_size: How many passages the ranker hands to the model.
         threshold: Nats that a passage must add; None takes the signal's own, and a signal
@@ -87,6 +87,13 @@ class ShapingConfig(Config):
         unit: ``"sentence"`` leaves out of kept passages the sentences that do not help
             (`ecs_plugins.shaping.sentences`), with one more request to the model; limits count
             whole passages. ``"passage"`` keeps them whole.
+        budget_s: Seconds that a call may take, None without a limit: stage 1 ranks, the best are
+            scored as far as there is time, at least two units, the others stay `unscored`, and
+            ``ShapedContext.timed_out`` says so. What has begun is not cut short: loading,
+            ranking, drafts, and one portion of the scoring.
+        beyond_question: Whether copies of the question are left out of what ranker and model read
+            of a passage (`ecs_plugins.shaping.question_copies`), so that it is worth what it says
+            beyond them.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.
@@ -99,7 +106,7 @@ class ShapingConfig(Config):
         str | Ranker | None,
         PlainValidator(_known_ranker),
         PlainSerializer(_by_name, when_used="json"),
-    ] = "hybrid"
+    ] = "convex"
     pool_size: int = Field(default=40, ge=1)
     threshold: float | None = Field(default=None, ge=0.0)
     length_penalty: float = Field(default=0.0, ge=0.0)
@@ -112,6 +119,8 @@ class ShapingConfig(Config):
     seed: int = 42
     conversation: bool | None = None
     unit: Literal["passage", "sentence"] = "passage"
+    beyond_question: bool = True
+    budget_s: float | None = Field(default=None, gt=0.0)
 
     @property
     def effective_top_k(self) -> int | None:
@@ -133,6 +142,7 @@ class ShapingConfig(Config):
             acceptance="stream",
             redundancy_similarity=PAPER_REDUNDANCY_SIMILARITY,
             conversation=False,
+            beyond_question=False,
         )
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.text import sentence_spans
-from ecs_plugins.shaping.sentences import join_spans
 
 UNIT_TOKENS = 200
 """Section 4.10 of the paper: score passages of at most about 200 tokens."""
@@ -120,11 +119,6 @@ def _pack(pieces: Iterable[tuple[int, int, int]], max_tokens: int) -> list[tuple
         else:
             packed.append((start, end, tokens))
     return packed
-
-
-def join_units(units: Iterable[Unit], passage: str) -> str:
-    """The kept units of a passage together again, in reading order, as by `join_spans`."""
-    return join_spans([(unit.start, unit.end) for unit in units], passage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ class ShapedContext:
         error: Why nothing could be scored, when ``on_error="return_input"`` took effect: every
             passage is kept then, and `unscored`. None otherwise.
         conversation: Whether the passages were read as turns of a conversation.
+        timed_out: Whether ``budget_s`` left passages unscored.
     """
 
     query: str
@@ -132,6 +133,7 @@ class ShapedContext:
     seconds: float = 0.0
     error: str | None = None
     conversation: bool = False
+    timed_out: bool = False
 
     @property
     def kept(self) -> tuple[PassageVerdict, ...]:
@@ -225,6 +227,8 @@ class ShapedContext:
         ]
         if self.conversation:
             lines.append("read as a conversation: a question with the reply to it")
+        if self.timed_out:
+            lines.append("the time was up before every passage was scored")
         if hidden:
             lines.append(f"{hidden} more passages are not shown")
         if self.error:
@@ -251,6 +255,7 @@ class ShapedContext:
             "seconds": self.seconds,
             "error": self.error,
             "conversation": self.conversation,
+            "timed_out": self.timed_out,
         }
 
 

@@ -36,6 +36,7 @@ from ecs_plugins.shaping.acceptance import (
     stream,
 )
 from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
+from ecs_plugins.shaping.deadline import ScoredOnce, in_portions
 from ecs_plugins.shaping.passages import (
     UNIT_TOKENS,
     Pool,
@@ -45,6 +46,7 @@ from ecs_plugins.shaping.passages import (
     sought,
     split_passages,
 )
+from ecs_plugins.shaping.question_copies import beyond_question
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
 from ecs_plugins.shaping.sentences import prune
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
@@ -67,7 +69,7 @@ class ContextShaper:
     Args:
         model: The local language model that scores.
         config: The settings.
-        embedder: For the rankers ``"dense"`` and ``"hybrid"``; by default the one that is
+        embedder: For the rankers ``"dense"`` and ``"convex"``; by default the one that is
             installed, loaded when it is first needed.
     """
 
@@ -175,9 +177,15 @@ class ContextShaper:
             if conversation is None:
                 conversation = is_conversation(passages)
             read = as_replies(passages) if conversation else passages
+            if config.beyond_question:
+                read = [
+                    beyond_question(query, passage) if text == passage else text
+                    for text, passage in zip(read, passages, strict=True)
+                ]
         if len(read) != len(passages):
             raise InvalidInputError(f"read_as has {len(read)} texts for {len(passages)} passages")
-        counted = model.count_tokens([query, *passages, *(read if conversation else ())])
+        as_given = list(read) == passages
+        counted = model.count_tokens([query, *passages, *(() if as_given else read)])
         query_tokens, tokens = counted[0], counted[1 : len(passages) + 1]
         lengths = counted[len(passages) + 1 :] or tokens
         if not query_tokens:
@@ -193,8 +201,11 @@ class ContextShaper:
             )
             if unit.source not in settled and unit.text.strip()
         ]
-        wanted = needs_ranking(units, config.pool_size) or getattr(
-            signal, "reads_best_first", False
+        until = None if config.budget_s is None else started + config.budget_s
+        wanted = (
+            until is not None
+            or needs_ranking(units, config.pool_size)
+            or getattr(signal, "reads_best_first", False)
         )
         ranker = self._ranker if wanted else None
         looked_for = sought(query, answers if signal.needs_answer else ())
@@ -204,9 +215,17 @@ class ContextShaper:
         )
         task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
         scoring = PassageScoring(
-            model, signal, task, passages, pool.units, tokens, config.length_penalty
+            model, signal, task, passages, pool.units, tokens, config.length_penalty, until
         )
-        accepting = (list(pool.units), tokens, scoring.score, limits, repetitions)
+        # In time, only the first are scored: the best, unless the given order is Algorithm 1's.
+        in_order = until is None or config.acceptance == "stream"
+        accepting = (
+            list(pool.units if in_order else pool.order),
+            tokens,
+            scoring.score,
+            limits,
+            repetitions,
+        )
         if config.acceptance == "stream":
             outcome = stream(*accepting)
         else:
@@ -218,7 +237,7 @@ class ContextShaper:
             decision = settled.get(index) or outcome.decisions.get(index)
             if decision is None:
                 reason = (
-                    f"the model could not score it: {scoring.unscored[index]}"
+                    f"it could not be scored: {scoring.unscored[index]}"
                     if index in scoring.unscored
                     else f"not among the {len(pool.units)} passages that the ranker passed on "
                     f"(it is number {pool.ranks[index]})"
@@ -227,7 +246,7 @@ class ContextShaper:
             scored, place = outcome.scored.get(index), places.get(index)
             verdicts.append(_verdict(index, passage, tokens, decision, pool, scored, place))
         if config.unit == "sentence":
-            verdicts = self._pruned(verdicts, scoring)
+            verdicts = self._pruned(query, verdicts, scoring)
         return ShapedContext(
             query=query,
             verdicts=tuple(verdicts),
@@ -236,14 +255,21 @@ class ContextShaper:
             ledger=scoring.ledger,
             seconds=time.perf_counter() - started,
             conversation=conversation,
+            timed_out=scoring.timed_out,
         )
 
     def _pruned(
-        self, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
+        self, query: str, verdicts: Sequence[PassageVerdict], scoring: PassageScoring
     ) -> list[PassageVerdict]:
         """The same, where kept passages keep only the sentences that help."""
         kept = [verdict for verdict in verdicts if verdict.kept]
-        spans = prune([verdict.text for verdict in kept], scoring.score_texts)
+
+        def score(texts: Sequence[str]) -> list[float | None]:
+            if self._config.beyond_question:
+                texts = [beyond_question(query, text) for text in texts]
+            return scoring.score_texts(texts)
+
+        spans = prune([verdict.text for verdict in kept], score)
         shorter = {v.index: replace(v, spans=s) for v, s in zip(kept, spans, strict=True) if s}
         counts = self._model.count_tokens([v.kept_text for v in shorter.values()] or [""])
         for verdict, tokens in zip(shorter.values(), counts, strict=False):
@@ -286,6 +312,7 @@ class PassageScoring:
     Attributes:
         ledger: Tokens spent so far.
         unscored: Passage index -> reason, for passages the model could not score.
+        timed_out: Whether something was left out because the time was up.
     """
 
     def __init__(
@@ -297,9 +324,12 @@ class PassageScoring:
         units: Mapping[int, tuple[Unit, ...]],
         tokens: Sequence[int],
         length_penalty: float,
+        until: float | None = None,
     ) -> None:
         self.ledger = TokenLedger()
         self.unscored: dict[int, str] = {}
+        self.timed_out = False
+        self._until = until
         self._model = model
         self._signal = signal
         self._context = task.context
@@ -347,15 +377,36 @@ class PassageScoring:
         return best
 
     def score_texts(self, texts: Sequence[str]) -> list[float | None]:
-        """What each text is ordered by, once nothing is kept; None where it cannot be scored."""
-        found = self._utilities(texts, self._fitted([self._context]))
-        scores = [f.utility if f.order_by is None else f.order_by for f in found]
-        return [score if math.isfinite(score) else None for score in scores]
+        """What each text is ordered by, once nothing is kept; None where it cannot be scored.
+
+        A blank text comes last.
+        """
+        filled = [text for text in texts if text.strip()]
+        found = iter(self._utilities(filled, self._fitted([self._context])) if filled else ())
+        scores: list[float | None] = []
+        for text in texts:
+            each = next(found) if text.strip() else UnitUtility(-math.inf)
+            score = each.utility if each.order_by is None else each.order_by
+            scores.append(score if math.isfinite(score) or not text.strip() else None)
+        return scores
 
     def _utilities(self, texts: Sequence[str], known: str) -> Sequence[UnitUtility]:
+        """In time, NaN for those that there was no time for."""
+        if self._until is None:
+            return self._asked(self._model, texts, known)
+        once = ScoredOnce(self._model)
+        done = in_portions(texts, lambda few: self._asked(once, few, known), self._until)
+        self.timed_out |= done < len(texts)
+        late = [UnitUtility(math.nan, reason="the time was up")] * (len(texts) - done)
+        # Some signals compare passages with each other, so once more together, at no cost.
+        return [*self._asked(once, texts[:done], known), *late]
+
+    def _asked(
+        self, model: LanguageModel, texts: Sequence[str], known: str
+    ) -> Sequence[UnitUtility]:
         task = self._task.narrowed(texts, known)
-        requests = self._signal.requests(task, self._model.layout)
-        results = self._model.score(requests)
+        requests = self._signal.requests(task, model.layout)
+        results = model.score(requests)
         if len(results) != len(requests):
             raise ScoringError(
                 f"the model answered {len(requests)} requests with {len(results)} results"
@@ -422,12 +473,14 @@ def _checked_passages(query: str, passages: Sequence[str]) -> list[str]:
 def _settled(
     passages: Sequence[str], read: Sequence[str], tokens: Sequence[int]
 ) -> dict[int, Decision]:
-    """What needs no model: passages without content and exact repetitions."""
+    """What needs no model: passages without content, exact repetitions, copies of the question."""
     repeats = exact_repetitions(passages, read)
     settled = {index: redundant(first) for index, first in repeats.items()}
     for index, passage in enumerate(passages):
         if not passage.strip() or not tokens[index]:
             settled[index] = Decision(Verdict.UNSCORED, False, "the passage is empty")
+        elif not read[index].strip():
+            settled[index] = Decision(Verdict.UNSCORED, False, "it says nothing but the question")
     return settled
 
 

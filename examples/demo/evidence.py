@@ -29,7 +29,7 @@ _COLOURS = {
     "TF-IDF": "#999999",
     "BM25": "#56B4E9",
     "dense": "#009E73",
-    "hybrid": "#E69F00",
+    "convex": "#E69F00",
     ECS: "#D55E00",
 }
 
@@ -93,15 +93,15 @@ def compare(demo: Demo, questions: Sequence[Question]) -> list[Outcome]:
     """Let every method order the turns for every question."""
     names = {"TF-IDF": "tfidf_query", "BM25": "bm25"}
     if demo.embedder is not None:
-        names |= {"dense": "dense", "hybrid": "hybrid"}
+        names |= {"dense": "dense", "convex": "convex"}
     else:
         demo.say(
-            "No embedder is installed: dense and hybrid are left out, and BM25 makes the pool. "
+            "No embedder is installed: dense and convex are left out, and BM25 makes the pool. "
             'Install it with: pip install "ecs-plugins[offline]"'
         )
     rankers = {title: make_ranker(name, demo.embedder) for title, name in names.items()}
     config = ShapingConfig(
-        ranker="bm25" if demo.embedder is None else "hybrid",
+        ranker="bm25" if demo.embedder is None else "convex",
         pool_size=demo.pool,
         top_k=K,
         redundancy_similarity=None,  # every method may keep k turns, similar or not

@@ -43,7 +43,7 @@ def run(monkeypatch, capsys, tmp_path):
 def test_evidence_compares_all_methods_at_equal_k_and_saves_the_figure(run, tmp_path):
     out, found = run("--part", "evidence", "--limit", "5")
     found = found["evidence"]
-    assert list(found["methods"]) == ["TF-IDF", "BM25", "dense", "hybrid", "ECS"]
+    assert list(found["methods"]) == ["TF-IDF", "BM25", "dense", "convex", "ECS"]
     assert len(found["questions"]) == 5
     for kept in found["kept"].values():
         assert {len(set(turns)) for turns in kept.values()} == {found["k"]}

@@ -24,4 +24,4 @@ def tools():
 
 
 def finder(model=None, pool_size=5):
-    return CandidateFinder(tools().hybrid, model or FakeLanguageModel(), pool_size)
+    return CandidateFinder(tools().convex, model or FakeLanguageModel(), pool_size)

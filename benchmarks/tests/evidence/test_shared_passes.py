@@ -20,7 +20,7 @@ REPLIES = {"Question: Who": "Ana"}
 def shaped(model, signal, asked, pool_size=5):
     config = ShapingConfig(
         signal=signal,
-        ranker=tools().hybrid,
+        ranker=tools().convex,
         pool_size=pool_size,
         redundancy_similarity=None,
         on_error="raise",
@@ -131,7 +131,7 @@ def test_methods_of_others_read_turns_as_they_are_and_ours_with_their_questions(
     assert sum(reply in text for text in read) == 1
     assert sum(as_said in text for text in read) == 2
     config = ShapingConfig(
-        signal=QueryLikelihood(), ranker=tools().hybrid, redundancy_similarity=None
+        signal=QueryLikelihood(), ranker=tools().convex, redundancy_similarity=None
     )
     product = ContextShaper(FakeLanguageModel(), config).shape(asked.question, turns)
     scores = {verdict.index: verdict.score for verdict in product.ranked}

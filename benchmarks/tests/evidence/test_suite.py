@@ -10,7 +10,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 
 from .helpers import finder, question, tools
 
-NAMES = ("random", "oracle", "tfidf", "bm25_all", "hybrid", "query_likelihood")
+NAMES = ("random", "oracle", "tfidf", "bm25_all", "convex", "query_likelihood")
 QUESTIONS = [question(f"q{n}") for n in range(3)]
 
 

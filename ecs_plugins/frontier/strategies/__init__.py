@@ -27,7 +27,8 @@ from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle, Retri
 from ecs_plugins.frontier.strategies.shaped import SIGNAL, ShapedPassages, SharedScorer
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker, make_ranker
-from ecs_plugins.ranking.dense import DenseRanker, HybridRanker
+from ecs_plugins.ranking.coverage import CoverageRanker
+from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.lexical import TfidfQueryRanker
 
@@ -83,9 +84,9 @@ class StrategySet:
         if signal not in self._scorers:
             given = _needed(self._scoring_model, "a scorer")
             model = given if isinstance(given, LanguageModel) else given()
-            ranker: Ranker | str = "hybrid"
+            ranker: Ranker | str = "convex"
             if self._dense is not None:
-                ranker = HybridRanker(TfidfQueryRanker((1, 2)), self._dense)
+                ranker = ConvexRanker(CoverageRanker(), self._dense)
             self._scorers[signal] = SharedScorer(model, signal=signal, ranker=ranker)
         return self._scorers[signal]
 

@@ -50,7 +50,7 @@ class SharedScorer:
         model: LanguageModel,
         *,
         signal: str = SIGNAL,
-        ranker: str | Ranker | None = "hybrid",
+        ranker: str | Ranker | None = "convex",
     ) -> None:
         config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
         self.signal = signal

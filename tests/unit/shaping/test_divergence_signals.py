@@ -86,7 +86,8 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
     )
     assert [v.index for v in shaped.kept] == [0]
     decided = ContextShaper(
-        FakeLanguageModel(), ShapingConfig(signal=name, threshold=0.001, ranker=None)
+        FakeLanguageModel(),
+        ShapingConfig(signal=name, threshold=0.001, ranker=None, beyond_question=False),
     ).shape(TASK.query, list(TASK.passages))
     assert [str(v.verdict) for v in decided.verdicts] == ["helps", "neutral"]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.text import sentence_spans
-from ecs_plugins.shaping.passages import join_units, split_passages
+from ecs_plugins.shaping.passages import split_passages
 
 
 def count(texts):
@@ -79,14 +79,6 @@ def test_units_know_their_passage_and_hold_at_least_one_token():
     ]
 
 
-def test_kept_units_return_in_reading_order_with_gaps_marked():
-    passage = "One two. Three four. Five six. Seven eight."
-    units = split_passages([passage], count, max_tokens=2)
-    kept = [units[3], units[0], units[1]]
-    assert join_units(kept, passage) == "One two. Three four. Seven eight."
-    assert join_units([], passage) == ""
-
-
 WRITING = st.text(alphabet="ab. \n!?。A「」1\t\u3000é", max_size=120)
 
 
@@ -99,7 +91,6 @@ def test_units_partition_their_passage_within_the_limit(passages, limit):
         assert "".join(unit.text for unit in own) == passage
         assert all(passage[unit.start : unit.end] == unit.text for unit in own)
         assert all(unit.tokens <= limit or len(unit.text) == 1 for unit in own)
-        assert join_units(reversed(own), passage) == passage
 
 
 @settings(deadline=None)

@@ -1,0 +1,88 @@
+"""What a passage says beyond the question: a copy of the question answers nothing.
+
+Rankers and likelihoods alike put a passage first that repeats the question, and whoever writes
+passages can use that: as a heading, before a false claim, behind a long preamble. So copies of the
+question are cut from what is read for ranking and scoring. What is kept is the passage as it is.
+
+A copy is a run of words of the question, another word between two of them allowed, that holds
+`COPIED` of them and asks: it has one of the question's interrogatives, or ends in a question mark.
+A sentence that states the same, such as the answer to "Did Anna move?", does not ask and stays. A
+run that says `STUFFED` of the question's longer words twice is cut too.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+
+from ecs_plugins.ranking.lexical import UNSPACED
+
+COPIED = 0.6
+"""Share of the question's words from which on a run of them is a copy."""
+STUFFED = 0.8
+"""Share of the question's longer words, two at least, that are said over again in stuffing."""
+
+_INTERROGATIVE_LIST = """
+what which who whom whose when where why how
+wer wen wem wessen wann wo wohin woher warum wieso weshalb wie welche welcher welches welchen
+qué quién quiénes cuál cuáles cuándo dónde cómo cuánto cuántos cuántas
+qui quoi quel quelle quels quelles quand où comment pourquoi combien
+"""
+_INTERROGATIVES = frozenset(_INTERROGATIVE_LIST.split())
+_WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
+_ASKS = re.compile(r"[^\w\n]{0,9}?[?？؟]+")
+_BREAK = re.compile(r"[?？؟\n]")
+_SHORT = 3
+"""Characters of words whose repetition means nothing: articles and prepositions."""
+
+Word = tuple[str, int, int]
+"""Casefolded, with its first character and one past its last."""
+
+
+def beyond_question(query: str, text: str) -> str:
+    """The text without copies of the question; empty if no word is left.
+
+    >>> beyond_question("Where is Rome?", "FAQ: Where is Rome? In Italy.")
+    'FAQ: In Italy.'
+    """
+    asked = Counter(word for word, _, _ in _words(query))
+    longer = [word for word in asked if len(word) > _SHORT and word not in _INTERROGATIVES]
+    kept: list[str] = []
+    at = 0
+    for run in _runs(asked, text):
+        said = Counter(word for word, _, _ in run)
+        marks = _ASKS.match(text, run[-1][2])
+        asks = marks or not _INTERROGATIVES.isdisjoint(said)
+        again = sum(said[word] >= 2 * asked[word] for word in longer)
+        if (asks and len(said) >= COPIED * len(asked)) or again >= max(2, STUFFED * len(longer)):
+            kept.append(text[at : run[0][1]].strip())
+            at = marks.end() if marks else run[-1][2]
+    if not at:
+        return text
+    left = " ".join(part for part in (*kept, text[at:].strip()) if part)
+    return left if _WORD.search(left) else ""
+
+
+def _words(text: str) -> Iterator[Word]:
+    for found in _WORD.finditer(text):
+        word = unicodedata.normalize("NFKC", found.group()).casefold()
+        yield word, found.start(), found.end()
+
+
+def _runs(asked: Counter[str], text: str) -> Iterator[list[Word]]:
+    """Runs of words of the question, at most one other word between two of them."""
+    run: list[Word] = []
+    others = 0
+    for word, start, end in _words(text):
+        if word not in asked:
+            others += 1
+            continue
+        if run and (others > 1 or _BREAK.search(text, run[-1][2], start)):
+            yield run
+            run = []
+        run.append((word, start, end))
+        others = 0
+    if run:
+        yield run
