@@ -13,8 +13,8 @@ import re
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -250,13 +250,12 @@ class _LoadedModel:
 
         self.lock = threading.Lock()
         try:
-            with _no_progress_bar():
-                self.model = SentenceTransformer(
-                    source,
-                    device=None if device == "auto" else device,
-                    local_files_only=not allow_download,
-                    model_kwargs={"use_safetensors": True},
-                )
+            self.model = SentenceTransformer(
+                source,
+                device=None if device == "auto" else device,
+                local_files_only=not allow_download,
+                model_kwargs={"use_safetensors": True},
+            )
             dimension = self.model.get_embedding_dimension()
         except Exception as error:
             raise ModelError(
@@ -269,19 +268,6 @@ class _LoadedModel:
 
 _LOADING = threading.Lock()
 _LOADED: WeakValueDictionary[tuple[str, str], _LoadedModel] = WeakValueDictionary()
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _locate(name: str, *, allow_download: bool) -> str:

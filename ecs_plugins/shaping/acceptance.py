@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassageScore:
-    """What the model said of one passage.
-
-    Attributes:
-        utility: Nats, after the length penalty; finite.
-        score: What it is ordered by.
-        parts: The signal's parts.
-    """
+    """What the model said of one passage, after the length penalty; finite."""
 
     utility: float
     score: float
@@ -57,14 +51,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the selection.
-
-    Attributes:
-        threshold: Nats; None if the signal only ranks.
-        top_k: Passages; None is no limit.
-        max_tokens: Tokens of the kept passages; None is no limit.
-        unit: The signal's unit, for the reasons.
-    """
+    """What bounds the selection; None is no limit. Without a threshold, a signal only ranks."""
 
     threshold: float | None
     top_k: int | None
@@ -73,11 +60,7 @@ class Limits:
 
     @classmethod
     def of(cls, config: ShapingConfig, own: float | None, signal: str, unit: str) -> Limits:
-        """The limits of a configuration and a signal whose own threshold is ``own``.
-
-        Raises:
-            ConfigurationError: ``acceptance="stream"`` with a signal that only ranks.
-        """
+        """The limits of a configuration and a signal whose own threshold is ``own``."""
         threshold = config.threshold if config.threshold is not None else own
         if threshold is None and config.acceptance == "stream":
             raise ConfigurationError(
@@ -160,12 +143,7 @@ def exact_repetitions(passages: Sequence[str], read: Sequence[str]) -> dict[int,
 
 
 class NearRepetitions:
-    """Near repetitions among some passages.
-
-    Args:
-        passages: The passages by index; document frequencies are counted over them.
-        similarity: Cosine from which on a passage repeats another; None finds none.
-    """
+    """Near repetitions among passages by index, from a cosine on; None finds none."""
 
     def __init__(self, passages: dict[int, str], similarity: float | None) -> None:
         self._passages = passages
@@ -229,13 +207,10 @@ Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, PassageScore]]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was found.
+    """What was found, by passage index; a passage without a decision was not scored.
 
-    Attributes:
-        scored: Scores by passage index.
-        decisions: By passage index; a passage without one was not scored.
-        accepted: Kept passages in the order in which the context took them in, where that is not
-            the order of their scores; best first behind them, those that are not named.
+    ``accepted`` are kept passages in the order in which the context took them in, where that is
+    not the order of their scores; best first behind them, those that are not named.
     """
 
     scored: dict[int, PassageScore]

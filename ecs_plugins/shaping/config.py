@@ -147,17 +147,7 @@ class ShapingConfig(Config):
 
 
 def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
-    """The signal of a configuration.
-
-    Args:
-        signal: A name, an own `Signal`, or ``"auto"``: `JointShift` when an answer is known,
-            else `QueryLikelihood`, either ordered together with BM25.
-        has_answer: Whether an answer is known.
-
-    Raises:
-        ConfigurationError: The name is unknown.
-        InvalidInputError: The signal needs an answer and there is none.
-    """
+    """The signal of a configuration; an unknown one, or one that lacks an answer, is refused."""
     if isinstance(signal, str):
         name = signal
         if name == "auto":

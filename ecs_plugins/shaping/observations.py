@@ -192,13 +192,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SignalObservations:
-    """What was measured of one signal, before anything is concluded.
-
-    Attributes:
-        signal: The signal.
-        shaped: By example: verdicts on its own passages, and behind them on unrelated ones.
-        noise: Numeric noise.
-    """
+    """What was measured of one signal: by example, its own passages, and unrelated ones behind."""
 
     signal: Signal
     shaped: tuple[ShapedContext, ...]
@@ -216,13 +210,7 @@ def observe(
     """Measure signals on labelled examples.
 
     Signals that need an answer are told it; those that do not are not, because they are made for
-    questions whose answer is not known.
-
-    The arguments are those of `ModelDiagnostics.measure`.
-
-    Raises:
-        InvalidInputError: Fewer than two examples, no signal or one twice, or a signal needs an
-            answer that an example lacks.
+    questions whose answer is not known. Arguments and errors: `ModelDiagnostics.measure`.
     """
     if len(examples) < 2:
         raise InvalidInputError(

@@ -34,15 +34,7 @@ TokenCounter = Callable[[Sequence[str]], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A piece of a passage.
-
-    Attributes:
-        source: Index of the passage it was cut from.
-        start: First character within the passage.
-        end: One past its last character.
-        text: ``passage[start:end]``, unchanged.
-        tokens: As counted when it was cut.
-    """
+    """A piece of passage ``source``, and its tokens as counted when it was cut."""
 
     source: int
     start: int
@@ -123,12 +115,9 @@ def _pack(pieces: Iterable[tuple[int, int, int]], max_tokens: int) -> list[tuple
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What goes to the model.
+    """What goes to the model, by passage index in input order; places count from 1.
 
-    Attributes:
-        units: Passage index -> its units to score, in reading order; in input order.
-        ranks: Passage index -> its place, 1 is the best; empty if nothing was ranked.
-        scores: Passage index -> the ranker's score.
+    ``ranks`` and ``scores`` are the ranker's, empty if nothing was ranked.
     """
 
     units: Mapping[int, tuple[Unit, ...]]

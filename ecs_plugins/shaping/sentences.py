@@ -43,13 +43,10 @@ _ENDS = frozenset(".!?…。！？:：")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is kept or dropped whole.
+    """What is kept or dropped whole, with the white space behind it.
 
-    Attributes:
-        start: First character within the passage.
-        end: One past its last character, and the white space behind it.
-        needs: Places of the pieces without which it is not understood.
-        said: Whether it says something; a title or a header row only stays with what it heads.
+    It ``needs`` the pieces at these places to be understood. What is not ``said``, such as a title
+    or a header row, only stays with what it heads.
     """
 
     start: int
@@ -174,14 +171,9 @@ def best_pieces(
     scores: Sequence[Sequence[float | None]],
     share: float = KEPT_SHARE,
 ) -> list[list[int]]:
-    """The places that stay, of every passage: the best of all of them that fit the share.
+    """The places that stay, of every passage: the best that fit the share of all characters.
 
     The best of each passage stays in any case, and so does what has no score.
-
-    Args:
-        passages: The pieces of every passage.
-        scores: One for each piece; None where there is none.
-        share: Of the characters of all passages.
     """
     kept: list[set[int]] = []
     left = share * sum(piece.end - piece.start for pieces in passages for piece in pieces)
@@ -250,10 +242,7 @@ def prune(
 ) -> list[tuple[Span, ...]]:
     """What stays of each text, as spans; none where all of it stays.
 
-    Args:
-        texts: The kept passages.
-        score: Scores what it is given, each with what it needs, all at once; None where it cannot.
-        share: Of all characters, that the best sentences may take.
+    ``score`` is given every piece with what it needs, all at once; None where it cannot.
     """
     passages = [pieces_of(text) for text in texts]
     asked = [

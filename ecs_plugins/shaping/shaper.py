@@ -510,11 +510,7 @@ def _verdict(
 
 
 def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) -> tuple[str, ...]:
-    """The answers without surrounding white space and repetitions.
-
-    Raises:
-        InvalidInputError: An answer is blank or has no tokens.
-    """
+    """The answers without surrounding white space and repetitions; a blank one is refused."""
     given = [answer] if isinstance(answer, str) else answer or ()
     if not isinstance(given, Iterable) or not all(isinstance(text, str) for text in given):
         raise InvalidInputError(f"an answer is a text or a list of texts, got {answer!r:.80}")

@@ -30,7 +30,6 @@ from ecs_plugins.ranking import Ranker, make_ranker
 from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.ranking.lexical import TfidfQueryRanker
 
 T = TypeVar("T")
 

@@ -131,13 +131,7 @@ def complementary_order(
 
     ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
     many nats a passage raises each above the best of those chosen before it, in standard
-    deviations of the passages' own means.
-
-    Args:
-        relevance: Of every passage, finite, on a scale of standard deviations.
-        by_token: ``[passages, tokens]`` log-probabilities of the question.
-        weight: Of the gain.
-        depth: How many are chosen in this way.
+    deviations of the passages' own means; ``depth`` passages are chosen in this way.
     """
     left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
     logprobs = np.asarray(by_token, dtype=np.float64)
