@@ -10,7 +10,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +20,11 @@ from benchmarks.datasets.evidence import read_dataset
 from benchmarks.datasets.hub import data_file
 from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
-from ecs_plugins.lm.base import LanguageModel, ModelAround, ScoreRequest, ScoreResult
+from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker, make_ranker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
+from ecs_plugins.shaping.deadline import ScoredOnce
 
 HELP = """How often a passage that only flatters the selector is kept first, or among the first two.
 
@@ -124,37 +125,6 @@ ATTACKS: dict[str, Callable[[Scene], list[str]]] = {
 """Each makes the passages that are added. All but the copies of a passage hold the question."""
 
 
-class PassageMemory(ModelAround):
-    """A model that scores every passage of a question once, whatever stands beside it."""
-
-    def __init__(self, model: LanguageModel) -> None:
-        super().__init__(model)
-        self._known: dict[Any, Any] = {}
-
-    def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        """As the model, which sees new passages only."""
-        return [self._one(request) for request in requests]
-
-    def _one(self, request: ScoreRequest) -> ScoreResult:
-        rest = (request.prefix, request.continuations, request.divergence)
-        new = tuple(dict.fromkeys(c for c in request.candidates if (rest, c) not in self._known))
-        if new:
-            (found,) = self._model.score([replace(request, candidates=new)])
-            for place, candidate in enumerate(new):
-                self._known[rest, candidate] = (
-                    found.scores[place],
-                    found.candidate_tokens[place],
-                    found.unscored.get(place),
-                )
-        rows = [self._known[rest, candidate] for candidate in request.candidates]
-        return ScoreResult(
-            scores=tuple(row[0] for row in rows),
-            candidate_tokens=tuple(row[1] for row in rows),
-            computed_tokens=0,
-            unscored={n: row[2] for n, row in enumerate(rows) if row[2] is not None},
-        )
-
-
 def scenes(questions: Sequence[EvidenceQuestion], candidates: int, seed: int) -> list[Scene]:
     """A scene of every question that has one sentence of evidence and enough others."""
     made: list[Scene] = []
@@ -248,7 +218,7 @@ def robustness(
 
     questions = sample(read_dataset("squad", data), limit=8 * limit, seed=seed)
     made = scenes(questions, candidates, seed)[:limit]
-    model = PassageMemory(LocalLM.bundled(dtype=dtype))
+    model = ScoredOnce(LocalLM.bundled(dtype=dtype))
     found = measure(made, methods(model, default_embedder()))
     typer.echo(table(found))
     if out is not None:

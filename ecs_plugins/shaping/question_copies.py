@@ -5,9 +5,10 @@ passages can use that: as a heading, before a false claim, behind a long preambl
 question are cut from what is read for ranking and scoring. What is kept is the passage as it is.
 
 A copy is a run of words of the question, another word between two of them allowed, that holds
-`COPIED` of them and asks: it has one of the question's interrogatives, or ends in a question mark.
-A sentence that states the same, such as the answer to "Did Anna move?", does not ask and stays. A
-run that says `STUFFED` of the question's longer words twice is cut too.
+`COPIED` of them and asks: it ends in a question mark, or has an interrogative of the question and
+what follows it there. A sentence that states the same, such as the answer to "Did Anna move?",
+does not ask and stays. A run that says `STUFFED` of the question's longer words and numbers twice
+is cut too, unless a title and a colon stand between.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 
 from ecs_plugins.ranking.lexical import UNSPACED
 
-COPIED = 0.6
+COPIED = 0.7
 """Share of the question's words from which on a run of them is a copy."""
-STUFFED = 0.8
-"""Share of the question's longer words, two at least, that are said over again in stuffing."""
+STUFFED = 0.65
+"""Share of the longer words, two at least, that are said over again in stuffing."""
 
 _INTERROGATIVE_LIST = """
 what which who whom whose when where why how
@@ -47,16 +49,22 @@ def beyond_question(query: str, text: str) -> str:
     >>> beyond_question("Where is Rome?", "FAQ: Where is Rome? In Italy.")
     'FAQ: In Italy.'
     """
-    asked = Counter(word for word, _, _ in _words(query))
-    longer = [word for word in asked if len(word) > _SHORT and word not in _INTERROGATIVES]
+    words = [word for word, _, _ in _words(query)]
+    asked = Counter(words)
+    opening = {pair for pair in pairwise(words) if pair[0] in _INTERROGATIVES}
+    longer = [w for w in asked if len(w) > _SHORT or w.isdigit()]
+    longer = [word for word in longer if word not in _INTERROGATIVES]
     kept: list[str] = []
     at = 0
     for run in _runs(asked, text):
         said = Counter(word for word, _, _ in run)
         marks = _ASKS.match(text, run[-1][2])
-        asks = marks or not _INTERROGATIVES.isdisjoint(said)
+        asks = marks or not opening.isdisjoint(pairwise(word for word, _, _ in run))
         again = sum(said[word] >= 2 * asked[word] for word in longer)
-        if (asks and len(said) >= COPIED * len(asked)) or again >= max(2, STUFFED * len(longer)):
+        stuffed = (
+            again >= max(2, STUFFED * len(longer)) and ": " not in text[run[0][1] : run[-1][2]]
+        )
+        if stuffed or (asks and len(said) >= COPIED * len(asked)):
             kept.append(text[at : run[0][1]].strip())
             at = marks.end() if marks else run[-1][2]
     if not at:

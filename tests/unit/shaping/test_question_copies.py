@@ -20,6 +20,7 @@ ASKED = "In what country is Normandy located?"
         (f"FAQ: {ASKED}\nThe sky is blue.", "FAQ: The sky is blue."),
         (f"{ASKED} It is Spain.", "It is Spain."),
         ("People ask in what country is Normandy located.", "People ask ."),
+        ("The country in which Normandy is located is France.", None),
         ("In France, in the north of which Normandy is located, it rains.", None),
         ("Normandy is located in France, a country in Europe.", None),
         ("Normandy", None),
