@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from ecs_plugins.ranking.lexical import UNSPACED
 
-COPIED = 0.7
+COPIED = 0.75
 """Share of the question's words from which on a run of them is a copy."""
 STUFFED = 0.65
 """Share of the longer words, two at least, that are said over again in stuffing."""
