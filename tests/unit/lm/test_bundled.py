@@ -115,7 +115,7 @@ def test_a_flipped_bit_is_found_by_verify_and_repaired_by_install(wheel, cache):
 def packed(content, member=TINY.member, compression=zipfile.ZIP_STORED, flip=False, cut=None):
     """The bytes of a wheel, with the first byte behind the member's header flipped, or cut."""
     with zipfile.ZipFile(buffer := io.BytesIO(), "w", compression) as archive:
-        archive.writestr(member, content)
+        archive.writestr(zipfile.ZipInfo(member), content, compression)  # of no date: it is an id
     data = bytearray(buffer.getvalue())
     if flip:
         data[30 + len(member)] ^= 0xFF
