@@ -21,6 +21,7 @@ HELP = """What a log-probability costs, beside the naive loop, lm-evaluation-har
 \b
   python -m benchmarks engine --out DIR --quick
   python -m benchmarks engine --out DIR --part compare --setting 1
+  python -m benchmarks engine --out DIR --part asked --data locomo10.json --baseline OLD
   python -m benchmarks engine --out DIR --device cuda --part absolute
   python -m benchmarks engine --out DIR --device cuda:1 --dtype float32 --part compare
 
@@ -32,7 +33,17 @@ same dtype and run.
 
 Results are added to those in the folder.
 """
-PARTS = ("absolute", "compare", "context", "number", "questions", "memory", "callers", "latency")
+PARTS = (
+    "absolute",
+    "asked",
+    "compare",
+    "context",
+    "number",
+    "questions",
+    "memory",
+    "callers",
+    "latency",
+)
 
 
 def engine(
@@ -62,13 +73,19 @@ def engine(
     token_budget: Annotated[
         int, typer.Option(min=1, help="Tokens that absolute lets through the model at once.")
     ] = 2048,
+    data: Annotated[Path | None, typer.Option(help="LoCoMo's file, for asked.")] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Folder of another version, for asked; left out without.")
+    ] = None,
 ) -> None:
     """Measure what a log-probability costs."""
     from benchmarks.engine import figures, report, suite
+    from benchmarks.engine.asked import asked
     from benchmarks.engine.target import Target
     from benchmarks.engine.workload import HEADLINE
 
-    chosen = list(part or PARTS)
+    compared = data is not None and baseline is not None
+    chosen = list(part or [name for name in PARTS if name != "asked" or compared])
     if unknown := [name for name in chosen if name not in PARTS]:
         raise InvalidInputError(f"no part {unknown[0]!r}; choose from {', '.join(PARTS)}")
     numbers = setting or list(range(1, len(HEADLINE) + 1))
@@ -83,17 +100,23 @@ def engine(
     path = out / "engine-bench.json"
     result: dict[str, Any] = {}
     for name in chosen:
-        found = suite.run(
-            name,
-            model=model or "llama38",
-            settings=settings,
-            names=tuple(scorer or suite.SCORERS),
-            repeats=repeats,
-            quick=quick,
-            log=typer.echo,
-            target=target,
-            token_budget=token_budget,
-        )
+        if name == "asked":
+            if data is None or baseline is None:
+                raise InvalidInputError("asked needs --data and --baseline")
+            pools, later = (2, 1) if quick else (10, 4)
+            found = asked(data, baseline, pools=pools, later=later, log=typer.echo)
+        else:
+            found = suite.run(
+                name,
+                model=model or "llama38",
+                settings=settings,
+                names=tuple(scorer or suite.SCORERS),
+                repeats=repeats,
+                quick=quick,
+                log=typer.echo,
+                target=target,
+                token_budget=token_budget,
+            )
         # Read anew: another part may have been measured into the same folder meanwhile.
         result = json.loads(path.read_text("utf-8")) if path.exists() else {}
         result["machine"] = result.get("machine", {}) | _machine(target)

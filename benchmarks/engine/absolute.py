@@ -15,7 +15,7 @@ import torch
 from benchmarks.engine.floor import matmul_rate, useful_flops
 from benchmarks.engine.scorers import engine_of
 from benchmarks.engine.target import clock_of
-from benchmarks.engine.workload import Setting, request_of
+from benchmarks.engine.workload import Setting, only, request_of
 from ecs_plugins.lm.scoring.kernels import varlen_of
 
 if TYPE_CHECKING:
@@ -71,14 +71,16 @@ def absolute(
             "matmul_tflops": [],
         }
         row |= {name: [] for name in ("cold", "cached", "cold_share", "cached_share")}
-        engine.cache.clear()
+        engine.forget()
         held = _reset_peak(model.device)
         for repeat in range(repeats):
             request = request_of(setting, repeat, vocabulary)
             rate = matmul_rate(model.device, model.dtype)
             row["matmul_tflops"].append(rate / 1e12)
-            engine.cache.clear()
             for name in ("cold", "cached"):
+                engine.forget()
+                if name == "cached":  # the context and one passage
+                    engine.score([only(request, [0])], token_budget=token_budget)
                 started = clock()
                 engine.score([request], token_budget=token_budget)
                 spent = clock() - started

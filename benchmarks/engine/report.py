@@ -19,6 +19,7 @@ def markdown(results: Results) -> str:
     """Every part that was measured, as Markdown tables."""
     parts = [
         _absolute(results.get("absolute", {})),
+        _asked(results.get("asked", {})),
         _compare(results.get("compare", {})),
         _growth(results.get("context", {}), "Growth with the context"),
         _growth(results.get("number", {}), "Growth with the number of candidates"),
@@ -61,6 +62,26 @@ def _absolute(part: Results) -> str:
     head = ["setting", "cold, ms per candidate", "context cached", "candidates/s cold", "cached"]
     head += ["share of the matrix product's rate, cold", "cached", "peak over the weights, MiB"]
     return _table("Absolute figures", head, rows, "  \n".join(notes)) if rows else ""
+
+
+def _asked(part: Results) -> str:
+    rows = [
+        [
+            f"{kind} questions",
+            str(Ratio(**part[kind]["ratio"])),
+            f"{sum(ours for ours, _ in part[kind]['seconds']) / part['pools'] / times:.2f}",
+            f"{part[kind]['tokens'][1] / part[kind]['tokens'][0]:.2f}",
+        ]
+        for kind, times in (("first", 1), ("later", part.get("later_questions", 1)))
+        if part
+    ]
+    head = [
+        "over one pool",
+        "the other version / ours [95 %]",
+        "ours, CPU s",
+        "tokens, other / ours",
+    ]
+    return _table("The same passages asked again", head, rows) if rows else ""
 
 
 def _compare(part: Results) -> str:

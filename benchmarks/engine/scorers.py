@@ -21,7 +21,6 @@ from benchmarks.engine.workload import tokenizer_of
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.planner import ScoringEngine
-from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import TokenRequest, path_of
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, target_logprobs
@@ -85,8 +84,9 @@ def _sums(logprobs: Sequence[Any]) -> Sums:
 def engine_of(model: PreTrainedModel) -> ScoringEngine:
     """Our engine, checked, with room for the contexts of the benchmark."""
     runner = Runner(model, OURS)
-    room = _CARD_CACHE if model.device.type == "cuda" else DEFAULT_CACHE_BYTES
-    engine = ScoringEngine(runner, profile_of(model, runner.takes, 10**30), room)
+    engine = ScoringEngine(runner, profile_of(model, runner.takes, 10**30))
+    if model.device.type == "cuda":
+        engine.cache.max_bytes = _CARD_CACHE
     engine.warm_up()
     return engine
 
@@ -96,7 +96,7 @@ def _ours(model: PreTrainedModel, *, forget: bool) -> Scorer:
 
     def score(request: TokenRequest) -> Sums:
         if forget:
-            engine.cache.clear()
+            engine.forget()
         (result,) = engine.score([request])
         keys = range(len(request.candidates)), range(len(request.continuations))
         return _sums([result.scores[k, m] for k in keys[0] for m in keys[1]])

@@ -221,6 +221,16 @@ class LanguageModel(Protocol):
         ...
 
 
+def prepare(model: LanguageModel, requests: Sequence[ScoreRequest]) -> int:
+    """Let a model read what requests begin with before they are asked, if it keeps what it read.
+
+    Returns:
+        Tokens that passed through the model; 0 for one without a method ``prepare``.
+    """
+    read = getattr(model, "prepare", None)
+    return int(read(requests)) if read is not None else 0
+
+
 class ModelAround:
     """A model around another one; subclasses change how some calls are answered.
 
@@ -249,6 +259,10 @@ class ModelAround:
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """The model's."""
         return self._model.score(requests)
+
+    def prepare(self, requests: Sequence[ScoreRequest]) -> int:
+        """The model's, if it has one."""
+        return prepare(self._model, requests)
 
     def generate(
         self,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from ecs_plugins.lm.runtime import Runtime
+    from ecs_plugins.lm.scoring.prefix import CacheStatistics
     from ecs_plugins.lm.worker import Scoring, Worker
 
 T = TypeVar("T")
@@ -44,8 +45,9 @@ class LocalLMOptions(LoadingOptions):
     cache_bytes: int | None = Field(
         None,
         ge=0,
-        description="Bytes that computed prefixes may take between calls; 0 keeps none. The cache "
-        "belongs to the loaded model, and the handle that was used last sets its size.",
+        description="Bytes that keys and values of what was read may take between calls; 0 keeps "
+        "none; 512 MiB by default. The cache belongs to the loaded model, and the handle that was "
+        "used last sets its size.",
     )
     max_waiting: int = Field(
         1024, ge=1, description="Calls that may wait or be under way; one more is refused."
@@ -243,9 +245,34 @@ class LocalLM:
         self._run(self._load().engine.warm_up)
         return self
 
+    def prepare(self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None) -> int:
+        """Read passages before anybody asks about them, and keep what was computed.
+
+        Prefix, candidates, and the template's words behind them are read; nothing is scored.
+
+        Args:
+            requests: As they will be asked, with any question.
+            deadline_s: How long it may take, instead of what the handle was made with.
+
+        Returns:
+            Tokens that passed through the model; 0 for what was known.
+
+        Raises:
+            EcsPluginsError: As by `score`.
+        """
+        job, worker = self._scoring(requests, deadline_s)
+        job.requests = [request.beginning for request in job.requests]
+        results = worker.compute(job, self._options.max_waiting)
+        return sum(result.computed_tokens for result in results)
+
+    @property
+    def cache_statistics(self) -> CacheStatistics:
+        """What is kept between calls by the loaded model, and what that saved."""
+        return self._load().engine.cache.statistics
+
     def clear_cache(self) -> None:
-        """Forget all computed prefixes of the loaded model."""
-        self._load().engine.cache.clear()
+        """Forget everything that the loaded model has read."""
+        self._load().engine.forget()
 
     def close(self) -> None:
         """Let go of the model; its memory is freed once no other handle holds it.
@@ -285,7 +312,7 @@ class LocalLM:
         for request in encoded:
             request.require_room(window)
         if options.cache_bytes not in (None, runtime.engine.cache.max_bytes):
-            runtime.engine.cache.resize(options.cache_bytes)
+            runtime.engine.cache.max_bytes = options.cache_bytes
         limit = options.deadline_s if deadline_s is None else deadline_s
         return Scoring(runtime.engine, encoded, window, options.token_budget, limit), runtime.worker
 

@@ -138,6 +138,7 @@ def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenReque
 def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Continuation:
     ids: tuple[int, ...] = ()
     spans: list[tuple[int, int]] = []
+    fixed = 0
     for segment, piece in zip(segments, encoder.encode(segments), strict=True):
         if segment.scored:
             if not piece:
@@ -146,8 +147,10 @@ def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Con
                     "tokens; leave out empty answers"
                 )
             spans.append((len(ids), len(ids) + len(piece)))
+        if segment.trusted and fixed == len(ids):
+            fixed += len(piece)
         ids += piece
-    return Continuation(ids[: spans[-1][1]], tuple(spans))
+    return Continuation(ids[: spans[-1][1]], tuple(spans), min(fixed, spans[0][0] - 1))
 
 
 def to_results(requests: Sequence[TokenRequest], found: list[EngineResult]) -> list[ScoreResult]:

@@ -21,7 +21,7 @@ from ecs_plugins.errors import (
     ModelNotFoundError,
     ScoringError,
 )
-from ecs_plugins.lm.base import LanguageModel
+from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.registry import LazyRanker
@@ -153,6 +153,32 @@ class ContextShaper:
         return await run_sync(
             self.shape, query, passages, context=context, answer=answer, read_as=read_as
         )
+
+    def prepare(self, passages: Sequence[str], *, context: str = "") -> int:
+        """Read passages before anybody asks about them: `shape` then computes the question alone.
+
+        Args:
+            passages: As they will be passed to `shape`, together: whether they are a conversation
+                is told by all of them.
+            context: As it will be passed.
+
+        Returns:
+            Tokens read; 0 for a model that keeps nothing between calls.
+        """
+        config, model = self._config, self._model
+        passages = _checked_passages("?", passages)
+        conversation = config.conversation
+        if conversation is None:
+            conversation = is_conversation(passages)
+        units = split_passages(
+            as_replies(passages) if conversation else passages,
+            model.count_tokens,
+            max(1, min(UNIT_TOKENS, model.max_tokens // 4)),
+        )
+        texts = tuple(unit.text.strip() for unit in units if unit.text.strip())
+        signal = resolve_signal(config.signal, has_answer=config.signal != "auto")
+        task = ScoringTask("?", texts, context, ("?",), trajectory="?")
+        return prepare(model, signal.requests(task, model.layout)) if texts else 0
 
     def _run(
         self,

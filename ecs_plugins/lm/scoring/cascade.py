@@ -4,7 +4,7 @@ A row of the packed forest attends to three kinds of keys, each as dense as flas
 wants it, and the partial results are merged by their log-sum-exp, which is exact (Hydragen,
 arXiv 2402.05099, Sec. 3.1):
 
-* the prefix, computed once and kept: one block per group of paths behind the same prefix;
+* the prefix, computed once and kept: one block per piece of it, over all paths behind that;
 * every ancestor node: one block over all descendants of that node;
 * its own node: causal, one call per run of nodes of equal length.
 
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.kernels import RaggedPlan, Varlen, attend, ragged, varlen_of
-from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
+from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState
 from ecs_plugins.lm.scoring.runner import Runner, on_device
 
 if TYPE_CHECKING:
@@ -55,18 +55,21 @@ class AttentionPlan:
     Attributes:
         own: Runs of nodes of equal length, as (first row, length, count).
         shared: Inner nodes, as (first row, one past the last, one past the last descendant).
-        prefixes: Prefix states, as (first row, one past the last row behind it, state).
+        prefixes: The first pieces of prefixes, the second ones and so on, as (first row, one past
+            the last row behind it, piece).
         longest: Tokens of the longest path, prefix included.
-        captured: Keys and values of the row itself, per layer, if wanted.
+        wanted: Rows whose keys and values are to be captured, each a run of tokens.
+        captured: Those of every layer.
         calls: Attention layers that ran; a model that goes its own way shows here.
         ragged: The same plan for a kernel of variable length, where there is one.
     """
 
     own: list[tuple[int, int, int]] = field(default_factory=list)
     shared: list[tuple[int, int, int]] = field(default_factory=list)
-    prefixes: list[tuple[int, int, PrefixState]] = field(default_factory=list)
+    prefixes: list[list[tuple[int, int, PrefixPiece]]] = field(default_factory=list)
     longest: int = 0
-    captured: list[tuple[Tensor, Tensor]] | None = None
+    wanted: Sequence[Tensor] = ()
+    captured: list[list[tuple[Tensor, Tensor]]] = field(default_factory=list)
     calls: int = 0
     ragged: RaggedPlan | None = None
 
@@ -81,9 +84,16 @@ class AttentionPlan:
                 self.own.append((start, node.length, 1))
             if node.end > node.stop:
                 self.shared.append((start, node.stop + offset, node.end + offset))
-            self.longest = max(self.longest, len(prefix.ids) + node.depth + node.length)
-        if prefix.ids:
-            self.prefixes.append((offset, offset + len(forest.tokens), prefix))
+            self.longest = max(self.longest, prefix.length + node.depth + node.length)
+        first, stop = offset, offset + len(forest.tokens)
+        for level, piece in enumerate(prefix.pieces):
+            if level == len(self.prefixes):
+                self.prefixes.append([])
+            behind = self.prefixes[level]
+            if behind and behind[-1][1] == offset and behind[-1][2] is piece:
+                first = behind.pop()[0]
+            behind.append((first, stop, piece))
+            first = offset
 
     def use(self, varlen: Varlen, device: torch.device) -> None:
         """Run by a kernel over ranges, on its device."""
@@ -119,19 +129,7 @@ def cascade_attention(
 ) -> tuple[Tensor, None]:
     """Attention over one packed row, called by transformers.
 
-    Args:
-        _module: The attention layer.
-        query: ``[1, heads, rows, head_dim]``.
-        key: ``[1, kv_heads, rows, head_dim]``, heads not repeated.
-        value: Like ``key``.
-        attention_mask: None, or the model has masked something that the plan does not know.
-        scaling: Of the scores; by default the inverse root of ``head_dim``.
-        sliding_window: Refused if shorter than the longest path.
-        cascade_plan: The plan.
-        **kwargs: Whatever else the model passes; what changes attention is refused.
-
-    Returns:
-        ``([1, rows, heads, head_dim], None)``.
+    From ``[1, heads, rows, dim]``, heads of keys not repeated, to ``[1, rows, heads, dim]``.
 
     Raises:
         ScoringError: The layer asks for something that a cascade cannot give.
@@ -141,8 +139,8 @@ def cascade_attention(
     _, heads, rows, _ = query.shape
     layer = plan.calls
     plan.calls += 1
-    if plan.captured is not None:
-        plan.captured.append((key, value))
+    # Copied at once: the row's own keys and values make room for those of the next layer.
+    plan.captured.append([(key.index_select(2, r), value.index_select(2, r)) for r in plan.wanted])
     if plan.ragged is not None:
         return plan.ragged.attend(query, key, value, layer=layer, scale=scale), None
     query = query.contiguous()  # flash reads every row once per block of keys
@@ -155,7 +153,7 @@ def cascade_attention(
         out[0, :, first:stop] = part.transpose(0, 1).flatten(1, 2)
         weight[0, :, first:stop] = lse.transpose(0, 1).flatten(1, 2)
     blocks = [(stop, end, key[:, :, a:stop], value[:, :, a:stop]) for a, stop, end in plan.shared]
-    blocks += [(start, end, *prefix.layers[layer]) for start, end, prefix in plan.prefixes]
+    blocks += [(a, b, *p.layers[layer]) for behind in plan.prefixes for a, b, p in behind]
     for start, end, keys, values in blocks:
         part, lse = attend(query[:, :, start:end], keys, values, causal=False, scale=scale)
         share = torch.sigmoid(lse - weight[:, :, start:end]).unsqueeze(-1)
@@ -194,18 +192,18 @@ class RowByRow:
     Behind the last attention nothing mixes rows any more: the last layer's output projection and
     feed-forward block compute the rows whose logits are wanted. Its other rows are zero, and
     nobody reads them. A model with other names for these modules computes all rows.
-
-    Args:
-        twin: The model; its calls must be serialised.
-        layers: How many layers it has.
     """
 
     def __init__(self, twin: nn.Module, layers: int) -> None:
+        from transformers import activations
+
         self._rows = 0
         self._wanted = torch.empty(0)
         stacks = [m for m in twin.modules() if isinstance(m, nn.ModuleList) and len(m) == layers]
         for number, layer in enumerate(stacks[0] if stacks else (), 1):
             for name, module in layer.named_modules():
+                if type(module) in (nn.SiLU, activations.SiLUActivation):
+                    module.forward = partial(nn.functional.silu, inplace=True)
                 *outside, own = name.split(".")
                 last = number == layers
                 single = isinstance(module, nn.Linear) and not last  # makes nothing in between
@@ -224,26 +222,21 @@ class RowByRow:
         parts = [self._wanted] if last else [slice(at, at + step) for at in starts]
         if not last and len(parts) == 1:
             return forward(states)
-        made = [forward(states[:, part]) for part in parts]
-        if not all(isinstance(part, Tensor) for part in made):
-            return forward(states)
-        if not last:
-            return torch.cat(made, dim=1)
-        out = made[0].new_zeros(1, self._rows, made[0].shape[2])
-        out[:, self._wanted] = made[0]
+        out = states[:, :0]
+        for part in parts:
+            made = forward(states[:, part])
+            if not isinstance(made, Tensor):
+                return forward(states)
+            if not out.shape[1]:
+                fresh = made.new_zeros if last else made.new_empty
+                out = fresh(1, self._rows, made.shape[2])
+            out[:, part] = made
         return out
 
 
 class CascadeForward:
-    """A `PackedForward` through cascade attention.
+    """A `PackedForward` through cascade attention, or a kernel for ranges of different lengths."""
 
-    Args:
-        runner: The model.
-        varlen: A kernel for ranges of different lengths, instead of what the model can use.
-    """
-
-    many_prefixes = True
-    """Whether forests behind different prefixes can share a row."""
     max_tokens = sys.maxsize
     """Tokens of a row from which on it costs more than two shorter ones."""
 
@@ -259,20 +252,24 @@ class CascadeForward:
         groups: Sequence[tuple[Forest, PrefixState]],
         rows: Sequence[int],
         *,
-        capture: bool = False,
-    ) -> tuple[Tensor, KeyValues]:
+        capture: Sequence[Sequence[int]] = (),
+    ) -> tuple[Tensor, list[KeyValues]]:
         """Run the forests one behind the other in one row; ``rows`` are ascending.
+
+        Returns:
+            The logits of ``rows``, and keys and values of each of the runs of rows in ``capture``.
 
         Raises:
             ScoringError: The model cannot be called this way.
         """
-        plan = AttentionPlan(captured=[] if capture else None)
+        plan = AttentionPlan(wanted=[on_device(run, self.runner.device) for run in capture])
         tokens: list[int] = []
         positions: list[int] = []
         for forest, prefix in groups:
             plan.add(forest, prefix, len(tokens))
             tokens.extend(forest.tokens)
-            positions.extend(len(prefix.ids) + depth for depth in forest.depths)
+            past = prefix.length
+            positions.extend(past + depth for depth in forest.depths)
         self._row_by_row.want(rows, len(tokens), self.runner.device)
         if self._varlen is not None:
             plan.use(self._varlen, self.runner.device)
@@ -286,4 +283,4 @@ class CascadeForward:
         )[0]
         if plan.calls != self._layers:
             raise ScoringError("not all of its layers are attention layers")
-        return logits, tuple(plan.captured or ())
+        return logits, [tuple(layers) for layers in zip(*plan.captured, strict=True)]

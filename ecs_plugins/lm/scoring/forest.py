@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from ecs_plugins.lm.scoring.request import Ids, common_length
 
-MIN_SAVED = 16
+MIN_SAVED = 8
+"""Tokens that are as quickly computed as attended to in a block of their own."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ Both return the log-sum-exp beside the result, by which partial results are merg
   CUDA cards with flash attention.
 
 A call costs nothing on a CPU. On a GPU every call is a launch, so there `RaggedPlan` makes a row's
-cascade of one causal call for all nodes, one per level of ancestors, and one for all prefixes.
+cascade of one causal call for all nodes, one per level of ancestors, and one per level of prefixes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ecs_plugins.lm.scoring.prefix import PrefixState
+from ecs_plugins.lm.scoring.prefix import PrefixPiece
 from ecs_plugins.lm.scoring.runner import on_device
 
 if TYPE_CHECKING:
@@ -33,13 +33,9 @@ Range = tuple[int, int]
 
 
 class Spans(NamedTuple):
-    """Ranges of rows: the n-th of the queries attends to the n-th of the keys.
+    """Ranges of rows: the n-th of the queries attends to the n-th of the keys; none is empty.
 
-    Attributes:
-        queries: Where ranges of queries begin, and where the last ends: int32, ``[n + 1]``.
-        keys: Like ``queries``, for keys. No range is empty.
-        longest_query: Rows of the longest range of queries.
-        longest_key: Rows of the longest range of keys.
+    Where they begin, and where the last ends: int32, ``[n + 1]``; and the rows of the longest.
     """
 
     queries: Tensor
@@ -62,18 +58,11 @@ class Varlen(Protocol):
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, spans: Spans, *, causal: bool, scale: float
     ) -> tuple[Tensor, Tensor]:
-        """Attend within every pair of ranges.
+        """Attend within every pair of ranges, which cover all rows and keys.
 
-        Args:
-            query: ``[rows, heads, dim]``; only the last dimension has to be contiguous.
-            key: ``[keys, kv_heads, dim]``, heads not repeated.
-            value: Like ``key``.
-            spans: The ranges; they cover all rows and keys.
-            causal: Row i of a range sees keys up to i; its keys are as many as its queries.
-            scale: Of the scores.
-
-        Returns:
-            ``[rows, heads, dim]`` and the log-sum-exp ``[heads, rows]`` in float32.
+        Queries are ``[rows, heads, dim]``, keys and values ``[keys, kv_heads, dim]``; only the last
+        dimension has to be contiguous. If causal, row i of a range sees keys up to i. Returns
+        ``[rows, heads, dim]`` and the log-sum-exp ``[heads, rows]`` in float32.
         """
         ...
 
@@ -83,15 +72,8 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Flash attention on a CPU, memory-efficient attention elsewhere, with its log-sum-exp.
 
-    Args:
-        query: ``[batch, heads, rows, dim]``.
-        key: ``[batch, kv_heads, keys, dim]``.
-        value: Like ``key``.
-        causal: Row i sees keys up to i.
-        scale: Of the scores.
-
-    Returns:
-        ``[batch, heads, rows, dim]`` and the log-sum-exp ``[batch, heads, rows]`` in float32.
+    Queries are ``[batch, heads, rows, dim]``, keys and values ``[batch, kv_heads, keys, dim]``; the
+    log-sum-exp is ``[batch, heads, rows]`` in float32.
     """
     ops = torch.ops.aten
     if query.device.type == "cpu":
@@ -158,18 +140,11 @@ def varlen_of(model: PreTrainedModel) -> Varlen | None:
 
 
 class Block(NamedTuple):
-    """Further keys for some rows.
-
-    Attributes:
-        rows: Which rows ask.
-        keys: Which rows of the packed row are asked; None if it is prefixes.
-        prefixes: The prefixes, one behind the other.
-        spans: Who asks whom.
-    """
+    """Further keys for some rows: other rows of the packed row, or pieces of prefixes."""
 
     rows: Rows
     keys: Rows | None
-    prefixes: tuple[PrefixState, ...]
+    prefixes: tuple[PrefixPiece, ...]
     spans: Spans
 
 
@@ -177,10 +152,7 @@ class Block(NamedTuple):
 class RaggedPlan:
     """Who attends to whom in one packed row, on the device before the first layer.
 
-    Attributes:
-        varlen: The kernel.
-        own: All nodes.
-        blocks: Ancestors by level, then prefixes.
+    All nodes to themselves, then ancestors by level, then prefixes by level.
     """
 
     varlen: Varlen
@@ -190,18 +162,7 @@ class RaggedPlan:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, layer: int, scale: float
     ) -> Tensor:
-        """One layer's attention.
-
-        Args:
-            query: ``[1, heads, rows, dim]``.
-            key: ``[1, kv_heads, rows, dim]``.
-            value: Like ``key``.
-            layer: Its number.
-            scale: Of the scores.
-
-        Returns:
-            ``[1, rows, heads, dim]``.
-        """
+        """One layer's attention: from ``[1, heads, rows, dim]`` to ``[1, rows, heads, dim]``."""
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
         out, weight = self.varlen(query, key, value, self.own, causal=True, scale=scale)
         for block in self.blocks:
@@ -222,7 +183,7 @@ class RaggedPlan:
 def ragged(
     lengths: Sequence[int],
     shared: Sequence[tuple[int, int, int]],
-    prefixes: Sequence[tuple[int, int, PrefixState]],
+    prefixes: Sequence[Sequence[tuple[int, int, PrefixPiece]]],
     varlen: Varlen,
     device: torch.device,
 ) -> RaggedPlan:
@@ -232,11 +193,11 @@ def ragged(
         rows, keys = [rows for rows, _ in level], [keys for _, keys in level]
         spans = spans_of([b - a for a, b in rows], [b - a for a, b in keys], device)
         blocks.append(Block(_rows(rows, device), _rows(keys, device), (), spans))
-    if prefixes:
-        rows = [(a, b) for a, b, _ in prefixes]
-        states = tuple(state for _, _, state in prefixes)
-        spans = spans_of([b - a for a, b in rows], [len(s.ids) for s in states], device)
-        blocks.append(Block(_rows(rows, device), None, states, spans))
+    for behind in prefixes:
+        rows = [(a, b) for a, b, _ in behind]
+        pieces = tuple(piece for _, _, piece in behind)
+        spans = spans_of([b - a for a, b in rows], [len(p.ids) for p in pieces], device)
+        blocks.append(Block(_rows(rows, device), None, pieces, spans))
     return RaggedPlan(varlen, spans_of(lengths, lengths, device), tuple(blocks))
 
 
@@ -262,10 +223,10 @@ def _rows(ranges: Sequence[Range], device: torch.device) -> Rows:
 
 
 def _states(block: Block, key: Tensor, value: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-    """Keys and values of a block, ``[keys, kv_heads, dim]``; those of one prefix are not copied."""
+    """Keys and values of a block, ``[keys, kv_heads, dim]``; those of one piece are not copied."""
     if block.keys is not None:
         return _taken(key, block.keys), _taken(value, block.keys)
-    parts = [state.layers[layer] for state in block.prefixes]
+    parts = [piece.layers[layer] for piece in block.prefixes]
     keys, values = (
         states[0] if len(parts) == 1 else torch.cat(states, dim=2)
         for states in zip(*parts, strict=True)

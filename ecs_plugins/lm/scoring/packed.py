@@ -7,19 +7,26 @@ restart behind each prefix.
 The last token of a prefix is not kept with it but is the root of its forest, because it
 predicts the first token behind an empty candidate. A prefix too short to be worth a forward of
 its own travels with the paths, and many small requests then fill one pack.
+
+What stands before the question (head of the template, context, passage) is kept for the next one:
+such a path enters its pack behind a chain of kept pieces and with the rest of its tokens alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 
 from ecs_plugins.lm.scoring.cascade import CascadeForward
-from ecs_plugins.lm.scoring.forest import Forest, plant
+from ecs_plugins.lm.scoring.forest import MIN_SAVED, Forest, plant
 from ecs_plugins.lm.scoring.plain import MaskedForward
-from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixCache, PrefixState
+from ecs_plugins.lm.scoring.prefix import (
+    PrefixState,
+    PrefixTree,
+)
 from ecs_plugins.lm.scoring.request import Ids, Path, PathScores, common_length
 from ecs_plugins.lm.scoring.runner import (
     Logprobs,
@@ -30,7 +37,7 @@ from ecs_plugins.lm.scoring.runner import (
 )
 
 WORTH_KEEPING = 32
-"""Tokens from which on a prefix gets a forward of its own and a place in the cache."""
+"""Tokens from which on a prefix gets a forward of its own."""
 
 _PAST_SHARE = 4
 """A row takes paths behind several prefixes while these have up to this many times its tokens."""
@@ -52,9 +59,11 @@ class _Item(NamedTuple):
 
     batch: int
     path: int
+    head: int  # number of the prefix that it shares with the other paths of its batch
     past: int  # number of the kept prefix that it stands behind; 0 is none
     ids: Ids
     scored: tuple[int, ...]  # indices into ids
+    kept: int  # leading ids that are worth keeping
 
     @property
     def fed(self) -> Ids:
@@ -69,11 +78,11 @@ class _PackedRun:
         forward: PackedForward,
         batches: Sequence[Batch],
         budget: TokenBudget,
-        cache: PrefixCache,
+        cache: PrefixTree,
     ) -> None:
         self.forward, self.budget, self.cache = forward, budget, cache
         self.batches = batches
-        self.pasts, self.items = _itemise(batches, forward.many_prefixes)
+        self.pasts, self.items = _itemise(batches, cache)
         self.states = {0: PrefixState()}
         self.logprobs: list[list[Logprobs]] = [[_NOTHING] * len(b.paths) for b in batches]
         self.computed = [0] * len(batches)
@@ -86,9 +95,10 @@ class _PackedRun:
         for index in left:
             item = self.items[index]
             if last is None or last.past != item.past:
-                behind += len(self.pasts[item.past])
+                same = last is not None and last.head == item.head
+                behind += len(self.pasts[item.past]) - same * len(self.pasts[item.head])
                 more = len(item.fed)
-                if number and not (self.forward.many_prefixes and behind <= _PAST_SHARE * most):
+                if number and behind > _PAST_SHARE * most:
                     break
             else:
                 more = len(item.fed) - common_length(last.fed, item.fed)
@@ -107,17 +117,21 @@ class _PackedRun:
         row: list[tuple[Forest, PrefixState]] = []
         asked: list[int] = []
         booked: list[tuple[int, int]] = []
+        fresh: dict[tuple[int, Ids], list[int]] = {}
         offset = 0
         for past, group in groups.items():
             forest = plant([item.fed for item in group])
             for n, item in enumerate(group):
                 asked.extend(offset + r for r in forest.rows(n, [s - 1 for s in item.scored]))
+                if item.kept >= MIN_SAVED and self.cache.max_bytes:
+                    key = (past, item.ids[: item.kept])
+                    fresh[key] = [offset + r for r in forest.rows(n, range(item.kept))]
             booked.extend(_tokens_by_batch(forest, group))
             row.append((forest, self.states[past]))
             offset += len(forest.tokens)
         keep = sorted(set(asked))
         where = {r: n for n, r in enumerate(keep)}
-        logits, _ = self.forward(row, keep)
+        logits, captured = self.forward(row, keep, capture=list(fresh.values()))
         pack = [item for group in groups.values() for item in group]
         targets = [item.ids[s] for item in pack for s in item.scored]
         flat = target_logprobs(logits, targets, [where[r] for r in asked])
@@ -129,13 +143,16 @@ class _PackedRun:
             at = end
         for batch, tokens in booked:
             self.computed[batch] += tokens
+        for (past, ids), layers in zip(fresh, captured, strict=True):
+            if not self.cache.keep(self.states[past].append(ids, layers)):
+                break
 
     def path(self, item: _Item) -> Path:
         """The path that an item stands for."""
         return self.batches[item.batch].paths[item.path]
 
     def _make_states(self, groups: dict[int, list[_Item]]) -> None:
-        # Items come grouped by prefix: a state that this pack does not need is not needed again.
+        # Items come grouped by prefix: a state that this pack does not need is hardly needed again.
         self.states = {past: s for past, s in self.states.items() if past in groups}
         missing = [past for past in groups if past not in self.states]
         if missing:
@@ -144,11 +161,11 @@ class _PackedRun:
             )
             for past, (state, spent) in zip(missing, made, strict=True):
                 self.states[past] = state
-                self.computed[groups[past][0].batch] += spent
+                self.computed[min(item.batch for item in groups[past])] += spent
 
 
 def score(
-    forward: PackedForward, batches: Sequence[Batch], budget: TokenBudget, cache: PrefixCache
+    forward: PackedForward, batches: Sequence[Batch], budget: TokenBudget, cache: PrefixTree
 ) -> list[PathScores]:
     """Log-probabilities of every path's scored tokens, in nats.
 
@@ -156,17 +173,18 @@ def score(
     """
     run = _PackedRun(forward, batches, budget, cache)
 
-    def place(index: int) -> tuple[int, bool, Ids]:
+    def place(index: int) -> tuple[int, bool, int, Ids]:
         item = run.items[index]
-        return item.past, not run.path(item).is_base, item.ids
+        return item.head, not run.path(item).is_base, item.past, item.ids
 
-    order = sorted(range(len(run.items)), key=place)
+    wanted = (i for i, it in enumerate(run.items) if it.scored or len(it.fed) >= MIN_SAVED)
+    order = sorted(wanted, key=place)
     run_in_packs(order, run.take, run.run, budget, forward.runner.name)
     return [PathScores(*pair) for pair in zip(run.logprobs, run.computed, strict=True)]
 
 
 def prefill(
-    forward: PackedForward, wanted: Sequence[Ids], budget: TokenBudget, cache: PrefixCache
+    forward: PackedForward, wanted: Sequence[Ids], budget: TokenBudget, cache: PrefixTree
 ) -> list[tuple[PrefixState, int]]:
     """The states of prefixes: what the cache holds of them and the rest computed.
 
@@ -179,22 +197,25 @@ def prefill(
     states = [cache.find(ids) for ids in wanted]
     spent = [0] * len(wanted)
     piece = max(1, min(budget.tokens, forward.max_tokens))
-    while chunks := _next_chunks(wanted, states, piece, forward.many_prefixes):
+    while chunks := _next_chunks(wanted, states, piece):
         budget.check()
         row = [(plant([chunk]), states[n]) for n, chunk in chunks]
         tokens = sum(len(chunk) for _, chunk in chunks)
         try:
-            _, layers = forward(row, [], capture=True)
-            longer = _appended(states, chunks, layers)
+            ends = [0, *accumulate(len(chunk) for _, chunk in chunks)]
+            _, captured = forward(
+                row, [], capture=[range(*ends[n : n + 2]) for n in range(len(row))]
+            )
         except Exception as error:
             if not is_out_of_memory(error) or tokens == 1:
                 raise
         else:
-            for (n, chunk), state in zip(chunks, longer, strict=True):
-                states[n] = state
+            for (n, chunk), layers in zip(chunks, captured, strict=True):
+                states[n] = state = states[n].append(chunk, layers)
                 spent[n] += len(chunk)
-                if len(state.ids) == len(wanted[n]):
-                    cache.keep(state)
+                if state.length == len(wanted[n]) and cache.keep(state, grows=True):
+                    found = cache.find(wanted[n])
+                    states[n] = found if found.length == state.length else state
             continue
         # Outside the handler, so that the failed call's tensors are freed before the retry.
         piece = (tokens + 1) // 2
@@ -202,24 +223,24 @@ def prefill(
 
 
 def _next_chunks(
-    wanted: Sequence[Ids], states: list[PrefixState], room: int, together: bool
+    wanted: Sequence[Ids], states: list[PrefixState], room: int
 ) -> list[tuple[int, Ids]]:
     """What to compute next in ``room`` tokens, as (which prefix, its next ids)."""
     chunks: list[tuple[int, Ids]] = []
     for n, ids in enumerate(wanted):
-        if len(states[n].ids) == len(ids):
+        if states[n].length == len(ids):
             continue
         for other in states:
             shared = common_length(other.ids, ids)
-            if shared > len(states[n].ids):
-                states[n] = other.head(shared)
-        missing = ids[len(states[n].ids) :]
+            if shared > states[n].length:
+                states[n] = other.part(0, shared)
+        missing = ids[states[n].length :]
         if not missing:
             continue
         waits = any(
-            common_length(wanted[m], ids) - len(states[n].ids) > WORTH_KEEPING for m, _ in chunks
+            common_length(wanted[m], ids) - states[n].length > WORTH_KEEPING for m, _ in chunks
         )
-        if chunks and (waits or len(missing) > room or not together):
+        if chunks and (waits or len(missing) > room):
             continue
         chunks.append((n, missing[:room]))
         room -= len(chunks[-1][1])
@@ -228,31 +249,22 @@ def _next_chunks(
     return chunks
 
 
-def _appended(
-    states: Sequence[PrefixState], chunks: Sequence[tuple[int, Ids]], layers: KeyValues
-) -> list[PrefixState]:
-    out, at = [], 0
-    for n, chunk in chunks:
-        end = at + len(chunk)
-        out.append(
-            states[n].append(chunk, tuple((k[:, :, at:end], v[:, :, at:end]) for k, v in layers))
-        )
-        at = end
-    return out
-
-
-def _itemise(batches: Sequence[Batch], many_prefixes: bool) -> tuple[list[Ids], list[_Item]]:
-    """The prefixes to keep, and every path with as much of its prefix as travels along."""
+def _itemise(batches: Sequence[Batch], cache: PrefixTree) -> tuple[list[Ids], list[_Item]]:
+    """The prefixes to keep, and every path with what of it is neither kept nor to be."""
     numbers: dict[Ids, int] = {(): 0}
     items: list[_Item] = []
     for b, batch in enumerate(batches):
-        keeps = not many_prefixes or len(batch.prefix) > WORTH_KEEPING
-        kept = batch.prefix[:-1] if keeps else ()
-        head = batch.prefix[len(kept) :]
-        past = numbers.setdefault(kept, len(numbers))
+        shared = batch.prefix[:-1] if len(batch.prefix) > WORTH_KEEPING else ()
+        head = numbers.setdefault(shared, len(numbers))
         for p, path in enumerate(batch.paths):
-            scored = tuple(len(head) + s for s in path.scored)
-            items.append(_Item(b, p, past, head + path.ids, scored))
+            whole = batch.prefix + path.ids
+            before = len(batch.prefix)
+            found = cache.find(whole[: before + path.kept]).length if path.kept else 0
+            past = max(found, len(shared))
+            number = numbers.setdefault(whole[:past], len(numbers))
+            scored = tuple(before - past + s for s in path.scored)
+            kept = max(0, before - past + path.kept) if path.kept else 0
+            items.append(_Item(b, p, head, number, whole[past:], scored, kept))
     return list(numbers), items
 
 

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixState
+from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState, joined
 from ecs_plugins.lm.scoring.request import Ids, Path, PathScores
 from ecs_plugins.lm.scoring.runner import (
     Logprobs,
     Runner,
     TokenBudget,
+    on_device,
     run_in_packs,
     target_logprobs,
 )
@@ -93,8 +94,6 @@ def score_padded(
 class MaskedForward:
     """A `PackedForward` through the model's own attention."""
 
-    many_prefixes = False
-    """Whether forests behind different prefixes can share a row."""
     max_tokens = 768
     """Tokens of a row from which on it costs more than two shorter ones."""
 
@@ -106,36 +105,52 @@ class MaskedForward:
         groups: Sequence[tuple[Forest, PrefixState]],
         rows: Sequence[int],
         *,
-        capture: bool = False,
-    ) -> tuple[torch.Tensor, KeyValues]:
-        """Run one forest behind one prefix."""
+        capture: Sequence[Sequence[int]] = (),
+    ) -> tuple[torch.Tensor, list[KeyValues]]:
+        """Run the forests one behind the other in one row; ``rows`` are ascending."""
         from transformers import DynamicCache
 
-        ((forest, prefix),) = groups
-        past = len(prefix.ids)
+        pieces = list({id(p): p for _, prefix in groups for p in prefix.pieces}.values())
+        past = sum(len(piece.ids) for piece in pieces)
         # Made without the configuration, so that no layer forgets what lies outside its window.
-        cache = DynamicCache(prefix.layers) if past else DynamicCache()
+        cache = DynamicCache(joined(pieces).layers) if past else DynamicCache()
         with_cache: dict[str, Any] = {"past_key_values": cache} if past or capture else {}
         logits = self.runner.logits(
-            self.runner.ids(forest.tokens),
+            self.runner.ids([token for forest, _ in groups for token in forest.tokens]),
             rows,
-            attention_mask=self._mask(forest, past),
-            position_ids=self.runner.ids([past + depth for depth in forest.depths]),
+            attention_mask=self._mask(groups, pieces, past),
+            position_ids=self.runner.ids(
+                [prefix.length + depth for forest, prefix in groups for depth in forest.depths]
+            ),
             use_cache=bool(with_cache),
             **with_cache,
         )[0]
-        if not capture:
-            return logits, ()
-        return logits, tuple((layer[0][:, :, past:], layer[1][:, :, past:]) for layer in cache)
+        runs = [on_device(run, self.runner.device) + past for run in capture]
+        layers = [(keys, values) for keys, values, *_ in cache]
+        return logits, [
+            tuple((k.index_select(2, run), v.index_select(2, run)) for k, v in layers)
+            for run in runs
+        ]
 
-    def _mask(self, forest: Forest, past: int) -> torch.Tensor:
+    def _mask(
+        self, groups: Sequence[tuple[Forest, PrefixState]], pieces: Sequence[PrefixPiece], past: int
+    ) -> torch.Tensor:
         """Additive, ``[1, 1, rows, past + rows]``."""
-        size, device = len(forest.tokens), self.runner.device
+        size, device = sum(len(forest.tokens) for forest, _ in groups), self.runner.device
         ends = torch.empty(size, dtype=torch.long)
-        for node in forest.nodes:
-            ends[node.start : node.stop] = node.end
-        row = torch.arange(size, device=device)
-        seen = (row[None, :] <= row[:, None]) & (row[:, None] < ends.to(device)[None, :])
-        mask = torch.zeros(size, past + size, dtype=self.runner.dtype, device=device)
-        mask[:, past:].masked_fill_(~seen, torch.finfo(self.runner.dtype).min)
-        return mask[None, None]
+        behind = torch.zeros(size, past, dtype=torch.bool)
+        offset = 0
+        for forest, prefix in groups:
+            for node in forest.nodes:
+                ends[offset + node.start : offset + node.stop] = offset + node.end
+            at, own = 0, {id(piece) for piece in prefix.pieces}
+            for piece in pieces:
+                end = at + len(piece.ids)
+                behind[offset : offset + len(forest.tokens), at:end] = id(piece) in own
+                at = end
+            offset += len(forest.tokens)
+        row = torch.arange(size)
+        seen = (row[None, :] <= row[:, None]) & (row[:, None] < ends[None, :])
+        seen = torch.cat((behind, seen), dim=1).to(device)
+        mask = torch.zeros(seen.shape, dtype=self.runner.dtype, device=device)
+        return mask.masked_fill_(~seen, torch.finfo(self.runner.dtype).min)[None, None]

@@ -17,7 +17,7 @@ import torch
 from ecs_plugins.errors import ModelError, ScoringError
 from ecs_plugins.lm.scoring import packed, plain
 from ecs_plugins.lm.scoring.cascade import CascadeForward
-from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixCache
+from ecs_plugins.lm.scoring.prefix import DEFAULT_CACHE_BYTES, PrefixTree
 from ecs_plugins.lm.scoring.profile import ModelProfile, Obstacle, ScoringPath
 from ecs_plugins.lm.scoring.request import (
     Continuation,
@@ -57,19 +57,13 @@ _PACKED = (ScoringPath.CASCADE, ScoringPath.MASKED)
 
 
 class ScoringEngine:
-    """Scores token requests with one model. The caller serialises its calls.
+    """Scores token requests with one model. The caller serialises its calls."""
 
-    Args:
-        runner: The model.
-        profile: What its configuration allows.
-    """
-
-    def __init__(
-        self, runner: Runner, profile: ModelProfile, cache_bytes: int = DEFAULT_CACHE_BYTES
-    ) -> None:
+    def __init__(self, runner: Runner, profile: ModelProfile) -> None:
         self.runner = runner
         self.profile = profile
-        self.cache = PrefixCache(cache_bytes)
+        self.cache = PrefixTree(DEFAULT_CACHE_BYTES)
+        self._weights = runner.marks()
         self._forwards: dict[ScoringPath, packed.PackedForward] = {}
         self._affordable = sys.maxsize
         self._failures: dict[ScoringPath, list[Obstacle]] = {}
@@ -100,6 +94,7 @@ class ScoringEngine:
                 single path.
             ModelError: The model is not causal.
         """
+        cache = self._begin()
         window = min(window or self.profile.window, self.profile.window)
         results = [EngineResult({}, {}, 0) for _ in requests]
         planned: dict[ScoringPath, list[int]] = {}
@@ -114,13 +109,28 @@ class ScoringEngine:
         for path, indices in planned.items():
             work = [(requests[n], results[n].fitting(requests[n])) for n in indices]
             for n, (scores, computed) in zip(
-                indices, self.run_together(path, work, budget), strict=True
+                indices, self.run_together(path, work, budget, cache), strict=True
             ):
                 results[n].scores.update(scores)
                 results[n].computed_tokens = computed
         if budget.shrunk:
             self._affordable = budget.tokens
         return results
+
+    def forget(self) -> None:
+        """Drop all kept prefixes; a call under way keeps what it found to itself."""
+        self.cache = PrefixTree(self.cache.max_bytes)
+
+    def _begin(self) -> PrefixTree:
+        """What a new call finds and keeps its prefixes in: none of weights that have changed."""
+        weights = self.runner.marks()
+        if weights != self._weights:
+            self._weights = weights
+            self._forwards.clear()
+            self.forget()
+        cache = self.cache
+        cache.begin()
+        return cache
 
     def by_reference(self, request: TokenRequest, window: int) -> EngineResult:
         """Score a request by the reference path."""
@@ -140,6 +150,7 @@ class ScoringEngine:
         request: TokenRequest,
         candidates: Sequence[int],
         budget: TokenBudget | None = None,
+        cache: PrefixTree | None = None,
     ) -> tuple[Scores, int]:
         """Score some candidates on a given path, without planning or checking it.
 
@@ -147,13 +158,15 @@ class ScoringEngine:
             Log-probabilities by (candidate, continuation), over its scored tokens, and the
             number of tokens computed.
         """
-        return self.run_together(path, [(request, candidates)], budget or TokenBudget())[0]
+        work = [(request, candidates)]
+        return self.run_together(path, work, budget or TokenBudget(), cache or self.cache)[0]
 
     def run_together(
         self,
         path: ScoringPath,
         work: Sequence[tuple[TokenRequest, Sequence[int]]],
         budget: TokenBudget,
+        cache: PrefixTree,
     ) -> list[tuple[Scores, int]]:
         """Like `run`, for candidates of several requests."""
         where: list[dict[Path, list[tuple[int, int]]]] = []
@@ -168,7 +181,7 @@ class ScoringEngine:
             for (request, _), keys in zip(work, where, strict=True)
         ]
         out: list[tuple[Scores, int]] = []
-        scored = self._run(path, batches, budget)
+        scored = self._run(path, batches, budget, cache)
         for (request, _), keys, result in zip(work, where, scored, strict=True):
             for logprobs in result.logprobs:
                 self._require_finite(logprobs, request.name)
@@ -189,12 +202,16 @@ class ScoringEngine:
             )
 
     def _run(
-        self, path: ScoringPath, batches: Sequence[packed.Batch], budget: TokenBudget
+        self,
+        path: ScoringPath,
+        batches: Sequence[packed.Batch],
+        budget: TokenBudget,
+        cache: PrefixTree,
     ) -> list[PathScores]:
         with undisturbed(self.runner.device, self.runner.dtype):
             try:
                 if path in _PACKED:
-                    return packed.score(self._forward(path), batches, budget, self.cache)
+                    return packed.score(self._forward(path), batches, budget, cache)
                 if path is ScoringPath.PADDED:
                     return [plain.score_padded(self.runner, *batch, budget) for batch in batches]
                 return [plain.score_by_reference(self.runner, *batch) for batch in batches]
@@ -282,16 +299,18 @@ class ScoringEngine:
         large = longest * self._vocabulary() > _CHECK_LOGITS
         yardstick = ScoringPath.PADDED if large else ScoringPath.REFERENCE
         wanted, _ = self.run(yardstick, request, everything, TokenBudget(1))
-        cache, self.cache = self.cache, PrefixCache()
+        cache = PrefixTree(self.cache.max_bytes)
+        times = 2 if path in _PACKED else 1  # the second finds what the first kept
         try:
-            got, _ = self.run(path, request, everything, TokenBudget(tokens))
+            found = [
+                self.run(path, request, everything, TokenBudget(tokens), cache)[0]
+                for _ in range(times)
+            ]
         except ScoringError as refusal:
             return str(refusal)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as failure:
             return f"the model cannot be called this way ({type(failure).__name__}: {failure})"
-        finally:
-            self.cache = cache
-        errors = np.concatenate([np.abs(wanted[key] - got[key]) for key in wanted])
+        errors = np.concatenate([np.abs(wanted[key] - got[key]) for got in found for key in wanted])
         # Rounding to 16 bits makes single tokens noisy; a wrong path is wrong on average.
         error = float(errors.max() if self.runner.dtype == torch.float32 else errors.mean())
         if error <= (tolerance := _tolerance(self.runner)):

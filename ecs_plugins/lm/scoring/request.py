@@ -8,7 +8,7 @@ as soon as they are there, a few rows at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +22,16 @@ Ids = tuple[int, ...]
 
 
 class Continuation(NamedTuple):
-    """Ids of one continuation, with the half-open span of every scored segment in it."""
+    """Ids of one continuation, with the half-open span of every scored segment in it.
+
+    Attributes:
+        fixed: So many leading ids are the same for every question, without the last one before
+            the first that is scored; -1 takes the last id of the candidate away.
+    """
 
     ids: Ids
     spans: tuple[tuple[int, int], ...]
+    fixed: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +53,18 @@ class TokenRequest:
     def path(self, candidate: int, continuation: int) -> Path:
         """The path through a candidate and a continuation, by their numbers."""
         path = path_of(self.candidates[candidate], self.continuations[continuation])
-        if not self.comparisons:
-            return path
-        return path._replace(comparison=self.comparisons[continuation])
+        # The same for all continuations, so that these share what stands behind it.
+        kept = len(self.candidates[candidate]) + min(c.fixed for c in self.continuations)
+        kept = max(0, min([kept, *(first - 1 for first in path.scored[:1])]))
+        comparison = self.comparisons[continuation] if self.comparisons else None
+        return path._replace(kept=kept, comparison=comparison)
+
+    @property
+    def beginning(self) -> TokenRequest:
+        """What of it is worth keeping, with nothing scored."""
+        first = min(self.continuations, key=lambda continuation: continuation.fixed)
+        read = Continuation(first.ids[: first.fixed + 1], (), first.fixed)
+        return replace(self, continuations=(read,), comparisons=())
 
     @property
     def longest_continuation(self) -> int:
@@ -112,11 +127,13 @@ class Path(NamedTuple):
     Attributes:
         ids: Candidate and continuation, cut behind the last scored token.
         scored: Indices into ``ids`` of the scored tokens, ascending.
+        kept: So many leading ids are worth keeping for later questions.
         comparison: What is told the logits at the scored tokens, if anything wants them.
     """
 
     ids: Ids
     scored: tuple[int, ...]
+    kept: int = 0
     comparison: Comparison | None = None
 
     @property
@@ -134,7 +151,7 @@ def path_of(candidate: Ids, continuation: Continuation) -> Path:
     """The path through one candidate and one continuation."""
     start = len(candidate)
     scored = tuple(start + i for a, b in continuation.spans for i in range(a, b))
-    return Path((candidate + continuation.ids)[: scored[-1] + 1], scored)
+    return Path((candidate + continuation.ids)[: scored[-1] + 1 if scored else None], scored)
 
 
 class PathScores(NamedTuple):

@@ -29,6 +29,7 @@ Logprobs = npt.NDArray[np.float32]
 
 DEFAULT_TOKEN_BUDGET = 2048
 
+_DRAWN = 4
 _CACHED_AT_ONCE = 2**19
 _LAUNCHED_AT_ONCE = 2**25
 _LOGITS_AT_ONCE = 2**26
@@ -77,6 +78,18 @@ class Runner:
         """The model's floating-point type."""
         return self.model.dtype
 
+    def marks(self) -> tuple[object, ...]:
+        """Changes where weights do: their places, their versions, and some numbers of each."""
+        weights = [weight.detach() for weight in self.model.parameters() if not weight.is_meta]
+        drawn: dict[torch.device, list[Tensor]] = {}
+        for weight in weights:
+            flat = weight.reshape(-1)
+            drawn.setdefault(weight.device, []).append(flat[:: max(1, len(flat) // _DRAWN)])
+        return (
+            *((w.data_ptr(), 0 if w.is_inference() else w._version) for w in weights),
+            *(number for some in drawn.values() for number in torch.cat(some).tolist()),
+        )
+
     def ids(self, ids: Sequence[int] | Sequence[Sequence[int]]) -> torch.Tensor:
         """Ids as a ``[batch, length]`` tensor on the model's device."""
         tensor = on_device(ids, self.device)
@@ -92,11 +105,7 @@ class Runner:
     ) -> torch.Tensor:
         """Logits ``[batch, len(rows), vocabulary]``; only these rows reach the LM head.
 
-        Args:
-            input_ids: ``[batch, length]``.
-            rows: Positions.
-            model: A twin to run instead of the model.
-            **kwargs: For the forward call.
+        ``model`` is a twin to run instead of the model, ``kwargs`` are for its forward.
         """
         model = self.model if model is None else model
         keep = on_device(rows, self.device)

@@ -19,7 +19,7 @@ def prefix_of(seed, length, width=WIDTH, layers=1):
     if not length:
         return PrefixState()
     layer = tuple(drawn(seed + n, KV_HEADS, length, width) for n in (0, 1))
-    return PrefixState(tuple(range(length)), (layer,) * layers)
+    return PrefixState().append(tuple(range(length)), (layer,) * layers)
 
 
 def row_of(rows, width=WIDTH):
@@ -34,7 +34,8 @@ def dense(groups, query, key, value):
     out = torch.zeros(rows, HEADS, width, dtype=torch.float64)
     offset = 0
     for forest, prefix in groups:
-        past = prefix.layers[0] if prefix.ids else (key[:, :, :0], value[:, :, :0])
+        pieces = [(key[:, :, :0], value[:, :, :0]), *(piece.layers[0] for piece in prefix.pieces)]
+        past = [torch.cat(states, dim=2) for states in zip(*pieces, strict=True)]
         for n, path in enumerate(forest.paths):
             length = path[-1].depth + path[-1].length
             way = [offset + row for row in forest.rows(n, range(length))]
@@ -73,8 +74,11 @@ def attention(groups, varlen=None, device="cpu", dtype=torch.float32, width=WIDT
 
 
 def moved(prefix, device, dtype):
-    layers = tuple((k.to(device, dtype), v.to(device, dtype)) for k, v in prefix.layers)
-    return PrefixState(prefix.ids, layers)
+    out = PrefixState()
+    for ids, layers in prefix.pieces:
+        there = tuple((k.to(device, dtype), v.to(device, dtype)) for k, v in layers)
+        out = out.append(ids, there)
+    return out
 
 
 def softmax_varlen(query, key, value, spans, *, causal, scale):

@@ -170,8 +170,8 @@ def test_what_is_wrong_beyond_a_length_is_refused_there_alone(monkeypatch) -> No
     under_test = engine_of(model)
     honest = under_test.run
 
-    def wrong_beyond(path, request, candidates, budget=None):
-        scores, computed = honest(path, request, candidates, budget)
+    def wrong_beyond(path, request, *others):
+        scores, computed = honest(path, request, *others)
         off = path in (ScoringPath.CASCADE, ScoringPath.MASKED)
         return {
             (k, m): found + (off and request.length(k) > 90) for (k, m), found in scores.items()

@@ -33,7 +33,7 @@ from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, tw
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
 from ecs_plugins.lm.scoring.kernels import Spans, attend, by_key_head, flash_varlen, varlen_of
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
-from ecs_plugins.lm.scoring.prefix import PrefixCache, PrefixState
+from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree, joined
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Path, common_length
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
@@ -174,7 +174,7 @@ def test_one_prefix_and_one_head_are_not_copied() -> None:
     assert prefix.rows == slice(0, rows)
     query, key, value = row_of(rows)
     cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
-    kept = plan.prefixes[0][2].layers[0][0]
+    kept = plan.prefixes[0][0][2].layers[0][0]
     assert varlen.keys == [key.data_ptr(), key.data_ptr(), kept.data_ptr()]
 
 
@@ -269,7 +269,7 @@ def test_a_whole_forward_needs_no_number_from_its_device() -> None:
     with torch.inference_mode():
         forward = CascadeForward(Runner(copied, "llama"), flash_varlen)
         rows = plant([(*HEAD, 1), (*HEAD, 2, 3)])
-        _, layers = forward([(plant([HEAD]), PrefixState())], [], capture=True)
+        _, (layers,) = forward([(plant([HEAD]), PrefixState())], [], capture=[range(len(HEAD))])
         state = PrefixState().append(HEAD, layers)
         logits, _ = forward([(rows, state), (rows, PrefixState())], [20, 30])
     assert (logits.shape, logits.device.type, logits.dtype) == ((2, 384), "meta", torch.bfloat16)
@@ -328,7 +328,7 @@ def test_requests_behind_different_prefixes_share_a_row(engine, monkeypatch) -> 
     counting = Counting(engine._forward(ScoringPath.CASCADE))
     monkeypatch.setitem(engine._forwards, ScoringPath.CASCADE, counting)
     engine.warm_up()
-    engine.cache.clear()
+    engine.forget()
     counting.rows.clear()
     results = engine.score(asked)
     assert [len(row) for row in counting.rows] == [4, 4]  # the prefixes, then the paths
@@ -339,22 +339,19 @@ def test_requests_behind_different_prefixes_share_a_row(engine, monkeypatch) -> 
 
 def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:
     prefix = ids(1, 60)
-    engine.cache.clear()
-    both = [token_request(prefix, seed=1), token_request(prefix, seed=2)]
-    first, second = engine.score(both)
-    (alone,) = engine.score(both[1:])
+    engine.forget()
+    first, second = engine.score([token_request(prefix, seed=n) for n in (1, 20)])
     assert first.computed_tokens == 59 + second.computed_tokens
-    assert alone.computed_tokens == second.computed_tokens
 
 
 @pytest.mark.parametrize("budget", [1, 7, 33, 1000])
 def test_a_prefix_computed_in_pieces_is_the_same(forward, budget) -> None:
     prefix = ids(3, 50)
     with torch.inference_mode():
-        ((whole, spent),) = prefill(forward, [prefix], TokenBudget(1000), PrefixCache(0))
-        ((pieces, _),) = prefill(forward, [prefix], TokenBudget(budget), PrefixCache(0))
+        ((whole, spent),) = prefill(forward, [prefix], TokenBudget(1000), PrefixTree(0))
+        ((pieces, _),) = prefill(forward, [prefix], TokenBudget(budget), PrefixTree(0))
     assert (whole.ids, pieces.ids, spent) == (prefix, prefix, 50)
-    for one, other in zip(whole.layers, pieces.layers, strict=True):
+    for one, other in zip(joined(whole.pieces).layers, joined(pieces.pieces).layers, strict=True):
         for a, b in zip(one, other, strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5)
 
@@ -363,7 +360,7 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
     head = ids(4, 60)
     wanted = [head + ids(5, 10), head + ids(6, 3), ids(7, 8)]
     with torch.inference_mode():
-        made = prefill(forward, wanted, TokenBudget(), PrefixCache(0))
+        made = prefill(forward, wanted, TokenBudget(), PrefixTree(0))
     assert [state.ids for state, _ in made] == wanted
     assert [spent for _, spent in made] == [70, 3, 8]
 
@@ -371,10 +368,10 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
 def test_a_prefix_that_grew_costs_what_was_appended(engine) -> None:
     prefix = ids(8, 60)
     grown = token_request(prefix + ids(9, 12))
-    engine.cache.clear()
+    engine.forget()
     engine.score([token_request(prefix)])
-    (result,), (again,) = engine.score([grown]), engine.score([grown])
-    assert result.computed_tokens == again.computed_tokens + 12
+    (result,) = engine.score([grown])
+    assert result.computed_tokens == 12 + grown.tokens - len(grown.prefix)
     assert_right(engine, grown, result)
 
 
@@ -382,7 +379,7 @@ def test_long_prefixes_do_not_pile_up_in_one_row(forward) -> None:
     counting = Counting(forward)
     batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
     with torch.inference_mode():
-        score(counting, batches, TokenBudget(40), PrefixCache(0))
+        score(counting, batches, TokenBudget(40), PrefixTree(0))
     assert max(len(row) for row in counting.rows) <= 2
 
 

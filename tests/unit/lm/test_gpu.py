@@ -147,7 +147,7 @@ def test_the_engine_in_bfloat16_is_as_near_its_reference_as_rounding_allows(ampe
 def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
     engine = engine_of(on_card(torch.float32))
     wanted = engine.score(REQUESTS)
-    engine.cache.clear()
+    engine.forget()
     torch.set_float32_matmul_precision("high")
     try:
         found = engine.score(REQUESTS)
@@ -166,7 +166,7 @@ def test_a_forward_waits_for_nothing(request, dtype) -> None:
     with torch.inference_mode():
         forward = CascadeForward(Runner(on_card(dtype), "tiny"))
         head = tuple(range(40))
-        _, layers = forward([(plant([head]), PrefixState())], [], capture=True)
+        _, (layers,) = forward([(plant([head]), PrefixState())], [], capture=[head])
         groups = [(plant([(*head, 1), (*head, 2, 3)]), PrefixState().append(head, layers))]
         forward(groups, [40, 42])
         torch.cuda.synchronize(CARD)

@@ -83,7 +83,7 @@ def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
     (wanted,) = under_test.score([request])
     torch.set_float32_matmul_precision("medium")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        under_test.cache.clear()
+        under_test.forget()
         (found,) = under_test.score([request])
         assert torch.is_autocast_enabled("cpu")
     for key, logprobs in wanted.scores.items():

@@ -1,0 +1,323 @@
+"""What was read is kept: never a wrong score, never more than the budget."""
+
+import copy
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import (
+    FAMILIES,
+    MASKED,
+    PASSAGES,
+    SHARING,
+    TOKENIZERS,
+    engine,
+    engine_of,
+    ids,
+    local,
+    model,
+    request,
+    tokenizer,
+)
+
+from ecs_plugins import ContextShaper, ShapingConfig
+from ecs_plugins.errors import ModelTimeoutError
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.lm.local import LocalLM
+from ecs_plugins.lm.scoring.prefix import (
+    PrefixState,
+    PrefixTree,
+)
+from ecs_plugins.lm.scoring.profile import ScoringPath
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, common_length
+from ecs_plugins.shaping.signals import SIGNALS
+
+LAYERS, HEADS, WIDTH = 2, 2, 4
+BYTES_PER_TOKEN = 2 * LAYERS * HEADS * WIDTH * 4
+LIKE = pytest.approx
+FIRST, OTHER = ids(1, 30), ids(5, 24)
+
+
+POOL = ((), FIRST, FIRST[:20] + ids(4, 9), OTHER, FIRST + ids(8, 12))
+
+
+def asked(prefix, seed, candidates=POOL):
+    """Some passages and a question: two answers behind nine tokens of template."""
+    question = ids(2, 9) + ids(seed, 11)
+    behind = (ids(seed + 1, 6), ids(seed + 2, 3))
+    continuations = (Continuation(question + b, ((9, 20 + len(b)),), 8) for b in behind)
+    return TokenRequest(prefix, candidates, tuple(continuations))
+
+
+def error(under_test, one, found):
+    wanted, _ = under_test.run(ScoringPath.REFERENCE, one, range(len(one.candidates)))
+    assert wanted.keys() == found.scores.keys()
+    return max(float(np.abs(wanted[key] - found.scores[key]).max()) for key in wanted)
+
+
+def scored(under_test, one, **options):
+    """The tokens of a call that was as exact as every other."""
+    (found,) = under_test.score([one], **options)
+    assert error(under_test, one, found) < 1e-4
+    return found.computed_tokens
+
+
+# --- Scores ------------------------------------------------------------------------------------
+
+KEEPING = [name for name, family in FAMILIES.items() if family.path in ("cascade", MASKED)]
+
+
+@pytest.mark.parametrize("prefix", [0, 20, 50])
+@pytest.mark.parametrize(
+    "name", [n if n in SHARING else pytest.param(n, marks=pytest.mark.slow) for n in KEEPING]
+)
+def test_later_questions_are_exact_and_read_no_passage_again(name, prefix) -> None:
+    under_test = engine(name)
+    head = ids(3, prefix) or (5,)
+    first = scored(under_test, asked(head, 20))
+    assert scored(under_test, asked(head, 30)) < 0.8 * first
+    grown = head + ids(40, 35)
+    first = scored(under_test, asked(grown, 20))
+    assert scored(under_test, asked(grown, 30, (ids(9, 33), *POOL))) < first + 33
+
+
+def test_families_without_a_cache_compute_as_before() -> None:
+    under_test = engine("mistral_short_window")
+    with pytest.warns(RuntimeWarning, match="slides over a window"):
+        assert scored(under_test, asked((5,), 20)) == scored(under_test, asked((5,), 20))
+    assert under_test.cache.statistics.nbytes == 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 60)), max_size=6))
+def test_any_order_of_contexts_and_passages_is_exact(calls) -> None:
+    under_test = engine()
+    under_test.cache.max_bytes = 60_000
+    for context, passage, shared in calls:
+        passages = ((), ids(passage, 70)[:shared] + ids(passage + 9, 18), ids(passage, 40))
+        scored(under_test, asked(ids(90 + context // 2, 40 * context + 1), passage, passages))
+        assert under_test.cache.statistics.nbytes <= 60_000
+
+
+@pytest.mark.parametrize("tokens", TOKENIZERS)
+def test_a_prepared_passage_is_found_behind_every_tokenizer(tokens) -> None:
+    lm, cold, later = local(tokens=tokens), local(tokens=tokens), request(answers=(" snow",))
+    read = lm.prepare([request()])
+    assert 0.8 * read < lm.cache_statistics.tokens <= read
+    assert lm.prepare([request()]) == 0
+    (found,), (wanted,) = lm.score([later]), cold.score([later])
+    assert found.computed_tokens < wanted.computed_tokens - 0.8 * read
+    assert found.scores[2][0][1].sum == LIKE(wanted.scores[2][0][1].sum, abs=1e-4)
+
+
+@pytest.mark.parametrize("signal", [s for s in SIGNALS if not s.startswith("drafted")])
+def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
+    lm, passages = local(), [*PASSAGES[:3], "What does Bob sell at the market?", "Bread, he said."]
+    shaper = ContextShaper(lm, ShapingConfig(signal=signal, top_k=2))
+    read = shaper.prepare(passages)
+    assert read > 0
+    assert shaper.prepare(passages) == 0
+    shaped = shaper.shape("Where is Ann?", passages, answer="Paris")
+    assert lm.cache_statistics.tokens_saved > 0
+    plain = ContextShaper(local(), ShapingConfig(signal=signal, top_k=2))
+    wanted = plain.shape("Where is Ann?", passages, answer="Paris")
+    for found, alone in zip(shaped.verdicts, wanted.verdicts, strict=True):
+        assert found.utility == LIKE(alone.utility, abs=1e-3)
+    assert ContextShaper(FakeLanguageModel()).prepare(passages) == 0
+
+
+def test_statistics_are_what_happened() -> None:
+    under_test, one = engine(), asked(ids(3, 50), 20, ((), FIRST, OTHER))
+    first = scored(under_test, one)
+    before = under_test.cache.statistics
+    assert (before.hits, before.tokens_saved) == (0, 0)
+    again = scored(under_test, one)
+    after = under_test.cache.statistics
+    assert (after.hits, after.tokens_saved) == (4, first - again)  # head, base and two passages
+    assert after.tokens == 49 + (1 + 9 - 1) + (1 + 30 + 9 - 1) + (1 + 24 + 9 - 1)
+    assert (after.tokens, after.nbytes) == (before.tokens, before.nbytes)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 20_000, 1 << 20])
+def test_a_budget_changes_no_score_and_is_not_exceeded(cache_bytes) -> None:
+    under_test = engine()
+    under_test.cache.max_bytes = cache_bytes
+    first, again = (scored(under_test, asked(ids(3, 40), 20)) for _ in range(2))
+    assert under_test.cache.statistics.nbytes <= cache_bytes
+    assert (first == again) == (cache_bytes == 0)
+
+
+def test_a_pool_beyond_the_budget_is_found_in_part_again_and_again() -> None:
+    under_test = engine()
+    pool = asked((5,), 20, tuple(ids(100 + n, 40) for n in range(8)))
+    under_test.cache.max_bytes = 5 * 49 * 256
+    spent = [scored(under_test, pool) for _ in range(3)]
+    assert spent[0] > spent[1] == spent[2]
+
+
+@pytest.mark.parametrize("changed", ["in place", "through data", "replaced", "loaded"])
+def test_changed_weights_are_noticed(changed) -> None:
+    own = copy.deepcopy(model("llama"))
+    under_test, one = engine_of(own), asked(ids(3, 40), 20)
+    first = scored(under_test, one)
+    weight = own.model.layers[1].mlp.down_proj.weight
+    with torch.no_grad():
+        if changed == "in place":
+            weight.mul_(1.5)
+        elif changed == "through data":
+            weight.data.mul_(1.5)
+        elif changed == "replaced":
+            own.model.layers[1].mlp.down_proj.weight = torch.nn.Parameter(weight * 1.5)
+        else:
+            own.load_state_dict({name: w * 1.5 for name, w in own.state_dict().items()})
+    assert scored(under_test, one) == first
+
+
+def test_two_dtypes_and_two_templates_share_nothing() -> None:
+    lm, half = local(), LocalLM(copy.deepcopy(model("llama")).double(), tokenizer("byte_level"))
+    one, other = request(), request(PASSAGES[0])
+    alone = [local().score([r])[0] for r in (one, other)]
+    for _ in range(2):
+        for handle in (lm, half):
+            for found, wanted in zip(handle.score([one, other]), alone, strict=True):
+                sums = [[row[1][1].sum for row in r.scores] for r in (found, wanted)]
+                np.testing.assert_allclose(*sums, atol=1e-3)
+
+
+def test_a_call_that_is_stopped_leaves_nothing_wrong() -> None:
+    under_test, one = engine(), asked(ids(3, 40), 20)
+    under_test.warm_up()
+    for patience in range(6):
+        left = iter([False] * patience)
+        try:
+            under_test.score([one], token_budget=30, stopped=lambda left=left: next(left, True))
+        except ModelTimeoutError:
+            assert scored(under_test, asked(ids(3, 40), 50 + patience)) > 0
+
+
+def test_what_is_forgotten_during_a_call_is_not_kept_by_it() -> None:
+    under_test, one = engine(), asked(ids(3, 40), 20)
+    under_test.warm_up()
+    calls = []
+
+    def forgetting():
+        calls.append(under_test.forget())
+        return False
+
+    scored(under_test, one, token_budget=30, stopped=forgetting)
+    assert calls
+    assert under_test.cache.statistics.tokens == 0
+
+
+def test_callers_at_once_get_their_own_scores_while_others_forget() -> None:
+    lm = local(cache_bytes=30_000)
+    wanted = [local().score([request(f"Day {n}. " * 6)])[0].scores[2][1][1].sum for n in range(4)]
+
+    def work(n):
+        if n % 5 == 0:
+            lm.clear_cache()
+        return lm.score([request(f"Day {n % 4}. " * 6)])[0].scores[2][1][1].sum
+
+    with ThreadPoolExecutor(4) as pool:
+        for n, found in enumerate(pool.map(work, range(24))):
+            assert found == LIKE(wanted[n % 4], abs=1e-4)
+    assert lm.cache_statistics.nbytes <= 30_000
+
+
+def _in_child(lm, queue):
+    (found,) = lm.score([request()])
+    queue.put((found.computed_tokens, found.scores[1][0][1].sum))
+
+
+def test_a_forked_child_finds_what_its_parent_has_read() -> None:
+    lm = local()
+    lm.score([request()])
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(lm, queue))
+    child.start()
+    tokens, total = queue.get(timeout=60)
+    child.join(60)
+    (again,) = lm.score([request()])
+    assert tokens == again.computed_tokens
+    assert total == LIKE(again.scores[1][0][1].sum, abs=1e-5)
+
+
+# --- The tree ----------------------------------------------------------------------------------
+
+NOTHING = PrefixState()
+
+
+def state(*tokens, behind=NOTHING):
+    """A state whose keys and values say which token they belong to."""
+    values = torch.tensor(tokens, dtype=torch.float32).view(1, 1, -1, 1)
+    layer = tuple(sign * values.expand(1, HEADS, len(tokens), WIDTH).clone() for sign in (1, -1))
+    return behind.append(tokens, (layer,) * LAYERS)
+
+
+def tokens_of(found):
+    """The tokens that keys and values of a state say."""
+    said = [int(token) for piece in found.pieces for token in piece.layers[1][0][0, 1, :, 2]]
+    assert [-t for p in found.pieces for t in p.layers[0][1][0, 0, :, 0].tolist()] == said
+    return tuple(said)
+
+
+WORDS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(
+    lambda picks: tuple(100 * pick + n for pick in picks for n in range(5 + 14 * pick))
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(WORDS, st.booleans()), max_size=12), st.integers(1, 200))
+def test_what_is_found_is_what_was_kept_within_the_budget(kept, room) -> None:
+    tree = PrefixTree(room * BYTES_PER_TOKEN)
+    for ids_, grows in kept:
+        tree.begin()
+        found = tree.find(ids_)
+        assert tokens_of(found) == found.ids == ids_[: found.length]
+        longer = state(*ids_[found.length :], behind=found) if found.length < len(ids_) else found
+        if tree.keep(longer, grows=grows):
+            assert tree.holds(ids_)
+        stats = tree.statistics
+        assert stats.nbytes == stats.tokens * BYTES_PER_TOKEN <= tree.max_bytes
+    tree.max_bytes = 0
+    tree.begin()
+    assert (tree.statistics.tokens, tree.find((100, 101, 102)).length) == (0, 0)
+
+
+def test_what_is_kept_is_a_compact_copy() -> None:
+    tree = PrefixTree(2**20)
+    for tokens in (40, 100, 20):  # the second keeps 60 of its own, the third cuts the first in two
+        tree.keep(state(*range(tokens), *range(500, 510)))
+    pieces = tree.find((*range(100), *range(500, 510))).pieces
+    assert [len(piece.ids) for piece in pieces] == [20, 20, 70]
+    for piece in pieces:
+        held = sum(t.untyped_storage().nbytes() for layer in piece.layers for t in layer)
+        assert held == piece.nbytes == BYTES_PER_TOKEN * len(piece.ids)
+
+
+def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
+    head, passages = tuple(range(20)), [tuple(range(a, a + 10)) for a in (100, 200, 300)]
+    tree = PrefixTree(40 * BYTES_PER_TOKEN)
+    for passage in passages[:2]:
+        tree.keep(state(*head, *passage))
+    tree.begin()
+    tree.find(head + passages[0])
+    assert tree.keep(state(*head, *passages[2]))
+    assert [tree.find(head + passage).length for passage in passages] == [30, 20, 30]
+    assert not tree.keep(state(*range(500, 541)))
+
+
+def test_a_context_that_grows_stays_one_piece_unless_passages_stand_behind_it() -> None:
+    tree, text = PrefixTree(2**20), tuple(range(100))
+    tree.keep(state(*text[:30]))
+    tree.keep(state(*text[30:60], behind=tree.find(text[:30])), grows=True)
+    assert len(tree.find(text).pieces) == 1
+    tree.keep(state(*text[60:80], behind=tree.find(text[:60])))
+    tree.keep(state(*text[80:], behind=tree.find(text[:80])), grows=True)
+    assert [len(piece.ids) for piece in tree.find(text).pieces] == [60, 40]
+    assert common_length(tree.find(text[:70]).ids, text) == 70
