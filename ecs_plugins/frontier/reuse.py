@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, create_private, translated
@@ -209,7 +210,8 @@ class ReuseLedger:
             )
         if isinstance(namespace, str):
             raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
-        self._path = str(path)
+        # Absolute: a later connection is to the same file, wherever the process has gone.
+        self._path = MEMORY if str(path) == MEMORY else str(Path(path).absolute())
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds

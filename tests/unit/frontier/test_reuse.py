@@ -181,6 +181,16 @@ def test_the_model_is_fitted_again_when_there_is_much_more_to_learn_from(ledger)
     assert ledger.model().contexts == 51
 
 
+def test_a_relative_path_means_one_file_wherever_the_process_goes(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with ReuseLedger("r.db") as ledger:
+        monkeypatch.chdir("elsewhere")
+        ledger.latest_model()
+        ledger._fitting.join()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
     for index in range(30):
         ledger.record(f"c{index}", queries=200)
