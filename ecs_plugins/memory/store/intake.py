@@ -18,9 +18,8 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.database import dump
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
@@ -228,8 +227,7 @@ _ATTESTATIONS = (
     "(ifnull(json_extract(evidence, '$.support'), 1) + ifnull(json_extract(evidence, '$.hits'), 0))"
 )
 _LEAVING = {
-    "default": f"id NOT IN (SELECT value FROM json_each(?3)),"
-    f" {_ATTESTATIONS} > max(judged, ?2 - 1), json_extract(evidence, '$.last_seen'),",
+    "default": f"{_ATTESTATIONS} > max(judged, ?2 - 1), json_extract(evidence, '$.last_seen'),",
     "paper": "",
 }
 
@@ -237,19 +235,16 @@ _LEAVING = {
 def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> None:
     """Let the hot items that are too many leave the tier; their messages stay in the log.
 
-    The paper's rule removes the oldest. The default removes what is superseded, then those that the
-    next sleep phase would not propose anyway (`promotable`), the longest unseen leading.
+    The paper's rule removes the oldest. The default removes those first that the next sleep phase
+    would not propose anyway (`promotable`), the longest unseen leading.
     """
     excess = space.count["hot"] - config.hot_capacity
     if excess <= 0:
         return
-    hot = "SELECT id FROM tiers WHERE namespace = ? AND live = 1 AND tier = 'hot'"
-    held = claims.validity(connection, [name for (name,) in connection.execute(hot, (space.id,))])
-    outdated = [name for name, valid in held.items() if not valid.holds]
     leaving = connection.execute(
         "SELECT row, id FROM tiers WHERE namespace = ?1 AND live = 1 AND tier = 'hot' ORDER BY"
-        f" {_LEAVING[config.rule]} json_extract(evidence, '$.created'), row LIMIT ?4",
-        (space.id, config.min_support, dump(outdated), excess),
+        f" {_LEAVING[config.rule]} json_extract(evidence, '$.created'), row LIMIT ?3",
+        (space.id, config.min_support, excess),
     ).fetchall()
     connection.executemany("DELETE FROM tiers WHERE row = ?", ((row,) for row, _ in leaving))
     space.left("hot", [row for row, _ in leaving])

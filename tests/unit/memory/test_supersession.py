@@ -199,16 +199,6 @@ def test_a_file_of_the_schema_before_gets_its_claims(memory):
         assert upgraded.admin.verify().ok
 
 
-def test_a_superseded_item_overflows_first():
-    config = MemoryConfig(hot_capacity=2)
-    with EntropicMemory.open(
-        ":memory:", embedder=FakeEmbedder(), config=config, store=StoreConfig(sleep="manual")
-    ) as small:
-        said(small, "Bob plays the cello.", ROME, OSLO)
-        assert texts(small, at=2.5) == []
-        assert len(small.recall("Bob plays the cello", threshold=0.1)) == 1
-
-
 @pytest.mark.parametrize(("outdated", "victim"), [(True, "strong"), (False, "weak")])
 def test_a_superseded_memory_is_the_first_victim(outdated, victim):
     strong = replace(cold("strong", axis(0), demand=50.0, support=9), superseded=outdated)
