@@ -96,10 +96,15 @@ class RecallFields(StrictFields):
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a prompt gets to see: a block between its marks, and what stands in it, best first."""
+    """What a prompt gets to see: a block between its marks, and what stands in it, best first.
+
+    Attributes:
+        text: The block; empty if there is none.
+        notes: Of each note, the ids of the recollection and of the messages that it quotes.
+    """
 
     text: str = ""
-    recollections: tuple[Recollection, ...] = ()
+    notes: tuple[tuple[str, ...], ...] = ()
 
 
 def recall(
@@ -139,18 +144,38 @@ def recall(
     notes = [
         (each, told)
         for each in found
-        if (told := [one for one in _told(memory, each) if one[1] not in seen])
+        if (told := [one for one in _told(memory, each) if one[2] not in seen])
     ]
     return _fenced(notes[: options.k], options.max_tokens, length)
 
 
+def recalled_before(
+    memory: EntropicMemory, notes: Sequence[Sequence[str]], namespaces: Collection[Namespace]
+) -> tuple[str, list[str]]:
+    """The block that `recall` made, byte for byte unless something of it changed, and its texts.
+
+    What has been erased since, or belongs to another namespace, is no longer in it.
+    """
+    body, texts = "", []
+    for _, *ids in notes:
+        found = [each for name in ids if (each := memory.get(name)) is not None]
+        told = [(e.id, _role(e), e.text) for e in found if e.namespace in namespaces]
+        body += _note(told) if told else ""
+        texts += [text for _, _, text in told]
+    return (_HEAD + body + _FOOT if body else ""), texts
+
+
 def texts_behind(memory: EntropicMemory, found: Recollection) -> list[str]:
     """What was said, word for word, in the messages behind a recollection, oldest first."""
-    return list(dict.fromkeys(text for _, text in _told(memory, found)))
+    return list(dict.fromkeys(text for _, _, text in _told(memory, found)))
 
 
-def _told(memory: EntropicMemory, found: Recollection) -> list[tuple[str, str]]:
-    """`texts_behind`, each with the role of who said it.
+Told = tuple[str, str, str]
+"""What a note quotes: an id, the role of who said it, and the text."""
+
+
+def _told(memory: EntropicMemory, found: Recollection) -> list[Told]:
+    """`texts_behind`, each with its id and role.
 
     A recollection of several messages has the text of one of them. A question and the fact that
     answers it are near neighbours, so it may be the question's: the first and the latest
@@ -161,10 +186,13 @@ def _told(memory: EntropicMemory, found: Recollection) -> list[tuple[str, str]]:
         chosen = [ids[0], *ids[1:][-_LATEST:]]
         messages = [message for name in chosen if (message := memory.get(name)) is not None]
         messages.sort(key=lambda message: message.created)
-        told = list(dict.fromkeys((_role(each), each.text) for each in messages))
+        first: dict[tuple[str, str], str] = {}
+        for each in messages:
+            first.setdefault((_role(each), each.text), each.id)
+        told = [(name, *said) for said, name in first.items()]
         if told:
             return told if len(told) <= _TEXTS else [told[0], *told[1 - _TEXTS :]]
-    return [(_role(found), found.text)]
+    return [(found.id, _role(found), found.text)]
 
 
 def _role(said: Recollection | Message | Memory) -> str:
@@ -173,26 +201,26 @@ def _role(said: Recollection | Message | Memory) -> str:
 
 
 def _fenced(
-    notes: Sequence[tuple[Recollection, Sequence[tuple[str, str]]]],
+    notes: Sequence[tuple[Recollection, Sequence[Told]]],
     max_tokens: int,
     length: TextLength,
 ) -> Recalled:
     """The best notes whose block fits the budget; one that is too long is passed over."""
-    kept: list[Recollection] = []
+    kept: list[tuple[str, ...]] = []
     body = ""
     for found, told in notes:
         longer = body + _note(told)
         if length(_HEAD + longer + _FOOT) <= max_tokens:
-            kept.append(found)
+            kept.append((found.id, *(name for name, _, _ in told)))
             body = longer
     return Recalled(_HEAD + body + _FOOT if kept else "", tuple(kept))
 
 
-def _note(told: Sequence[tuple[str, str]]) -> str:
+def _note(told: Sequence[Told]) -> str:
     """One note; no line of what was said can look like the beginning of another one."""
     parts = []
     before = ""
-    for role, text in told:
+    for _, role, text in told:
         parts.append(f"({role}) {text}" if role and role != before else text)
         before = role
     lines = inert(" / ".join(parts).strip()).splitlines()  # at every kind of line break

@@ -23,7 +23,6 @@ from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
 from ecs_plugins.integrations.recall import (
-    Recalled,
     RecallOptions,
     TextLength,
     check_template,
@@ -31,6 +30,7 @@ from ecs_plugins.integrations.recall import (
     fill_namespace,
     inert,
     recall,
+    recalled_before,
     said,
 )
 from ecs_plugins.langchain.history import REMEMBERED, is_user, own_words, role_of
@@ -55,6 +55,10 @@ _ALWAYS_RAISED = (ConfigurationError, MissingExtraError, ModelNotFoundError)
 _LOOK_BACK = 64  # messages of the log in which a turn that is saved again is looked for
 
 
+Notes = list[list[str]]
+"""Of each note, the ids of its recollection and of what it quotes."""
+
+
 def _updated(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     return {**state, **update}
 
@@ -64,10 +68,12 @@ class EntropicMemoryState(AgentState[Any]):
 
     By the middleware's name: an agent may have one memory of its user and one of the team. The
     turns that a run began with are kept until they are remembered, because other middlewares
-    replace them by summaries; of the rest, ids only.
+    replace them by summaries; of the rest, ids only. Of each question, the notes that it was sent
+    with: they stay where they were said, so that prompts begin as those before them did and a
+    provider's prompt cache serves them.
     """
 
-    ecs_recalled: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, _updated]]
+    ecs_notes: NotRequired[Annotated[dict[str, dict[str, Notes]], PrivateStateAttr, _updated]]
     ecs_remembered: NotRequired[Annotated[dict[str, str], PrivateStateAttr, _updated]]
     ecs_heard: NotRequired[Annotated[dict[str, list[AnyMessage]], PrivateStateAttr, _updated]]
 
@@ -146,8 +152,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResult:
         """Call the model with what is remembered about the user's latest message."""
-        view, recalled = self._view(request)
-        return self._with_ids(handler(view), recalled)
+        view, notes = self._view(request)
+        return self._with_notes(handler(view), notes)
 
     @override
     async def awrap_model_call(
@@ -157,8 +163,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> ModelResult:
         """`wrap_model_call` with the embedder and the database off the event loop."""
         run = run_memory if self._options.shaper is None else run_sync
-        view, recalled = await run(self._view, request)
-        return self._with_ids(await handler(view), recalled)
+        view, notes = await run(self._view, request)
+        return self._with_notes(await handler(view), notes)
 
     @override
     def after_agent(
@@ -166,7 +172,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> dict[str, Any] | None:
         """Remember the turns of this run; if that fails, ``on_error`` decides."""
         messages = state["messages"]
-        update: dict[str, Any] = {"ecs_recalled": {self.name: []}}
         namespace = self._namespace_of(runtime)
         try:
             self._remember(state, runtime, namespace)
@@ -176,8 +181,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             if self._on_error == "raise":
                 raise
             _log.warning("the run has its answer but could not be remembered", exc_info=True)
-            return update | {"ecs_heard": {self.name: self._to_remember(state)}}
-        update["ecs_heard"] = {self.name: []}
+            return {"ecs_heard": {self.name: self._to_remember(state)}}
+        update: dict[str, Any] = {"ecs_heard": {self.name: []}}
         last = messages[-1].id if messages else None
         return update | ({"ecs_remembered": {self.name: last}} if last else {})
 
@@ -193,8 +198,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     ) -> None:
         fresh = self._to_remember(state)
         turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
-        recalled = (state.get("ecs_recalled") or {}).get(self.name)
-        self._observe(fresh, state["messages"], recalled or [], namespace)
+        self._observe(fresh, state, namespace)
         new = self._not_saved(turns, namespace)
         if new:
             self.memory.add(new, namespace=namespace)
@@ -214,7 +218,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         context = None if runtime is None else runtime.context
         return fill_namespace(self._namespace, context, _configurable())
 
-    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], Recalled]:
+    def _notes_of(self, state: Mapping[str, Any]) -> dict[str, Notes]:
+        return dict((state.get("ecs_notes") or {}).get(self.name) or {})
+
+    def _view(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Notes]]:
         namespace = self._namespace_of(request.runtime)
         messages = request.messages
         question = _question(messages) or _question(self._to_remember(request.state))
@@ -228,10 +235,17 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             _inert(message) if message.content == given.get(message.id) else message
             for message in messages
         ]
-        request = request.override(messages=view)
-        if question is None or index is None:
-            return request, Recalled()
         visible = {text for message in messages if (text := said(str(message.text)))}
+        notes = self._notes_of(request.state)
+        spaces = {namespace, *self._options.also}
+        for at, message in enumerate(view):
+            if message.id in notes:
+                block, texts = recalled_before(self.memory, notes[message.id], spaces)
+                visible |= {text.strip() for text in texts}
+                view[at] = _with_note(message, block) if block else message
+        asked = "" if question is None else question.id or ""
+        if question is None or index is None or (asked in notes and messages[index] is question):
+            return request.override(messages=view), notes
         recalled = recall(
             self.memory,
             own_words(question) or "",
@@ -242,18 +256,16 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             record=question is messages[-1],
             visible=visible,
         )
-        if not recalled.text:
-            return request, recalled
-        noted = [*view[:index], _with_note(view[index], recalled.text), *view[index + 1 :]]
-        return request.override(messages=noted), recalled
+        if recalled.text:
+            view[index] = _with_note(view[index], recalled.text)
+        known = {message.id for message in messages}
+        kept = {name: each for name, each in notes.items() if name in known}
+        kept[asked] = [list(note) for note in recalled.notes]
+        return request.override(messages=view), kept
 
-    def _with_ids(self, result: ModelResponse[Any], recalled: Recalled) -> ModelResult:
-        if not recalled.recollections:
-            return result
-        ids = {self.name: [each.id for each in recalled.recollections]}
-        return ExtendedModelResponse(
-            model_response=result, command=Command(update={"ecs_recalled": ids})
-        )
+    def _with_notes(self, result: ModelResponse[Any], notes: dict[str, Notes]) -> ModelResult:
+        update = {"ecs_notes": {self.name: notes}}
+        return ExtendedModelResponse(model_response=result, command=Command(update=update))
 
     def _turn(self, message: AnyMessage, runtime: Runtime[Any]) -> NewMessage | None:
         role = role_of(message)
@@ -275,11 +287,13 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def _observe(
         self,
         fresh: Sequence[AnyMessage],
-        messages: Sequence[AnyMessage],
-        recalled: Sequence[str],
+        state: EntropicMemoryState,
         namespace: Namespace,
     ) -> None:
+        messages = state["messages"]
         asked = _question(fresh) or _question(messages)
+        notes = [] if asked is None else self._notes_of(state).get(asked.id or "", [])
+        recalled = [name for name, *_ in notes]
         question = None if asked is None or not recalled else own_words(asked)
         answer = own_words(messages[-1]) if role_of(messages[-1]) == "assistant" else None
         if question and answer:

@@ -24,7 +24,7 @@ from hashlib import blake2b
 from typing import TypeVar
 
 import httpx
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
@@ -52,6 +52,9 @@ class RemoteOptions(Config):
     deadline_s: float | None = Field(300.0, gt=0, description="Bounds a call altogether.")
     request_timeout_s: float = Field(60.0, gt=0, description="How long a server may be silent.")
     max_retries: int = Field(4, ge=0, description="Further tries after a passing fault.")
+    max_answer_bytes: int = Field(
+        1 << 26, ge=1, description="The longest answer that is read, decompressed."
+    )
     ca_file: str | None = Field(None, description="Certificates of a private authority (PEM).")
 
 
@@ -118,7 +121,7 @@ class Client:
     def __init__(
         self,
         urls: Sequence[str],
-        api_key: str | None,
+        api_key: SecretStr,
         options: RemoteOptions,
         check: Callable[[Client, Replica, Deadline], None],
     ) -> None:
@@ -135,7 +138,7 @@ class Client:
         # No proxies or credentials from the environment, no redirects: data goes to the
         # addresses given and nowhere else.
         self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+            headers={"Authorization": f"Bearer {api_key.get_secret_value()}"} if api_key else {},
             limits=httpx.Limits(max_connections=options.max_parallel),
             verify=verify,
             trust_env=False,
@@ -204,16 +207,25 @@ class Client:
         """One request to one replica, without another try."""
         limit = min(deadline.left(), self._options.request_timeout_s)
         try:
-            response = self._http.request(
+            with self._http.stream(
                 "POST" if request.body else "GET",
                 replica.url + request.path,
                 json=request.body,
                 timeout=httpx.Timeout(limit, connect=min(limit, _CONNECT_S)),
-            )
+            ) as response:
+                content = bytearray()
+                for part in response.iter_bytes():  # decompressed
+                    content += part
+                    if len(content) > self._options.max_answer_bytes:
+                        raise ModelError(
+                            f"an answer of {replica.url} is longer than max_answer_bytes, "
+                            f"{self._options.max_answer_bytes:,} bytes; nothing of it was used"
+                        )
+                    deadline.left()
         except (httpx.TransportError, httpx.DecodingError) as error:
             deadline.left()
             raise _PassingFault(f"{type(error).__name__}: {error}") from error
-        status, said = response.status_code, repr(response.content[:200])
+        status, said = response.status_code, repr(bytes(content[:200]))
         if status in _PASSING:
             raise _PassingFault(f"HTTP {status}", response.headers.get("Retry-After", ""))
         if status in (401, 403):
@@ -226,7 +238,7 @@ class Client:
         if status >= 300:
             raise ModelError(f"{replica.url} refuses a request: HTTP {status}, {said}")
         try:
-            return request.read(request.form.model_validate_json(response.content))
+            return request.read(request.form.model_validate_json(bytes(content)))
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
             if fault["type"] == "json_invalid":

@@ -14,6 +14,7 @@ from ecs_plugins.lm.base import Generation
 from ecs_plugins.lm.generation import GenerationOptions
 
 T = TypeVar("T")
+_ROUNDED = 1e-3  # what rounding may add to the logarithm of 1
 Scores = tuple[list[float], int]
 """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
 
@@ -194,10 +195,10 @@ def _checked(rows: Sequence[Mapping[int, float | None]], ids: Sequence[int]) -> 
                 "and its scores cannot be used"
             )
         value = row[wanted]
-        if value is None or math.isnan(value) or value == math.inf:
+        if value is None or not value <= _ROUNDED:
             raise ScoringError(
-                "the server returned NaN log-probabilities; its model is broken or overflows: "
-                "serve it in bfloat16 or float32"
+                f"the server returned {value} as a log-probability (NaN, or more than certain); "
+                "its model is broken or overflows: serve it in bfloat16 or float32"
             )
         values.append(value)
     return values

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import product
@@ -21,6 +21,7 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import SecretStr
 
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
 from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
@@ -55,7 +56,8 @@ class RemoteLM:
         tokenizer: The served model's tokenizer: a directory, a name on the hub, or loaded. Its
             agreement with every server is checked before first use.
         model: The name under which the model is served; asked for if there is only one.
-        api_key: Sent as a bearer token. It is part of the pickled configuration.
+        api_key: Sent as a bearer token, or a function that returns it. A pickle holds the function
+            and never a key, so a copy of a model with a key given as text has none.
         **options: Fields of `RemoteOptions`: deadlines, retries, parallelism.
 
     Raises:
@@ -69,32 +71,38 @@ class RemoteLM:
         tokenizer: str | PathLike[str] | PreTrainedTokenizerBase,
         server: Literal["sglang", "vllm"] = "sglang",
         model: str | None = None,
-        api_key: str | None = None,
+        api_key: str | SecretStr | Callable[[], str] | None = None,
         **options: Any,
     ) -> None:
         if server not in DIALECTS:
             raise ConfigurationError(f"server must be one of {sorted(DIALECTS)}, got {server!r}")
         # As it comes from a file or a variable: with a line break behind it.
-        api_key = api_key.strip() if api_key else None
-        if api_key and not (api_key.isascii() and api_key.isprintable()):
+        key = api_key() if callable(api_key) else api_key
+        key = (key.get_secret_value() if isinstance(key, SecretStr) else key or "").strip()
+        if not (key.isascii() and key.isprintable()):
             raise ConfigurationError("api_key must be one line of printable ASCII characters")
+        again = api_key if callable(api_key) else None
         given: dict[str, Any]
-        given = {"tokenizer": tokenizer, "server": server, "model": model, "api_key": api_key}
+        given = {"tokenizer": tokenizer, "server": server, "model": model, "api_key": again}
         self._again = partial(type(self), urls, **given, **options)
         self._urls = _addresses(urls)
         self._given = tokenizer
         self._model = model
-        self._api_key = api_key
+        self._api_key = SecretStr(key)
         self._options = RemoteOptions(**options)
         self._dialect = DIALECTS[server]()
         self._window = 0
+        self._asked = False
         self._client: Client | None = None
         self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
-        """The served model's name."""
-        return self._model or self.warmup()._dialect.model
+        """The served model's name; the server's address where none has ever answered."""
+        if not self._model and not self._asked:
+            with contextlib.suppress(ModelError):
+                self.warmup()
+        return self._model or self._dialect.model or self._urls[0]
 
     @cached_property
     def layout(self) -> ChatLayout:
@@ -207,6 +215,7 @@ class RemoteLM:
     def _connect(self) -> tuple[Client, Deadline]:
         """An open client, and the deadline of a call that begins now."""
         deadline = Deadline(self._options.deadline_s)
+        self._asked = True
         with self._lock:
             # Sockets and threads of a parent process are not ours to use.
             if self._client is None or self._client.pid != os.getpid():

@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from itertools import pairwise
 from uuid import uuid4
 
 import pytest
@@ -330,3 +331,66 @@ def test_a_summary_of_what_tools_told_is_not_the_users_and_the_question_is_remem
     ask(built, "Thank you.", thread="t")
     more = ["Thank you.", "In Tarrow."]
     assert logged(memory)[1:] == [*said[: len(remember)], *more[: len(remember)]]
+
+
+TALK = [
+    ("Where does my sister keep her bees?", "She keeps them in Tarrow, as you told me in spring."),
+    ("And what did the vet say about Biscuit?", "That the paw heals, and that he may run again."),
+    ("Which ferry did we take to the island?", "The one at nine, on a morning without any wind."),
+    ("Who lent me the ladder last autumn?", "Your neighbour Osric, who wants it back by May."),
+    ("What was the name of the blue paint?", "Heliotrope, two tins of it, from the shop in Bern."),
+    ("When is the choir practice this week?", "On Thursday at seven, in the hall by the bridge."),
+]
+EARLIER = [
+    "My sister Quilla keeps bees in Tarrow.",
+    "The vet says that the paw of Biscuit heals.",
+    "We took the ferry at nine to the island.",
+    "Osric lent me the ladder last autumn.",
+    "The blue paint is called heliotrope.",
+    "Choir practice is on Thursday at seven this week.",
+]
+
+
+def cached_share(prompts):
+    """How much of a prompt the one before it began with, byte for byte."""
+    shared, total = 0, 0
+    for before, after in pairwise(prompts):
+        first, second = (
+            "".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in (before, after)
+        )
+        shared += next(
+            (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first)
+        )
+        total += len(second)
+    return shared / total
+
+
+def test_a_providers_prompt_cache_serves_what_it_does_without_the_memory(memory):
+    shares = []
+    for facts in (EARLIER, []):
+        memory.forget(("memories", "u1"))
+        for fact in facts:
+            memory.add(fact, namespace=("memories", "u1"))
+        model = ScriptedModel(replies=[answer for _, answer in TALK])
+        built = agent(model, memory, remember=() if not facts else ("user", "assistant"))
+        for question, _ in (*TALK, *TALK):
+            ask(built, question, thread="talk")
+        assert ("recalled_notes" in model.prompt) is bool(facts)
+        shares.append(cached_share(model.prompts))
+    with_notes, without = shares
+    assert with_notes >= 0.79
+    assert with_notes >= without
+
+
+def test_notes_of_earlier_turns_go_with_what_they_quote_and_with_their_owner(memory):
+    memory.add(FACT, namespace=("memories", "u1"))
+    model = ScriptedModel()
+    built = agent(model, memory)
+    ask(built, QUESTION, thread="t")
+    ask(built, "Thank you.", thread="t")
+    assert model.prompt.count(FACT) == 1
+    ask(built, "And who am I?", user="u2", thread="t")
+    assert FACT not in model.prompt
+    memory.forget(("memories", "u1"))
+    ask(built, "What is left?", thread="t")
+    assert FACT not in model.prompt

@@ -123,8 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
             fault["edit"](made)
         return self.reply(made, **fault)
 
-    def reply(self, made, *, status=200, truncate=False, headers=None, drip=0.0, **_) -> None:
-        data = json.dumps(made).encode()
+    def reply(
+        self, made, *, status=200, truncate=False, headers=None, drip=0.0, body=b"", **_
+    ) -> None:
+        data = body or json.dumps(made).encode()
         if truncate:
             data = data[: len(data) // 2]
         self.send_response(status)
