@@ -109,6 +109,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             thread that is checkpointed offers the turns again after its next run; ``"raise"``
             raises. A set-up that is at fault, and a recall that fails before the answer, raise
             either way.
+        name: Needed where an agent has several memories, which LangChain tells apart by it.
 
     Raises:
         ConfigurationError: The namespace is no template, or a role, ``on_error`` or a keyword is
@@ -128,8 +129,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         remember: Sequence[str] = ("user", "assistant"),
         count_tokens: TextLength | None = None,
         on_error: OnError = "warn",
+        name: str | None = None,
     ) -> None:
         super().__init__()
+        self._name = name or type(self).__name__
         if on_error not in ("warn", "raise"):
             raise ConfigurationError(f"unknown on_error {on_error!r}: use warn or raise")
         self.memory = memory
@@ -138,6 +141,12 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self._roles = _checked_roles(remember)
         self._count_tokens = count_tokens
         self._on_error = on_error
+
+    @property
+    @override
+    def name(self) -> str:
+        """What tells the middlewares of an agent apart."""
+        return self._name
 
     @override
     def before_agent(

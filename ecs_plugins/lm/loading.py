@@ -45,7 +45,9 @@ class LoadingOptions(Config):
     )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     trust_remote_code: bool = Field(False, description="Run code that the checkpoint brings along.")
-    local_files_only: bool = Field(False, description="Never download.")
+    allow_download: bool = Field(
+        False, description="Whether the hub may be asked for what is not on this machine."
+    )
 
     @property
     def loading(self) -> LoadingOptions:
@@ -110,7 +112,7 @@ def load(
         # What is on this machine is used as it is; the hub is asked only for what is missing.
         return _load(name_or_path, options, device, dtype, local=True)
     except ModelNotFoundError:
-        if options.local_files_only:
+        if not options.allow_download:
             raise
         return _load(name_or_path, options, device, dtype, local=False)
 
@@ -204,8 +206,8 @@ def _typed(source: str, error: Exception) -> ModelError:
         )
     if directory_of(source) is None and isinstance(error, OSError):
         return ModelNotFoundError(
-            f"{source} is not in the local cache and could not be downloaded. Check the name, "
-            "connect once to the hub, give a directory, or use LocalLM.bundled() "
+            f"{source} is not in the local cache and was not downloaded. Check the name, allow "
+            "the hub to be asked (allow_download=True), give a directory, or use LocalLM.bundled() "
             f"({text})"
         )
     return ModelError(

@@ -99,8 +99,8 @@ class LocalLM:
     def from_pretrained(cls, name_or_path: str | PathLike[str], **options: Any) -> Self:
         """A handle on a model directory or on a model of the hub; loaded on first use.
 
-        Naming a hub model is asking for it: it is downloaded if it is not in the local cache
-        and ``local_files_only`` is False. A path is never looked up on the hub.
+        Nothing is downloaded unasked: a hub model that is not in the local cache needs
+        ``allow_download=True``. A path is never looked up on the hub.
 
         Args:
             name_or_path: A directory, or a name such as ``"organisation/model"``.
@@ -125,7 +125,7 @@ class LocalLM:
         """
         from ecs_plugins.lm.bundled import BUNDLED, bundled_path
 
-        settings = LocalLMOptions(**{"local_files_only": True, **options})
+        settings = LocalLMOptions(**options)
         return cls._of(BUNDLED.name, fspath(bundled_path()), settings)
 
     @classmethod

@@ -9,6 +9,7 @@ before it, or is zero for text that is not blank, is refused rather than compare
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import threading
 import zlib
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -250,6 +251,7 @@ class _LoadedModel:
 
         self.lock = threading.Lock()
         try:
+            _refuse_code(Path(source))
             self.model = SentenceTransformer(
                 source,
                 device=None if device == "auto" else device,
@@ -257,6 +259,8 @@ class _LoadedModel:
                 model_kwargs={"use_safetensors": True},
             )
             dimension = self.model.get_embedding_dimension()
+        except ModelError:
+            raise
         except Exception as error:
             raise ModelError(
                 f"the embedder {name} cannot be loaded: {type(error).__name__}: {error}"
@@ -264,6 +268,26 @@ class _LoadedModel:
         if not dimension:
             raise ModelError(f"the embedder {name} does not tell the dimension of its vectors")
         self.dimension = dimension
+
+
+def _refuse_code(directory: Path) -> None:
+    """Refuse a directory whose modules are none of sentence-transformers' own.
+
+    Version 5 of that library runs their code even where it is told not to.
+    """
+    named = [each["type"] for each in _read(directory / "modules.json", [])]
+    for file in directory.rglob("router_config.json"):
+        named += _read(file, {}).get("types", {}).values()
+    for kind in named:
+        if not str(kind).startswith("sentence_transformers."):
+            raise ModelError(
+                f"the embedder in {directory} asks for code of its own ({kind}), which is not run; "
+                "use one of the modules that sentence-transformers itself has"
+            )
+
+
+def _read(file: Path, default: Any) -> Any:
+    return json.loads(file.read_bytes()) if file.is_file() else default
 
 
 _LOADING = threading.Lock()

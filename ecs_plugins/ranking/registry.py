@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
 from ecs_plugins.ranking.base import Ranker, Ranking
 from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
@@ -31,6 +31,9 @@ RANKERS: dict[str, RankerFactory] = {
 """What makes the ranker of each name; a name that is added is known everywhere."""
 
 
+_DENSE = ("dense", "hybrid", "convex")
+
+
 def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
     """Build a ranker from its name.
 
@@ -50,13 +53,22 @@ def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
 
 
 class LazyRanker:
-    """`make_ranker`, at the first ranking: until then no embedder is looked for or loaded.
+    """`make_ranker`, at the first ranking: until then no embedder is loaded.
+
+    That there is one is seen to at once, so that it does not depend on how many passages come.
 
     Thread-safe; the ranker is built once. A pickle holds the name and the embedder, not what has
     been embedded, and a deep copy is the ranker itself.
     """
 
     def __init__(self, name: str, embedder: Embedder | None = None) -> None:
+        if embedder is None and name in _DENSE:
+            try:
+                default_embedder()
+            except ModelNotFoundError as error:
+                raise ModelNotFoundError(
+                    f"the ranker {name!r} needs an embedder, or choose ranker='bm25': {error}"
+                ) from error
         self.name = name
         self.embedder = embedder
         self._built: Ranker | None = None

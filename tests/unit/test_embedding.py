@@ -1,4 +1,5 @@
 import copy
+import json
 import pickle
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -197,3 +198,18 @@ def test_no_embedder_is_given_half_of_a_surrogate_pair():
 def test_fake_vectors_are_the_same_in_every_process():
     found = FakeEmbedder(8).embed_query("the cat and the boat")
     assert (7 * found**2).round(5).tolist() == [1, 0, 1, 0, 0, 1, 4, 0]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("modules.json", [{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]),
+        ("router_config.json", {"types": {"query": "evil.Module"}, "structure": {}}),
+    ],
+)
+def test_code_in_an_embedders_directory_is_not_run(tmp_path, file, content):
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Module: pass")
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(ModelError, match="code of its own"):
+        SentenceTransformerEmbedder(tmp_path).embed_query("hello")
+    assert not (tmp_path / "ran").exists()

@@ -85,9 +85,6 @@ def test_recalled_text_is_never_remembered_again(memory):
 def test_two_memories_of_one_agent_both_remember_and_are_told_what_they_recalled(
     memory, monkeypatch
 ):
-    class TeamMemory(EntropicMemoryMiddleware):
-        pass
-
     asked, observed = [], []
     recall, observe = EntropicMemory.recall, EntropicMemory.observe
     monkeypatch.setattr(
@@ -98,7 +95,11 @@ def test_two_memories_of_one_agent_both_remember_and_are_told_what_they_recalled
         "observe",
         lambda *a, **k: observed.append((k["namespace"], tuple(a[3]))) or observe(*a, **k),
     )
-    built = agent(ScriptedModel(), memory, then=[TeamMemory(memory, namespace=("team",))])
+    built = agent(
+        ScriptedModel(),
+        memory,
+        then=[EntropicMemoryMiddleware(memory, namespace=("team",), name="team")],
+    )
     for text in (FACT, QUESTION):
         ask(built, text)
     said = [FACT, "Noted.", QUESTION, "Noted."]

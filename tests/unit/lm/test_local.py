@@ -121,8 +121,8 @@ def test_a_path_that_leads_nowhere_is_refused_at_once(tmp_path) -> None:
 
 
 def test_a_hub_name_that_is_not_here_says_what_to_do() -> None:
-    lm = LocalLM.from_pretrained("nobody-here/no-such-model", local_files_only=True)
-    with pytest.raises(ModelNotFoundError, match="not in the local cache"):
+    lm = LocalLM.from_pretrained("nobody-here/no-such-model")
+    with pytest.raises(ModelNotFoundError, match="allow_download=True"):
         lm.warmup()
 
 

@@ -16,7 +16,7 @@ def test_slow_bfloat16_is_told_of_once_and_never_chosen(monkeypatch, bfloat16, d
     monkeypatch.setattr(
         loading, "_seconds_of_a_product", {"bfloat16": bfloat16, "float32": 1}.__getitem__
     )
-    options = loading.LoadingOptions(device="cpu", dtype=dtype, local_files_only=True)
+    options = loading.LoadingOptions(device="cpu", dtype=dtype)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
