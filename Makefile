@@ -5,11 +5,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test fast fuzz check house format clean
+.PHONY: help demo test fast fuzz check house format clean test-min test-max
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,6 +44,20 @@ fast: $(VENV)/.installed-dev ## The quick tests of the package, without a model.
 
 fuzz: $(VENV)/.installed-dev ## 120,000 odd inputs to settings, files, engines and commands.
 	ECS_PLUGINS_FUZZ=6000 $(BIN)/python -m pytest tests/fuzz -n auto --maxprocesses 4
+
+FRAMEWORKS := langchain langchain-core langchain-classic langgraph langgraph-checkpoint llama-index-core
+FLOORS = $$($(1)/bin/python -c 'import re, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*{re.sub(r">=([^,]+).*", r"==\1", each) for group in ("agents", "llama-index") for each in extras[group] if "[" not in each})')
+
+test-min: ## The integration tests with the lowest versions of the frameworks that are declared.
+	$(PYTHON) -m venv $(VENV)-min
+	$(VENV)-min/bin/python -m pip install -q -e ".[all,dev]"
+	$(VENV)-min/bin/python -m pip install -q $(call FLOORS,$(VENV)-min)
+	$(VENV)-min/bin/python -m pytest tests/integration -m "not model and not slow"
+
+test-max: ## The integration tests with the newest versions of the frameworks that are declared.
+	$(PYTHON) -m venv $(VENV)-max
+	$(VENV)-max/bin/python -m pip install -q -U -e ".[all,dev]" $(FRAMEWORKS)
+	$(VENV)-max/bin/python -m pytest tests/integration -m "not model and not slow"
 
 house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house

@@ -70,6 +70,7 @@ def append(
     entries: Sequence[Entry],
     *,
     log: Namespace | None = None,
+    kind: str = "",
 ) -> None:
     """Log entries and remember their texts, in order: all of them, or nothing."""
     log = namespace if log is None else log
@@ -89,7 +90,7 @@ def append(
         for entry in entries:
             name = ids.get(entry.key)
             text_key = None if name is None else entry.text_key
-            rows.append(NewItem(log, entry.key, entry.value, {}, entry.ttl, name, text_key))
+            rows.append(NewItem(log, entry.key, entry.value, {}, entry.ttl, name, text_key, kind))
         memory.items.write(rows)
 
 
@@ -102,12 +103,18 @@ def delete(memory: EntropicMemory, item: StoredItem) -> None:
 
 
 class Session:
-    """One conversation of a user: a log of its own, in a memory that all of the user's share."""
+    """One conversation of a user: a log of its own, in a memory that all of the user's share.
 
-    def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
+    ``kind`` is whose form the log has: what one framework logs, another does not see.
+    """
+
+    def __init__(
+        self, memory: EntropicMemory, namespace: Sequence[str], session_id: str, kind: str
+    ) -> None:
         self.memory = memory
         self.namespace = checked(namespace)
         self.session_id = session_id
+        self._kind = kind
         self._log = checked((*self.namespace, session_id))
 
     def append(self, entries: Sequence[Entry]) -> None:
@@ -119,11 +126,11 @@ class Session:
             )
             for entry in entries
         ]
-        append(self.memory, self.namespace, named, log=self._log)
+        append(self.memory, self.namespace, named, log=self._log, kind=self._kind)
 
     def entries(self) -> list[StoredItem]:
         """The log, oldest first."""
-        with self.memory.items.view() as view:
+        with self.memory.items.view(kind=self._kind) as view:
             return [item for item in view.find(self._log) if item.namespace == self._log]
 
     def drop(self, entries: Sequence[StoredItem]) -> None:

@@ -61,7 +61,7 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
         session_id: str,
     ) -> None:
         super().__init__()
-        self._session = Session(memory, namespace, session_id)
+        self._session = Session(memory, namespace, session_id, "langchain")
 
     @property
     @override

@@ -119,7 +119,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
 
     @property
     def _session(self) -> Session:
-        return Session(self.memory, self.namespace, self.session_id)
+        return Session(self.memory, self.namespace, self.session_id, "llama_index")
 
     @override
     def get(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:

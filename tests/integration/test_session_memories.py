@@ -3,6 +3,8 @@
 import asyncio
 import json
 import pickle
+import sqlite3
+from contextlib import closing
 from operator import attrgetter
 
 import pytest
@@ -22,6 +24,7 @@ from llama_index.core.memory import Memory
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations import conversation
 from ecs_plugins.langchain import EntropicChatMessageHistory
+from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -522,3 +525,40 @@ async def test_it_runs_off_the_event_loop(memory, threads):
     await block(memory).aput([turn(FACT)])
     assert FACT in await block(memory).aget([turn(QUESTION)])
     assert threads == {"worker"}
+
+
+def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
+    history = EntropicChatMessageHistory(memory, USER, "s1")
+    chat = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
+    store = EntropicStore(memory)
+    history.add_user_message("Said in a chain.")
+    chat.put(ChatMessage(role="user", content="Said to an engine."))
+    store.put((*USER, "s1"), "k", {"text": "a heron"})
+    assert [message.text for message in history.messages] == ["Said in a chain."]
+    assert [message.content for message in chat.get_all()] == ["Said to an engine."]
+    assert [item.key for item in store.search(USER)] == ["k"]
+    memory.admin.export(tmp_path / "e.jsonl")
+    history.clear()
+    assert store.get((*USER, "s1"), "k").value == {"text": "a heron"}
+    with EntropicMemory.open(tmp_path / "copy.db", embedder=FakeEmbedder()) as copy:
+        copy.admin.import_(tmp_path / "e.jsonl")
+        assert len(EntropicChatMessageHistory(copy, USER, "s1").messages) == 1
+
+
+def test_the_logs_of_an_older_file_are_still_logs(tmp_path):
+    path = tmp_path / "m.db"
+    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
+        EntropicChatMessageHistory(memory, USER, "s1").add_user_message("Said in a chain.")
+        EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1").put(
+            ChatMessage(role="user", content="Said to an engine.")
+        )
+        EntropicStore(memory).put((*USER, "s1"), "k", {"data": 1})
+    with closing(sqlite3.connect(path)) as older:
+        older.execute("ALTER TABLE items DROP COLUMN space")
+        older.execute("PRAGMA user_version = 7")
+    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
+        history = EntropicChatMessageHistory(memory, USER, "s1")
+        assert [message.text for message in history.messages] == ["Said in a chain."]
+        chat = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
+        assert [message.content for message in chat.get_all()] == ["Said to an engine."]
+        assert [item.key for item in EntropicStore(memory).search(USER)] == ["k"]

@@ -45,6 +45,7 @@ class NewItem:
         ttl: Seconds to live after the last write or refreshing read; None is for ever.
         message: Id of the message that it belongs to.
         text_key: Key of the value under which that message's text stands.
+        kind: The space that it stands in: those of one kind are not seen by another's reader.
 
     Raises:
         InvalidInputError: The value is no JSON object, or ttl is not positive.
@@ -57,6 +58,7 @@ class NewItem:
     ttl: float | None = None
     message: str | None = None
     text_key: str | None = None
+    kind: str = ""
 
     def __post_init__(self) -> None:
         encode(self.namespace)
@@ -92,18 +94,22 @@ class StoredItem:
 class ItemView:
     """One consistent view of the items that have not expired."""
 
-    def __init__(self, connection: sqlite3.Connection, now: float, dimension: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, now: float, dimension: int, kind: str = ""
+    ) -> None:
         self._connection = connection
         self._now = now
         self._dimension = dimension
+        self._kind = kind
 
     def _select(self, where: str, values: Sequence[object]) -> Iterator[StoredItem]:
         """What meets a condition, in the order in which it was first put."""
         rows = self._connection.execute(
             "SELECT i.row, i.namespace, i.key, i.value, i.value_crc, i.created, i.updated, i.ttl,"
             " i.message, i.text_key, m.text FROM items i LEFT JOIN messages m ON m.id = i.message"
-            f" WHERE {where} AND (i.expires IS NULL OR i.expires > ?) ORDER BY i.row",
-            (*values, self._now),
+            f" WHERE {where} AND i.space = ? AND (i.expires IS NULL OR i.expires > ?)"
+            " ORDER BY i.row",
+            (*values, self._kind, self._now),
         )
         return map(_item, rows)
 
@@ -166,8 +172,9 @@ class ItemView:
     def namespaces(self) -> list[Namespace]:
         """Every namespace that holds an item, sorted."""
         rows = self._connection.execute(
-            "SELECT DISTINCT namespace FROM items WHERE expires IS NULL OR expires > ?",
-            (self._now,),
+            "SELECT DISTINCT namespace FROM items"
+            " WHERE space = ? AND (expires IS NULL OR expires > ?)",
+            (self._kind, self._now),
         )
         return sorted(decode(key) for (key,) in rows)
 
@@ -183,12 +190,12 @@ class Items:
         return self._store.embed_query(text)
 
     @contextmanager
-    def view(self, *, search: bool = False) -> Iterator[ItemView]:
+    def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:
         """One consistent view; for a search, after vectors of another embedder were replaced."""
         if search:
             self._embed_anew()
         with self._store.database.read() as connection:
-            yield ItemView(connection, time.time(), self._store.dimension)
+            yield ItemView(connection, time.time(), self._store.dimension, kind)
 
     def write(
         self,
@@ -291,9 +298,10 @@ def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:
     value = item.serialised()
     row = connection.execute(
         "INSERT INTO items (namespace, key, value, value_crc, created, updated, ttl, expires,"
-        " message, text_key) VALUES (?1,?2,?3,?4,?5,?5,?6,?5 + ?6,?7,?8)"
+        " message, text_key, space) VALUES (?1,?2,?3,?4,?5,?5,?6,?5 + ?6,?7,?8,?9)"
         " ON CONFLICT (namespace, key) DO UPDATE SET value = ?3, value_crc = ?4, updated = ?5,"
-        " ttl = ?6, expires = ?5 + ?6, message = ?7, text_key = ?8 RETURNING row",
+        " ttl = ?6, expires = ?5 + ?6, message = ?7, text_key = ?8, space = ?9"
+        " RETURNING row",
         (
             encode(item.namespace),
             item.key,
@@ -303,6 +311,7 @@ def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:
             item.ttl,
             item.message,
             item.text_key,
+            item.kind,
         ),
     ).fetchone()[0]
     connection.execute("DELETE FROM item_vectors WHERE item = ?", (row,))

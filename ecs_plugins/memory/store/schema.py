@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from ecs_plugins.memory.store import claims
 
 APPLICATION_ID = 0x4563_734D  # "EcsM"
-VERSION = 7
+VERSION = 8
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -181,6 +181,8 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
         _run(connection, _REPLIES)
     if 0 < version < 7:
         claims.write(connection, connection.execute(f"{claims.SAID} ORDER BY seq").fetchall())
+    if version < 8:
+        _run(connection, ("ALTER TABLE items ADD COLUMN space TEXT NOT NULL DEFAULT ''", MARK_LOGS))
     connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version={VERSION}")
 
@@ -224,6 +226,14 @@ def _take_over(connection: sqlite3.Connection, version: int) -> None:
     )
     _run(connection, (f"ALTER TABLE namespaces DROP COLUMN {name}" for name in gone))
 
+
+# Version 8: `space` says whose an item is; '' is that of key-value items.
+MARK_LOGS = (
+    "UPDATE items SET space = iif(json_type(value, '$.type') IS NULL, 'llama_index', 'langchain')"
+    " WHERE space = '' AND length(key) = 32 AND key NOT GLOB '*[^0-9a-f]*' AND json_valid(value)"
+    " AND json_type(value, '$.data.additional_kwargs') = 'object'"
+)
+"""Tells the session logs that version 0.1 kept among the key-value items."""
 
 # Version 6: `asked` is the question that a text replies to, `asker` the message it stands in.
 _REPLIES = (

@@ -26,6 +26,7 @@ from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
 from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
+from ecs_plugins.memory.store.schema import MARK_LOGS
 from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of, reports
 from ecs_plugins.memory.store.tiers import checked, encode
 from ecs_plugins.memory.types import TIERS, Namespace
@@ -278,6 +279,7 @@ def _check_types(table: str, row: Line, kinds: Mapping[str, str]) -> None:
 
 def _settle(connection: sqlite3.Connection, first: Mapping[str, int], dimension: int) -> None:
     """Count the items of the new namespaces, and read what was written there once."""
+    connection.execute(MARK_LOGS)
     after = first.get("namespaces", 0)
     numbers = {"after": after, "row": first.get("items", 0)}
     for problem, sql in _STRANGE.items():
