@@ -392,7 +392,7 @@ def test_a_function_names_the_turn_before_also_where_it_was_not_retrieved(kind, 
     component = make(model=model, neighbours=lambda item: ASKED)
     kind.shape(component, turns_of(kind, given[:1], ({},)))
     assert "Ben: What did the kids see? A blue whale." in read_by(model)
-    with pytest.raises(ConfigurationError, match="neighbours must be a function"):
+    with pytest.raises(ConfigurationError, match="neighbours should be callable"):
         make(neighbours="before")
 
 
