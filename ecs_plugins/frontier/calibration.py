@@ -64,10 +64,9 @@ _Known = dict[tuple[PointKey, str], CalibrationRow]
 
 
 class CalibrationConfig(Config):
-    """How to measure.
+    """How to measure, in batches of questions that are generated together.
 
     Attributes:
-        batch_size: Questions per batch and generation.
         max_new_tokens: Longest answer.
         prompt: With {context} and, behind it, {question}.
         progress: Whether to show a progress bar with the time left.

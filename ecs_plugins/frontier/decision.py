@@ -51,11 +51,9 @@ class RoutingDecision:
 
     Attributes:
         point: What was chosen, with its measured F1 and its forecast cost per stage.
-        objective: What was asked for.
         value: The target F1, budget or weight that was asked for.
         reuse: N.
         effective: Forecast cost per query at N, stage 1 included unless it is sunk.
-        unit: What costs are counted in.
         sunk: Whether the context is already prepared for this strategy.
         prepared: All strategies for which it is.
         note: What else led to it, such as where N comes from.

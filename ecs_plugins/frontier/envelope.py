@@ -144,7 +144,7 @@ class EfficiencyFrontier(MeasuredPoints):
         pool = self._by_f1 if target_f1 is None else self.reaching(target_f1)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
         if target_f1 is not None:
-            cost, chosen = min(choices, key=lambda choice: (choice[0], -choice[1].f1))
+            _, chosen = min(choices, key=lambda choice: (choice[0], -choice[1].f1))
         elif budget is not None:
             if not value > 0:
                 raise InvalidInputError(f"the budget must be positive, got {budget!r}")
@@ -156,15 +156,25 @@ class EfficiencyFrontier(MeasuredPoints):
                     f"N = {reuse:g}; the cheapest needs {_above(lowest)}",
                     lowest,
                 )
-            cost, chosen = max(fitting, key=lambda choice: (choice[1].f1, -choice[0]))
+            _, chosen = max(fitting, key=lambda choice: (choice[1].f1, -choice[0]))
         else:
             w = check_weight(value)
-            cost, chosen = max(
-                choices, key=lambda c: (w * c[1].f1 - (1 - w) * math.log(c[0]), -c[0])
-            )
-        return RoutingDecision(
-            chosen, objective, value, reuse, cost, self.unit, chosen.key in ready, ready, self
-        )
+            _, chosen = max(choices, key=lambda c: (w * c[1].f1 - (1 - w) * math.log(c[0]), -c[0]))
+        return self.decided(chosen, objective, value, reuse, ready)
+
+    def decided(
+        self,
+        point: StrategyPoint,
+        objective: Objective,
+        value: float,
+        reuse: float,
+        prepared: frozenset[PointKey],
+    ) -> RoutingDecision:
+        """The decision for a point, with its forecast cost."""
+        sunk = point.key in prepared
+        cost = point.effective(reuse, sunk=sunk)
+        unit = self.unit
+        return RoutingDecision(point, objective, value, reuse, cost, unit, sunk, prepared, self)
 
 
 def _below(f1: float) -> str:

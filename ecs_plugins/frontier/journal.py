@@ -22,9 +22,7 @@ class LineJournal:
 
     Args:
         path: The file; made if it is not there. None keeps nothing on disk.
-        identity: What is measured; must equal that of the file, as must the next two.
-        format: The kind of journal.
-        version: Of the format.
+        identity: What is measured; must equal that of the file, as must format and version.
         what: The kind in a word, for messages.
         take: Called with every line that is there already; raises ``ValueError``, ``KeyError``
             or ``TypeError`` for one that is damaged.
@@ -45,11 +43,8 @@ class LineJournal:
         take: Callable[[Mapping[str, Any]], None],
     ) -> None:
         self._path = path
-        self._head: dict[str, Any] = {
-            "format": format,
-            "version": version,
-            "identity": dict(identity),
-        }
+        self._identity = dict(identity)
+        self._head = {"format": format, "version": version, "identity": self._identity}
         self._what = what
         self._take = take
         self._file: IO[bytes] | None = None
@@ -144,7 +139,7 @@ class LineJournal:
         names = ("format", "version")
         if not isinstance(head, dict) or any(head.get(n) != self._head[n] for n in names):
             raise self._foreign()
-        known, asked = head["identity"], self._head["identity"]
+        known, asked = head["identity"], self._identity
         for name in sorted(known.keys() | asked.keys()):
             if known.get(name) != asked.get(name):
                 raise ConfigurationError(

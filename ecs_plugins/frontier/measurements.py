@@ -66,18 +66,9 @@ class Arm:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """P configurations on Q questions.
+    """P configurations on Q questions, each with the id of its context; all tables ``[P, Q]``.
 
-    Attributes:
-        arms: The P configurations.
-        questions: Q question ids.
-        contexts: Q context ids; questions about one context share it.
-        f1: Answer F1 in [0, 1], shape ``[P, Q]``.
-        em: Exact match, 0 or 1, ``[P, Q]``.
-        tokens: (stage, role) -> tokens, ``[P, Q]``; stage 1 is that of the question's context.
-        shared_input: Prompt tokens equal for all questions about a context, ``[P, Q]``.
-        prepare_seconds: Wall time of stage 1 of the question's context, ``[P, Q]``.
-        query_seconds: Wall time of stage 2, ``[P, Q]``.
+    Tokens and seconds are those of a `Usage`, stage 1 being that of the question's context.
 
     Raises:
         InvalidInputError: Shapes disagree, or a value is NaN, negative or out of range.
@@ -139,11 +130,14 @@ class Measurements:
         once = self.per_context(one)
         return tuple(self._point(row, once[row], two[row]) for row in range(len(self.arms)))
 
+    @property
+    def grouped(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The number of each question's context, and how many questions each context has."""
+        return np.unique(self.contexts, return_inverse=True, return_counts=True)[1:]
+
     def per_context(self, values: Array) -> Array:
         """The mean per context of values per question, ``[P, Q]`` to ``[P, contexts]``."""
-        _, member, questions = np.unique(
-            np.array(self.contexts), return_inverse=True, return_counts=True
-        )
+        member, questions = self.grouped
         out = np.zeros((len(values), len(questions)))
         np.add.at(out.T, member, values.T)
         return out / questions
@@ -180,12 +174,7 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A percentile interval.
-
-    Attributes:
-        level: Coverage aimed at, for example 0.95.
-        share: Share of resamples in which the quantity exists at all; a crossover may not.
-    """
+    """A percentile interval, and the share of resamples in which the quantity exists at all."""
 
     low: float
     high: float
@@ -212,9 +201,6 @@ class Bootstrap:
         seed: Same seed, same intervals.
         level: Coverage of the intervals.
         by: What is drawn: questions, or contexts with all their questions.
-
-    Attributes:
-        f1: Means per configuration and resample, ``[P, B]``; so are ``stage1`` and ``stage2``.
     """
 
     def __init__(
@@ -228,9 +214,8 @@ class Bootstrap:
         by: Literal["question", "context"] = "question",
     ) -> None:
         self.level = level
-        member = np.arange(len(measurements.questions))
-        if by == "context":
-            _, member = np.unique(np.array(measurements.contexts), return_inverse=True)
+        context, asked = measurements.grouped
+        member = context if by == "context" else np.arange(len(measurements.questions))
         groups = int(member.max()) + 1
         rng = np.random.default_rng(seed)
         drawn = rng.multinomial(groups, np.full(groups, 1 / groups), replicates)
@@ -238,11 +223,9 @@ class Bootstrap:
         weights = drawn[:, member].T.astype(np.float64)
         weights /= weights.sum(axis=0)
         one, two = (prices or PriceVector()).stages(measurements)
+        # Means per configuration and resample, [P, B].
         self.f1, self.stage2 = measurements.f1 @ weights, two @ weights
         # Stage 1 is paid once per context: a question counts as its share of one.
-        _, context, asked = np.unique(
-            np.array(measurements.contexts), return_inverse=True, return_counts=True
-        )
         weights /= asked[context, None]
         self.stage1 = one @ (weights / weights.sum(axis=0))
 

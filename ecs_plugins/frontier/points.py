@@ -115,14 +115,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What was measured, with what, when.
-
-    Attributes:
-        models: Role -> model name: ``answer``, ``compressor``, ``scorer``, ``embedder``.
-        data_hash: SHA-256 of the questions, answers and contexts.
-        created: ISO 8601 date and time with time zone.
-        settings: What else shapes the result, such as the prompt.
-    """
+    """What was measured, with which models by role, when; settings are what else shapes it."""
 
     models: Mapping[str, str] = field(default_factory=dict)
     data: str = ""

@@ -34,12 +34,9 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class RentalPlan:
-    """Which slope serves which query of a context.
+    """Which slope, by its index, serves a context from which query on, rising from 1.
 
-    Attributes:
-        starts: The query from which on each choice holds, rising from 1.
-        choices: Indices of the slopes, by falling stage 2.
-        bound: The cost after any number of queries is at most this times the optimum.
+    The cost after any number of queries is at most ``bound`` times the optimum.
     """
 
     starts: tuple[int, ...]
@@ -53,11 +50,7 @@ class RentalPlan:
 
 @lru_cache(maxsize=1024)
 def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
-    """The plan with the least bound over all numbers of queries, to four digits.
-
-    Args:
-        slopes: At least one. One that is best for no number of queries is never chosen.
-    """
+    """The plan with the least bound over all numbers of queries, to four digits."""
     useful = _lower_envelope(slopes)
     lines = [slopes[index] for index in useful]
     found, low, high = _search(lines, WORST_BOUND + _ROUNDING), 1.0, WORST_BOUND
@@ -190,12 +183,11 @@ def _bound(lines: list[Slope], starts: tuple[int, ...], choices: tuple[int, ...]
     }
     queries = {*starts, *(start - 1 for start in starts), *turns, *(turn + 1 for turn in turns)}
     worst = lines[choices[-1]][1] / min(rate for _, rate in lines)
-    for query in sorted(query for query in queries if query >= 1):
+    for query in (query for query in queries if query >= 1):
         spent = 0.0
-        for place, (start, choice) in enumerate(zip(starts, choices, strict=True)):
+        for start, end, choice in zip(starts, (*starts[1:], math.inf), choices, strict=True):
             if start <= query:
-                end = starts[place + 1] - 1 if place + 1 < len(starts) else query
                 price, rate = lines[choice]
-                spent += price + (min(end, query) - start + 1) * rate
+                spent += price + (min(end - 1, query) - start + 1) * rate
         worst = max(worst, spent / min(price + query * rate for price, rate in lines))
     return worst

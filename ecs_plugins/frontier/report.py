@@ -9,6 +9,7 @@ import html
 import io
 import math
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -57,15 +58,9 @@ def write_report(
 ) -> list[Path]:
     """Write ``frontier.html`` and four figures, each as PNG and SVG.
 
-    Args:
-        frontier: What was measured.
-        directory: Where to; made if missing.
-        reuses: The N that figures and tables compare.
-        target_f1: Of the figure of cost over reuse; by default the one at which reuse saves
-            the most.
-
-    Returns:
-        The files, the page first.
+    Returns the files, the page first. ``reuses`` are the N that figures and tables compare;
+    ``target_f1`` is that of the figure of cost over reuse, by default the one at which reuse
+    saves the most.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -214,10 +209,8 @@ def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterato
 class Regime:
     """A range of F1, [``f1_low``, ``f1_high``), and what dominates it.
 
-    Attributes:
-        name: As in the paper; "any" where there is only one.
-        choices: Per N, of the strategy that is cheapest for the largest part of the regime, the
-            best point in it.
+    Its choices are, per N, of the strategy that is cheapest for the largest part of it, the best
+    point in it.
     """
 
     name: str
@@ -245,10 +238,6 @@ def regimes(
     The balanced regime is the range of F1 in which the choice varies with reuse: the thresholds
     of the paper, 0.78 and 0.82, belong to one data set. Where the choice depends on N nowhere,
     there is one regime, called "any".
-
-    Args:
-        frontier: What was measured.
-        reuses: The N to compare.
     """
     tables = {reuse: lookup_table(frontier, reuse) for reuse in reuses}
     ends = sorted({0.0, *(span.high for table in tables.values() for span in table)})
@@ -272,12 +261,9 @@ def _varies(tables: Iterable[_Table], f1: float) -> bool:
 
 
 def _dominant(table: _Table, low: float, high: float) -> StrategyPoint:
-    width: dict[str, float] = {}
-    best: dict[str, StrategyPoint] = {}
-    for span in table:
-        part = min(span.high, high) - max(span.low, low)
-        if part > 0:
-            name = span.point.strategy
-            width[name] = width.get(name, 0.0) + part
-            best[name] = span.point
-    return best[max(width, key=lambda name: width[name])]
+    inside = [span for span in table if min(span.high, high) > max(span.low, low)]
+    width: dict[str, float] = defaultdict(float)
+    for span in inside:
+        width[span.point.strategy] += min(span.high, high) - max(span.low, low)
+    widest = max(width, key=lambda name: width[name])
+    return next(span.point for span in reversed(inside) if span.point.strategy == widest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal, Self
@@ -23,14 +23,8 @@ from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measured import FEW_QUESTIONS, wilson
-from ecs_plugins.frontier.points import PointKey, StrategyPoint
-from ecs_plugins.frontier.rental import (
-    RentalPlan,
-    Slope,
-    plan_cost,
-    plan_forecast,
-    plan_rental,
-)
+from ecs_plugins.frontier.points import PointKey
+from ecs_plugins.frontier.rental import Slope, plan_cost, plan_forecast, plan_rental
 from ecs_plugins.frontier.reuse import HORIZON, ReuseLedger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -50,16 +44,9 @@ def decide_online(
 ) -> RoutingDecision:
     """Rent or buy at equal quality, all reaching ``target_f1``; the reason is the note.
 
-    Args:
-        frontier: What was measured.
-        target_f1: What all must reach.
-        seen: Queries to this context so far, this one included; >= 1.
-        prepared: Keys of points whose stage 1 is already paid for this context. One is used
-            where what the plan would use costs no less per query.
-        free: Those that were prepared before the first query; the optimum has them too.
-
-    Raises:
-        UnreachableTargetError: Nothing reaches the target.
+    It is query ``seen`` >= 1 of its context. Of the points ``prepared`` for it one is used where
+    what the plan would use costs no less per query. Those that were before the first query are
+    ``free``: the optimum has them too.
     """
     given = frozenset(free)
     ready = given | frozenset(prepared)
@@ -72,43 +59,22 @@ def decide_online(
     owned = [point for point in able if point.key in ready]
     if owned and (best := min(owned, key=lambda point: point.stage2)).stage2 <= chosen.stage2:
         chosen = best
-    sunk = chosen.key in ready
-    note = f"query {seen} of this context: {_next_step(frontier, able, plan, place, chosen, seen)}"
-    note += f". Never more than {plan.bound:.2f} times the optimum, however many queries come"
-    cost = chosen.effective(seen, sunk=sunk)
-    return RoutingDecision(
-        chosen,
-        Objective.TARGET_F1,
-        target_f1,
-        float(seen),
-        cost,
-        frontier.unit,
-        sunk,
-        ready,
-        frontier,
-        note,
-    )
-
-
-def _next_step(
-    frontier: EfficiencyFrontier,
-    able: Sequence[StrategyPoint],
-    plan: RentalPlan,
-    place: int,
-    chosen: StrategyPoint,
-    seen: int,
-) -> str:
-    """What the plan does now and buys next, in words."""
+    unit = frontier.unit
+    note = f"query {seen} of this context: {chosen.label} "
     later = zip(plan.starts[place + 1 :], plan.choices[place + 1 :], strict=True)
-    for start, choice in later:
-        following = able[choice]
-        if following.stage2 < chosen.stage2:
-            return (
-                f"{chosen.label} for {start - seen} queries yet, then {following.label}, whose "
-                f"preparation costs {amount(following.stage1, frontier.unit)} and which costs "
-                f"{amount(chosen.stage2 - following.stage2, frontier.unit)} less per query"
-            )
-    return f"{chosen.label} from this query on, however many follow"
+    cheaper = ((n, able[choice]) for n, choice in later if able[choice].stage2 < chosen.stage2)
+    start, following = next(cheaper, (0, None))
+    if following is None:
+        note += "from this query on, however many follow"
+    else:
+        note += (
+            f"for {start - seen} queries yet, then {following.label}, whose preparation costs "
+            f"{amount(following.stage1, unit)} and which costs "
+            f"{amount(chosen.stage2 - following.stage2, unit)} less per query"
+        )
+    note += f". Never more than {plan.bound:.2f} times the optimum, however many queries come"
+    decision = frontier.decided(chosen, Objective.TARGET_F1, target_f1, float(seen), ready)
+    return replace(decision, note=note)
 
 
 @lru_cache(maxsize=256)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -31,8 +31,6 @@ from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
 
-T = TypeVar("T")
-
 StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 """Makes a strategy of its configuration; the set holds the models, and other strategies."""
 
@@ -40,14 +38,8 @@ StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 class StrategySet:
     """Strategies by name and configuration, each made once. Thread-safe.
 
-    All share their models: documents are embedded once, passages scored once per question.
-
-    Args:
-        model: Writes compressions.
-        embedder: For dense retrieval, and for the ranker before ECS.
-        scorer: The small local model of ECS, or what loads it when it is needed.
-        cache_dir: Where compressions are kept; None keeps none on disk.
-        questions: For the oracle.
+    All share their models: documents are embedded once, passages scored once per question. The
+    arguments are those of `default_strategies`; ``scorer`` may be what loads it when it is needed.
     """
 
     def __init__(
@@ -71,17 +63,23 @@ class StrategySet:
     @property
     def model(self) -> AnswerModel:
         """What writes compressions."""
-        return _needed(self._model, "a model")
+        if self._model is None:
+            raise ConfigurationError("it needs a model")
+        return self._model
 
     @property
     def dense(self) -> DenseRanker:
         """The dense ranker, which keeps what it has embedded."""
-        return _needed(self._dense, "an embedder")
+        if self._dense is None:
+            raise ConfigurationError("it needs an embedder")
+        return self._dense
 
     def scorer(self, signal: str) -> SharedScorer:
         """What scores passages by a signal."""
         if signal not in self._scorers:
-            given = _needed(self._scoring_model, "a scorer")
+            given = self._scoring_model
+            if given is None:
+                raise ConfigurationError("it needs a scorer")
             model = given if isinstance(given, LanguageModel) else given()
             ranker: Ranker | str = "convex"
             if self._dense is not None:
@@ -193,12 +191,6 @@ def default_strategies(
     if any(question.supporting for question in questions):
         out.append(own.get("oracle", {}))
     return out
-
-
-def _needed(value: T | None, what: str) -> T:
-    if value is None:
-        raise ConfigurationError(f"it needs {what}")
-    return value
 
 
 def _ranked(ranker: str, config: Mapping[str, Any], **how: Any) -> Strategy:

@@ -18,14 +18,7 @@ from ecs_plugins.tokens import TokenLedger
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What stage 1 made of a context.
-
-    Attributes:
-        text: What a compression wrote; empty for strategies that need no stage 1.
-        ledger: Tokens that stage 1 cost when it was made.
-        seconds: Wall time that it took then.
-        reused: Whether it came from a cache, so that its cost is sunk.
-    """
+    """What stage 1 made of a context, and what that cost; sunk where it is ``reused``."""
 
     context: Context
     text: str = ""

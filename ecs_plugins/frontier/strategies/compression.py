@@ -37,16 +37,7 @@ _WORDS_PER_TOKEN = 0.75
 
 
 class MemoryCompression:
-    """Notes of about ``ratio`` times the tokens of the context, written by a model.
-
-    Args:
-        model: Writes the notes.
-        ratio: Length of the notes over length of the context, in (0, 1).
-        cache_dir: Where notes are kept; None keeps nothing.
-
-    Raises:
-        ConfigurationError: The ratio is no number in (0, 1).
-    """
+    """Notes of about ``ratio`` times the tokens of the context, written by a model."""
 
     name = "memory_compression"
     routable = True

@@ -30,14 +30,7 @@ class FullContext(NoPreparation):
 
 
 class Oracle(NoPreparation):
-    """The documents that hold the answer: an upper bound of selection, never routed.
-
-    Args:
-        questions: Questions whose supporting documents are known.
-
-    Raises:
-        InvalidInputError: No question has any.
-    """
+    """The documents that hold the answer: an upper bound of selection, never routed."""
 
     name = "oracle"
     routable = False
@@ -85,28 +78,18 @@ class Retrieval(NoPreparation):
     Args:
         ranker: Orders parts for a question; a title counts as a piece of each of its parts.
         depth: How many are kept.
-        name: The strategy's name; the ranker's by default.
         by_document: Whether the parts are whole documents, and not sentences.
         uses_question: False where every question gets the same context.
-
-    Raises:
-        ConfigurationError: ``depth`` is no whole number from 1 on.
     """
 
     def __init__(
-        self,
-        ranker: Ranker,
-        depth: int,
-        *,
-        name: str | None = None,
-        by_document: bool = False,
-        uses_question: bool = True,
+        self, ranker: Ranker, depth: int, *, by_document: bool = False, uses_question: bool = True
     ) -> None:
         self._depth = check_depth(depth)
         self._ranker = ranker
         self._by_document = by_document
         self._uses_question = uses_question
-        self.name = name or ranker.name
+        self.name = ranker.name
         self.config: Mapping[str, ConfigValue] = {"depth": depth}
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:

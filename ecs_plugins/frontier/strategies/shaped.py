@@ -37,12 +37,7 @@ class SharedScorer:
     """Scores the passages of a context once per question, for all depths that need it.
 
     Each depth still reports the tokens and the time of the scoring in full, as if it had run
-    alone.
-
-    Args:
-        model: The small local model.
-        signal: What is measured, by its name in `ecs_plugins.shaping.SIGNALS`.
-        ranker: What finds the passages worth scoring, likewise.
+    alone. Signal and ranker are those of a `ShapingConfig`.
     """
 
     def __init__(
@@ -67,14 +62,7 @@ class SharedScorer:
 class ShapedPassages:
     """ECS: the ``depth`` passages of the highest utility, in their original order.
 
-    Args:
-        scorer: Shared by all depths.
-        depth: How many passages are kept.
-        after: The strategy whose result is shaped; None for the documents themselves. After a
-            compression, the passages are the sentences of its notes.
-
-    Raises:
-        ConfigurationError: ``depth`` is no whole number from 1 on.
+    They are the documents, or the sentences of the notes of the strategy that comes before.
     """
 
     routable = True
