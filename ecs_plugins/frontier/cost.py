@@ -87,12 +87,7 @@ def check_weight(weight: float) -> float:
 
 
 def effective_tokens(stage1: float, stage2: float, reuse: float) -> float:
-    """Tokens per query when ``reuse`` queries share stage 1 (Eq. 1).
-
-    Args:
-        stage1: Tokens to prepare the context, paid once; >= 0.
-        stage2: Tokens of every query; > 0.
-        reuse: N, >= 1; need not be whole, as it may be an expectation.
+    """Tokens per query when ``reuse`` queries share stage 1 (Eq. 1); an expectation will do.
 
     Raises:
         InvalidInputError: N < 1, or tokens that are negative, zero in sum, or not finite.
@@ -112,12 +107,7 @@ def effective_tokens(stage1: float, stage2: float, reuse: float) -> float:
 
 
 def efficiency_score(f1: float, effective: float, weight: float) -> float:
-    """``w * F1 - (1 - w) * ln(effective)`` (Eq. 2).
-
-    Args:
-        f1: Quality in [0, 1].
-        effective: `effective_tokens`, or another cost; > 0.
-        weight: w in [0, 1].
+    """``w * F1 - (1 - w) * ln(effective)`` (Eq. 2) for F1 and w in [0, 1].
 
     Raises:
         InvalidInputError: An argument is out of range.

@@ -28,6 +28,14 @@ class Objective(StrEnum):
     """The best efficiency score (Eq. 2)."""
 
 
+def objectives(
+    target_f1: float | None, budget: float | None, weight: float | None
+) -> dict[str, float]:
+    """Those that are given, by name."""
+    named = zip(Objective, (target_f1, budget, weight), strict=True)
+    return {str(name): value for name, value in named if value is not None}
+
+
 class UnreachableTargetError(InvalidInputError):
     """No measured strategy reaches the target, or none fits the budget.
 

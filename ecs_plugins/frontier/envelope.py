@@ -16,7 +16,12 @@ from itertools import pairwise
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import bounded, check_reuse, check_weight, exchange_rate
-from ecs_plugins.frontier.decision import Objective, RoutingDecision, UnreachableTargetError
+from ecs_plugins.frontier.decision import (
+    Objective,
+    RoutingDecision,
+    UnreachableTargetError,
+    objectives,
+)
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
 from ecs_plugins.frontier.measured import MeasuredPoints
 from ecs_plugins.frontier.measurements import Interval
@@ -134,12 +139,12 @@ class EfficiencyFrontier(MeasuredPoints):
             InvalidInputError: Not exactly one objective, or a value out of range.
             UnreachableTargetError: Nothing measured reaches the target or fits the budget.
         """
-        given = zip(Objective, (target_f1, budget, weight), strict=True)
-        asked = [(objective, value) for objective, value in given if value is not None]
+        asked = objectives(target_f1, budget, weight)
         if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
-        objective, value = asked[0][0], bounded(asked[0][1])
-        check_reuse(reuse := bounded(reuse))
+        ((name, value),) = asked.items()
+        value, reuse = bounded(value), bounded(reuse)
+        check_reuse(reuse)
         ready = frozenset(prepared)
         pool = self._by_f1 if target_f1 is None else self.reaching(target_f1)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
@@ -160,7 +165,7 @@ class EfficiencyFrontier(MeasuredPoints):
         else:
             w = check_weight(value)
             _, chosen = max(choices, key=lambda c: (w * c[1].f1 - (1 - w) * math.log(c[0]), -c[0]))
-        return self.decided(chosen, objective, value, reuse, ready)
+        return self.decided(chosen, Objective(name), value, reuse, ready)
 
     def decided(
         self,

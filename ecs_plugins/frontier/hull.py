@@ -66,13 +66,7 @@ def non_dominated(points: Sequence[StrategyPoint], reuse: float) -> tuple[Strate
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A point, and the range of w, of N or of target F1 in which it is the choice.
-
-    Attributes:
-        point: The point.
-        low: Where it becomes the choice.
-        high: Where it ceases to be; infinite for the last N.
-    """
+    """A point, and the range of w, of N or of target F1 in which it is the choice."""
 
     point: StrategyPoint
     low: float

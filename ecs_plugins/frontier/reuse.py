@@ -88,11 +88,8 @@ _PRIOR_SPREAD = 2.0
 class ReuseModel:
     """The beta-geometric distribution of queries per context: Beta(a, b) to stop after each.
 
-    Attributes:
-        contexts: How many it was fitted to.
-        ended: The share of them that had ended.
-        cautious: The same where all of them count as ended; None for this one.
-        counts: (queries, contexts) of them so far.
+    Of the contexts it was fitted to, the share ``ended`` had ended; ``cautious`` is the fit where
+    all count as ended; ``counts`` are their (queries, contexts) so far.
     """
 
     a: float = _PRIOR[0]
@@ -130,14 +127,9 @@ class ReuseModel:
 
 
 def fit_reuse(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseModel:
-    """Fit the distribution by penalised maximum likelihood.
+    """Fit the distribution by penalised maximum likelihood, close to a weak prior at first.
 
-    Args:
-        ended: Queries -> how many contexts got exactly that many and no more.
-        alive: Queries -> how many contexts have got that many so far.
-
-    Returns:
-        The model; with few contexts it stays close to a weak prior.
+    Both map queries to how many contexts got that many: and no more, or so far.
     """
     # Only here: who decides without a forecast loads no SciPy.
     from scipy.optimize import minimize

@@ -20,7 +20,7 @@ from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import CacheTokens
 from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, objectives
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measured import FEW_QUESTIONS, wilson
 from ecs_plugins.frontier.points import PointKey
@@ -130,12 +130,7 @@ class RouterConfig(Config):
     @property
     def objective(self) -> dict[str, float]:
         """The objective by name."""
-        return _given(self.target_f1, self.budget, self.weight)
-
-
-def _given(*values: float | None) -> dict[str, float]:
-    named = zip(Objective, values, strict=True)
-    return {str(name): value for name, value in named if value is not None}
+        return objectives(self.target_f1, self.budget, self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +204,7 @@ class Router:
         A ledger that fails costs no answer: the query is then decided as without one, and the
         note of the decision says so.
         """
-        given = _given(target_f1, budget, weight)
+        given = objectives(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
         asked = given or self.config.objective

@@ -37,7 +37,7 @@ from ecs_plugins.frontier.answering import (
     reported_tokens,
 )
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.decision import RoutingDecision, amount
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, objectives
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
@@ -50,8 +50,6 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 METADATA_KEY = "frontier"
 """The metadata key under which a response carries its decision and its settlement."""
-
-OBJECTIVES = ("target_f1", "budget", "weight")
 
 _PREPARED = 256  # contexts whose stage 1 is kept
 
@@ -86,9 +84,7 @@ def open_frontier(
 ) -> EfficiencyFrontier:
     """The frontier behind a field; a file is read again when it has changed.
 
-    Args:
-        source: The frontier, or where it is.
-        names: What runs its choices; what else a newer file may choose is then refused.
+    With the ``names`` of what runs its choices, what else a newer file may choose is refused.
     """
     if isinstance(source, EfficiencyFrontier):
         return source
@@ -165,7 +161,7 @@ class RouteRequest:
     weight: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("reuse", *OBJECTIVES):
+        for name in ("reuse", *Objective):
             value = getattr(self, name)
             if value is None:
                 continue
@@ -177,13 +173,13 @@ class RouteRequest:
             raise InvalidInputError(f"context_id must be text, got {self.context_id!r:.60}")
         if len(self.objective) > 1:
             raise InvalidInputError(
-                f"give at most one of {', '.join(OBJECTIVES)}, got {list(self.objective)}"
+                f"give at most one of {', '.join(Objective)}, got {list(self.objective)}"
             )
 
     @property
     def objective(self) -> dict[str, float]:
         """The objective by its name; empty where none is given."""
-        return {name: value for name in OBJECTIVES if (value := getattr(self, name)) is not None}
+        return objectives(self.target_f1, self.budget, self.weight)
 
     @classmethod
     def read(cls, source: object) -> RouteRequest:
@@ -207,11 +203,7 @@ class RouteRequest:
 class RoutedQuery:
     """One query on its way: what was decided for it, and the tokens that it has used so far.
 
-    Attributes:
-        error: What a chosen chain failed with, if a fallback answers in its place.
-        prepared: Key of each point whose context was built -> what building it cost.
-        uncounted: Calls of a model that neither reported nor could be counted.
-        cache: Prompt tokens that a prompt cache served or took.
+    Calls of a model that neither reported nor could be counted are ``uncounted``.
     """
 
     router: Router
@@ -262,16 +254,6 @@ class RoutedQuery:
         A ledger that cannot be written is reported and does not cost the answer.
         """
         seconds = max(0.0, time.perf_counter() - self.started - self.prepare_seconds)
-        cost: dict[str, object] = {
-            "expected": {"stage1": self.decision.stage1, "stage2": self.decision.stage2},
-            "actual": None,
-            "ratio": None,
-            "unit": self.decision.unit,
-            "tokens": self.usage.to_dict(),
-            "cache": dict(zip(("read", "written", "written_1h"), self.cache, strict=True)),
-            "uncounted": self.uncounted,
-            "seconds": seconds,
-        }
         read = self.usage.total(Stage.QUERY, Role.ANSWER_INPUT)
         settled = self.router.settle(
             self.decision,
@@ -282,11 +264,18 @@ class RoutedQuery:
             prepared=self.prepared,
             answered=self.error is None,
         )
-        cost["actual"] = {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2}
+        cost: dict[str, object] = {
+            "expected": {"stage1": settled.expected_stage1, "stage2": settled.expected_stage2},
+            "actual": {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2},
+            "ratio": None if self.uncounted or self.error is not None else settled.ratio,
+            "unit": settled.unit,
+            "tokens": self.usage.to_dict(),
+            "cache": dict(zip(("read", "written", "written_1h"), self.cache, strict=True)),
+            "uncounted": self.uncounted,
+            "seconds": seconds,
+        }
         if settled.ledger_error:
             cost["ledger_error"] = settled.ledger_error
-        if not self.uncounted and self.error is None:
-            cost["ratio"] = settled.ratio
         if self.error is not None:
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         trace_attributes({"settlement": cost})
@@ -398,12 +387,6 @@ class ContextBuilder:
 
     Models are made when a query needs them. Concurrent queries about a new context wait for the
     first of them. Copies share what is prepared; a pickle begins without.
-
-    Attributes:
-        llm: Writes compressions.
-        own: Strategies of the user's.
-        scorer: The local model of ECS; None for the bundled one.
-        embedder: For dense retrieval and ECS; None for the offline one.
     """
 
     llm: Any = None

@@ -76,21 +76,13 @@ class _FrontierEvent(BaseEvent):
 
 
 class FrontierDecisionEvent(_FrontierEvent):
-    """What was chosen for a query, before its engine runs.
-
-    Attributes:
-        decision: The numbers behind it.
-    """
+    """What was chosen for a query, with the numbers behind it, before its engine runs."""
 
     decision: dict[str, Any]
 
 
 class FrontierSettlementEvent(_FrontierEvent):
-    """What a query cost beside what was expected.
-
-    Attributes:
-        report: The decision, and under ``settlement`` the cost.
-    """
+    """The decision and, under ``settlement``, what the query cost beside what was expected."""
 
     report: dict[str, Any]
 
@@ -173,18 +165,14 @@ class FrontierSelector(BaseSelector):
     ) -> RoutedQuery:
         """Decide for a query.
 
-        Args:
-            query: Perhaps a `FrontierQuery`.
-            context_id: What it is about, where neither query nor selector says.
-            count_tokens: For models that do not report what they used.
-            count: Whether to count it in the ledger; False for a dry run.
-            names: What runs the choices, where that is known.
+        ``context_id`` is what it is about where neither query nor selector says, ``names`` what
+        runs the choices, where that is known; with ``count=False`` it is a dry run.
 
         Raises:
             InvalidInputError: A setting is out of range.
             UnreachableTargetError: Nothing measured reaches the target or fits the budget.
             ConfigurationError: No objective is given.
-            StorageError: The artefact or the ledger cannot be read.
+            StorageError: The artefact cannot be read.
         """
         asked = query if isinstance(query, FrontierQuery) else RouteRequest()
         return route(
