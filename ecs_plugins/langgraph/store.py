@@ -90,11 +90,9 @@ class EntropicStore(BaseStore):
         self.ttl_config = ttl
         self._fields = tuple(fields)
         self._items = memory.items
-        self._messages = (
-            None
-            if messages_under is None
-            else _StoredConversations(memory, checked_namespace(messages_under), threshold, shaper)
-        )
+        self._prefix = None if messages_under is None else checked_namespace(messages_under)
+        self._threshold = threshold
+        self._shaper = shaper
 
     @override
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -111,18 +109,16 @@ class EntropicStore(BaseStore):
         puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         plain = [op for op in puts.values() if not self._is_message(op.namespace)]
         items = [self._new_item(op) for op in plain if op.value is not None]
-        entries = [op for op in puts.values() if self._is_message(op.namespace)]
-        if self._messages is not None:
-            self._messages.check(entries)
+        told = [(op, _entry(op)) for op in puts.values() if self._is_message(op.namespace)]
         results, touched = self._read(ops)
         deletes = [(op.namespace, op.key) for op in plain if op.value is None]
-        if items or deletes or touched or entries:
+        if items or deletes or touched or told:
             texts = [text for item in items for text in item.texts.values()]
-            texts += [_entry(op).text for op in entries if op.value is not None]
+            texts += [entry.text for _, entry in told if entry is not None]
             with self._items.together(texts):
                 self._items.write(items, deletes=deletes, touched=touched)
-                if self._messages is not None:
-                    self._messages.write(entries)
+                for op, entry in told:
+                    self._tell(op, entry)
         return results
 
     @override
@@ -135,15 +131,16 @@ class EntropicStore(BaseStore):
         return self.memory.admin.purge().items
 
     def _is_message(self, namespace: Namespace) -> bool:
-        return self._messages is not None and self._messages.covers(namespace)
+        prefix = self._prefix
+        return prefix is not None and tuple(namespace[: len(prefix)]) == prefix
 
     def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[int]]:
         """The results of all operations, and the rows whose time to live a read refreshes."""
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
         vectors = {op.query: self._items.embed_query(op.query) for op in searches if op.query}
         recalled: dict[int, list[SearchItem]] = {}
-        if self._messages is not None:
-            recalled = {id(op): self._messages.recall(op) for op in searches}
+        if self._prefix is not None:
+            recalled = {id(op): self._recalled(op) for op in searches}
         results: list[Result] = []
         touched: list[int] = []
         with self._items.view(search=bool(searches)) as view:
@@ -170,9 +167,13 @@ class EntropicStore(BaseStore):
     def _got(self, op: GetOp, found: StoredItem | None) -> Item | None:
         if found is not None:
             return Item(**_item_fields(found))
-        if self._messages is None or not self._messages.covers(op.namespace):
+        # What a search found under a key that nobody put: a memory, or a merged message.
+        stored = self._stored(op)
+        if stored is None:
             return None
-        return self._messages.get(op.namespace, op.key)
+        changed = stored.created if isinstance(stored, Message) else stored.changed
+        value = {**stored.metadata, "content": stored.text}
+        return Item(**_fields(op.namespace, op.key, value, stored.created, changed))
 
     def _search(
         self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
@@ -183,14 +184,14 @@ class EntropicStore(BaseStore):
         if not op.query:
             found = view.find(op.namespace_prefix, condition=test, limit=stop)
             return [(item, None) for item in found]
-        limit = stop if self._messages is None else None
+        limit = stop if self._prefix is None else None
         nearest = view.nearest(op.namespace_prefix, vectors[op.query], condition=test, limit=limit)
         return [pair for pair in nearest if not self._is_message(pair[0].namespace)][:stop]
 
     def _namespaces(self, view: ItemView, op: ListNamespacesOp) -> list[Namespace]:
         found = set(view.namespaces())
-        if self._messages is not None:
-            found |= set(self.memory.namespaces(self._messages.prefix))
+        if self._prefix is not None:
+            found |= set(self.memory.namespaces(self._prefix))
         for condition in op.match_conditions or ():
             found = {namespace for namespace in found if _is_match(condition, namespace)}
         if op.max_depth is not None:
@@ -209,6 +210,58 @@ class EntropicStore(BaseStore):
             texts |= {f"{path}.{n}" if several else path: text for n, text in enumerate(found)}
         ttl = None if op.ttl is None else op.ttl * _MINUTE
         return NewItem(op.namespace, op.key, value, texts, ttl)
+
+    # Conversations: puts become messages, searches recollections.
+
+    def _tell(self, op: PutOp, entry: Entry | None) -> None:
+        """Put a message, or delete it without one. An unchanged message is left as it is."""
+        with self._items.view() as view:
+            old = view.get(op.namespace, op.key)
+        if old is not None:
+            if entry is not None and (old.value, old.ttl) == (entry.value, entry.ttl):
+                return
+            delete(self.memory, old)
+        elif entry is None and self._stored(op) is not None:
+            self.memory.delete(op.key, evidence=True)
+        if entry is not None:
+            append(self.memory, op.namespace, [entry])
+
+    def _stored(self, op: GetOp | PutOp) -> Message | Memory | None:
+        found = self.memory.get(op.key) if self._is_message(op.namespace) else None
+        return found if found is not None and found.namespace == tuple(op.namespace) else None
+
+    def _recalled(self, op: SearchOp) -> list[SearchItem]:
+        """What is remembered in the conversations that a search reaches."""
+        found = self.memory.namespaces(tuple(op.namespace_prefix) or None)
+        spaces = [namespace for namespace in found if self._is_message(namespace)]
+        count = op.offset + op.limit
+        if not spaces or not op.query or not count:
+            return []
+        recollections = self.memory.recall(
+            op.query,
+            namespace=spaces[0],
+            also=spaces[1:],
+            k=count,
+            threshold=self._threshold,
+            shaper=self._shaper,
+            filter=op.filter or None,
+        )
+        messages = [name for each in recollections for name in each.provenance]
+        with self._items.view() as view:
+            items = view.of_messages(messages)
+        return [self._hit(each, items) for each in recollections]
+
+    def _hit(self, found: Recollection, items: dict[str, StoredItem]) -> SearchItem:
+        """One message as it was put; what was merged of several, under its own id."""
+        only = items.get(found.provenance[0]) if len(found.provenance) == 1 else None
+        if only is not None:
+            return SearchItem(**_item_fields(only), score=found.score)
+        stored = self.memory.get(found.id)
+        created = stored.created if stored is not None else 0.0
+        changed = stored.changed if isinstance(stored, Memory) else created
+        value = {**found.metadata, "content": "\n".join(texts_behind(self.memory, found))}
+        fields = _fields(found.namespace, found.id, value, created, changed)
+        return SearchItem(**fields, score=found.score)
 
 
 def _check(op: Op) -> None:
@@ -253,104 +306,6 @@ def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchIt
     return [*scored, *(hit for hit in hits if hit.score is None)]
 
 
-# Conversations: puts become messages, searches recollections.
-
-
-class _StoredConversations:
-    """Namespaces below a prefix, each a conversation."""
-
-    def __init__(
-        self,
-        memory: EntropicMemory,
-        prefix: Namespace,
-        threshold: float | None,
-        shaper: Shaper | None,
-    ) -> None:
-        self._memory = memory
-        self.prefix = prefix
-        self._threshold = threshold
-        self._shaper = shaper
-
-    def covers(self, namespace: Namespace) -> bool:
-        """Whether a namespace is a conversation."""
-        return tuple(namespace[: len(self.prefix)]) == self.prefix
-
-    def check(self, ops: Sequence[PutOp]) -> None:
-        """Refuse what is no message before anything is written."""
-        for op in ops:
-            if op.value is not None:
-                entry = _entry(op)
-                NewItem(op.namespace, entry.key, entry.value, ttl=entry.ttl)
-
-    def write(self, ops: Sequence[PutOp]) -> None:
-        """Carry out puts and deletions, in order. An unchanged message is left as it is."""
-        for op in ops:
-            with self._memory.items.view() as view:
-                old = view.get(op.namespace, op.key)
-            if op.value is None:
-                self._delete(op, old)
-                continue
-            entry = _entry(op)
-            if old is not None:
-                if old.value == entry.value and old.ttl == entry.ttl:
-                    continue
-                delete(self._memory, old)
-            append(self._memory, op.namespace, [entry])
-
-    def _delete(self, op: PutOp, old: StoredItem | None) -> None:
-        if old is not None:
-            delete(self._memory, old)
-        elif self._stored(op.namespace, op.key) is not None:
-            self._memory.delete(op.key, evidence=True)
-
-    def get(self, namespace: Namespace, key: str) -> Item | None:
-        """What a search found under a key that nobody put: a memory, or a merged message."""
-        found = self._stored(namespace, key)
-        if found is None:
-            return None
-        changed = found.created if isinstance(found, Message) else found.changed
-        value = {**found.metadata, "content": found.text}
-        return Item(**_fields(namespace, key, value, found.created, changed))
-
-    def _stored(self, namespace: Namespace, key: str) -> Message | Memory | None:
-        found = self._memory.get(key)
-        return found if found is not None and found.namespace == tuple(namespace) else None
-
-    def recall(self, op: SearchOp) -> list[SearchItem]:
-        """What is remembered in the conversations that a search reaches."""
-        wanted = tuple(op.namespace_prefix)
-        found = self._memory.namespaces(wanted or None)
-        spaces = [namespace for namespace in found if self.covers(namespace)]
-        count = op.offset + op.limit
-        if not spaces or not op.query or not count:
-            return []
-        recollections = self._memory.recall(
-            op.query,
-            namespace=spaces[0],
-            also=spaces[1:],
-            k=count,
-            threshold=self._threshold,
-            shaper=self._shaper,
-            filter=op.filter or None,
-        )
-        messages = [name for each in recollections for name in each.provenance]
-        with self._memory.items.view() as view:
-            items = view.of_messages(messages)
-        return [self._hit(each, items) for each in recollections]
-
-    def _hit(self, found: Recollection, items: dict[str, StoredItem]) -> SearchItem:
-        """One message as it was put; what was merged of several, under its own id."""
-        only = items.get(found.provenance[0]) if len(found.provenance) == 1 else None
-        if only is not None:
-            return SearchItem(**_item_fields(only), score=found.score)
-        stored = self._memory.get(found.id)
-        created = stored.created if stored is not None else 0.0
-        changed = stored.changed if isinstance(stored, Memory) else created
-        value = {**found.metadata, "content": "\n".join(texts_behind(self._memory, found))}
-        fields = _fields(found.namespace, found.id, value, created, changed)
-        return SearchItem(**fields, score=found.score)
-
-
 def _item_fields(item: StoredItem) -> dict[str, Any]:
     """A stored item as the arguments of LangGraph's."""
     return _fields(item.namespace, item.key, item.value, item.created, item.updated)
@@ -364,8 +319,10 @@ def _fields(
     return {**place, "value": value, "created_at": times[0], "updated_at": times[1]}
 
 
-def _entry(op: PutOp) -> Entry:
-    assert op.value is not None
+def _entry(op: PutOp) -> Entry | None:
+    """The message that is put, refused before anything is written; None to delete it."""
+    if op.value is None:
+        return None
     value = dict(op.value)
     key = next((name for name in _TEXT_KEYS if isinstance(value.get(name), str)), None)
     if key is None or not value[key].strip():
@@ -374,6 +331,8 @@ def _entry(op: PutOp) -> Entry:
             f"'role'; got {value!r:.80}. Put other values outside of messages_under"
         )
     role = value.get("role", "user")
+    ttl = None if op.ttl is None else op.ttl * _MINUTE
+    NewItem(op.namespace, op.key, value, ttl=ttl)
     return Entry(
         value=value,
         text=value[key],
@@ -381,5 +340,5 @@ def _entry(op: PutOp) -> Entry:
         text_key=key,
         metadata={name: part for name, part in value.items() if name != key},
         key=op.key,
-        ttl=None if op.ttl is None else op.ttl * _MINUTE,
+        ttl=ttl,
     )
