@@ -66,13 +66,13 @@ def serve(
 ) -> None:
     """See `SERVE_HELP`, which the command line shows."""
     _require_extra("serve")
-    from ecs_plugins.server.rerank import RerankLimits, rerank_app
+    from ecs_plugins.server.rerank import rerank_app
     from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
     clients = _clients(host, tokens)
     scorer = load_model(model, device=device, dtype=dtype)
     shaper = ContextShaper(scorer, ShapingConfig(pool_size=pool_size))
-    app = rerank_app(shaper, tokens=clients, limits=RerankLimits(documents=max_documents))
+    app = rerank_app(shaper, tokens=clients, max_documents=max_documents)
     _run(app, host, port, max_waiting)
 
 

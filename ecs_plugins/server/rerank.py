@@ -22,7 +22,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from ecs_plugins.common.config import Config
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelBusyError, ModelTimeoutError
 from ecs_plugins.server.access import guarded
 from ecs_plugins.shaping import ContextShaper, ShapedContext
@@ -30,19 +29,10 @@ from ecs_plugins.shaping import ContextShaper, ShapedContext
 PATHS = ("/rerank", "/v1/rerank", "/v2/rerank")
 
 
-class RerankLimits(Config):
-    """What one request may hold."""
-
-    documents: int = Field(default=1000, ge=1, description="Documents.")
-    bytes: int = Field(default=8 << 20, ge=1, description="Bytes of the request.")
-
-
-def _text_of(document: object) -> object:
-    """A document is its text, or an object with its ``text``."""
-    return document.get("text") if isinstance(document, Mapping) else document
-
-
-_Document = Annotated[str, BeforeValidator(_text_of)]
+_Document = Annotated[
+    str, BeforeValidator(lambda given: given.get("text") if isinstance(given, dict) else given)
+]
+"""A document is its text, or an object with its ``text``."""
 
 
 class _Asked(BaseModel):
@@ -57,7 +47,6 @@ class _Asked(BaseModel):
 
     @property
     def passages(self) -> list[str]:
-        """What is to be ordered."""
         found = self.documents if self.texts is None else self.texts
         if found is None or (self.documents is not None and self.texts is not None):
             raise InvalidInputError("send either documents or texts")
@@ -68,16 +57,17 @@ def rerank_app(
     shaper: ContextShaper,
     *,
     tokens: Mapping[str, str] | None = None,
-    limits: RerankLimits | None = None,
+    max_documents: int = 1000,
+    max_bytes: int = 8 << 20,
 ) -> ASGIApp:
     """The endpoint as an ASGI application.
 
     Args:
         shaper: Orders the documents. What it keeps and how it handles errors does not matter.
         tokens: Clients by bearer token (`read_tokens`); None answers this machine alone.
-        limits: What one request may hold.
+        max_documents: How many documents one request may hold.
+        max_bytes: How long it may be.
     """
-    limits = limits or RerankLimits()
     config = shaper.config.replace(
         top_k=None, max_tokens=None, threshold=None, redundancy_similarity=None,
         acceptance="independent", unit="passage", on_error="raise",
@@ -91,10 +81,10 @@ def rerank_app(
     seconds = Histogram("ecs_rerank_seconds", "Until the answer.", registry=registry)
 
     async def answered(request: Request) -> Response:
-        asked = _parsed(await _body(request, limits.bytes))
+        asked = _parsed(await _body(request, max_bytes))
         texts = asked.passages
-        if len(texts) > limits.documents:
-            raise InvalidInputError(f"a request may have {limits.documents} documents")
+        if len(texts) > max_documents:
+            raise InvalidInputError(f"a request may have {max_documents} documents")
         shaped = await shaper.ashape(asked.query, texts)
         documents.inc(len(texts))
         scored.inc(shaped.ledger.total())

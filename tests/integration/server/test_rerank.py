@@ -28,7 +28,7 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.server.access import check_host, read_tokens
-from ecs_plugins.server.rerank import PATHS, RerankLimits, rerank_app
+from ecs_plugins.server.rerank import PATHS, rerank_app
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 QUESTION = "When does the ferry leave?"
@@ -143,7 +143,7 @@ def test_no_document_is_ranked_as_none():
     ],
 )
 def test_a_bad_request_is_told_what_is_wrong(body, status, says):
-    client = TestClient(app(limits=RerankLimits(documents=3, bytes=2000)))
+    client = TestClient(app(max_documents=3, max_bytes=2000))
     answer = client.post("/rerank", content=body)
     assert answer.status_code == status
     assert says in answer.json()["detail"]
