@@ -1,8 +1,6 @@
 """What the integrations share: fields that become a `ContextShaper`, verdicts that become metadata.
 
-Each integration translates the types and events of its framework and nothing else. The fields
-every one of them offers, how they override a `ShapingConfig`, how they are validated, copied
-and written as JSON, and what a kept passage carries, are decided here, once.
+Each integration translates the types and events of its framework and nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
@@ -222,13 +221,7 @@ class ShapingFields(StrictFields):
     def replies(
         self, items: Sequence[object], turns: Sequence[str], before: Sequence[str | None]
     ) -> list[str] | None:
-        """The turns as they are read where the turns before them are known; None if none is.
-
-        Args:
-            items: What ``neighbours`` is asked about.
-            turns: Their texts.
-            before: The turn before each, as far as metadata tells.
-        """
+        """Turns as they are read behind the turn before each; None if no such turn is known."""
         if self.neighbours is not None:
             before = [self.neighbours(item) for item in items]
         if self.config.conversation is False or not any(before):
@@ -243,8 +236,7 @@ class ShapingFields(StrictFields):
 
         Raises:
             InvalidInputError: The query is empty or no string.
-            ModelError: The model is missing, or cannot score and ``config.on_error`` is
-                ``"raise"``.
+            ModelError: The model is missing, or cannot score and must raise.
         """
         if not isinstance(query, str) or not query.strip():
             raise InvalidInputError(f"the query must be a non-empty string, got {query!r:.80}")
@@ -296,10 +288,8 @@ class ShapingFields(StrictFields):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         memo = {} if memo is None else memo
-        for part in (
-            *(getattr(self, name) for name in self._shared),
-            self.__dict__.get("_dropped"),
-        ):
+        shared = [getattr(self, name) for name in self._shared]
+        for part in (*shared, self.__dict__.get("_dropped")):
             memo[id(part)] = part
         return super().__deepcopy__(memo)
 
@@ -374,10 +364,9 @@ def _place(metadata: Mapping[str, Any]) -> tuple[str, str, int] | None:
 
 def as_score(value: object) -> float | None:
     """A Python float, or None for what is no finite number (NumPy scalars are numbers)."""
-    if value is None or isinstance(value, bool | str | bytes):
+    if isinstance(value, bool | str | bytes):
         return None
-    try:
+    with suppress(TypeError, ValueError):
         score = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-    return score if math.isfinite(score) else None
+        return score if math.isfinite(score) else None
+    return None

@@ -96,12 +96,7 @@ class RecallFields(StrictFields):
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a prompt gets to see: a block between its marks, and what stands in it, best first.
-
-    Attributes:
-        text: The block; empty if there is none.
-        notes: Of each note, the ids of the recollection and of the messages that it quotes.
-    """
+    """What a prompt gets to see; of each note, the ids of its recollection and what it quotes."""
 
     text: str = ""
     notes: tuple[tuple[str, ...], ...] = ()
@@ -119,14 +114,8 @@ def recall(
 ) -> Recalled:
     """What is remembered about a question, as far as the token budget goes.
 
-    Args:
-        memory: Where.
-        query: The question; blank recalls nothing.
-        namespace: Whose memory.
-        options: What is recalled.
-        length: Tokens of a text, by the tokenizer of the model that will read it.
-        record: Whether it counts as a question asked.
-        visible: Texts that the model sees anyway, so that they are left out.
+    ``record`` says whether it counts as a question asked; ``visible`` are texts that the model
+    sees anyway, so that they are left out.
     """
     if not query.strip():
         return Recalled()

@@ -6,6 +6,7 @@ A translation only: messages become questions and turns, `ecs_plugins.memory` de
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -13,7 +14,7 @@ from langchain.agents.middleware import AgentMiddleware, AgentState, ModelReques
 from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
 from langchain_core.language_models import BaseChatModel, BaseLanguageModel
 from langchain_core.messages import AIMessage, AnyMessage
-from langgraph.config import get_config
+from langchain_core.runnables.config import ensure_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import override
@@ -59,10 +60,6 @@ Notes = list[list[str]]
 """Of each note, the ids of its recollection and of what it quotes."""
 
 
-def _updated(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
-    return {**state, **update}
-
-
 class EntropicMemoryState(AgentState[Any]):
     """What the middleware keeps in an agent's state between its hooks.
 
@@ -73,9 +70,9 @@ class EntropicMemoryState(AgentState[Any]):
     provider's prompt cache serves them.
     """
 
-    ecs_notes: NotRequired[Annotated[dict[str, dict[str, Notes]], PrivateStateAttr, _updated]]
-    ecs_remembered: NotRequired[Annotated[dict[str, str], PrivateStateAttr, _updated]]
-    ecs_heard: NotRequired[Annotated[dict[str, list[AnyMessage]], PrivateStateAttr, _updated]]
+    ecs_notes: NotRequired[Annotated[dict[str, dict[str, Notes]], PrivateStateAttr, operator.or_]]
+    ecs_remembered: NotRequired[Annotated[dict[str, str], PrivateStateAttr, operator.or_]]
+    ecs_heard: NotRequired[Annotated[dict[str, list[AnyMessage]], PrivateStateAttr, operator.or_]]
 
 
 class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
@@ -145,7 +142,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     @property
     @override
     def name(self) -> str:
-        """What tells the middlewares of an agent apart."""
         return self._name
 
     @override
@@ -208,7 +204,10 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         fresh = self._to_remember(state)
         turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
         self._observe(fresh, state, namespace)
-        new = self._not_saved(turns, namespace)
+        # A run that was resumed or repeated has saved some of them before.
+        log = self.memory.messages(namespace, limit=_LOOK_BACK) if turns else []
+        saved = {message.metadata.get("message_id") for message in log} - {None, ""}
+        new = [turn for turn in turns if turn.metadata["message_id"] not in saved]
         if new:
             self.memory.add(new, namespace=namespace)
 
@@ -225,7 +224,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             assert runtime is not None
             return checked(self._namespace(runtime))
         context = None if runtime is None else runtime.context
-        return fill_namespace(self._namespace, context, _configurable())
+        return fill_namespace(self._namespace, context, ensure_config()["configurable"])
 
     def _notes_of(self, state: Mapping[str, Any]) -> dict[str, Notes]:
         return dict((state.get("ecs_notes") or {}).get(self.name) or {})
@@ -287,17 +286,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             metadata["thread_id"] = thread
         return NewMessage(text=text, role=role, metadata=metadata)
 
-    def _not_saved(self, turns: Sequence[NewMessage], namespace: Namespace) -> list[NewMessage]:
-        """Leave out what a run that was resumed or repeated has saved before."""
-        log = self.memory.messages(namespace, limit=_LOOK_BACK) if turns else []
-        saved = {message.metadata.get("message_id") for message in log} - {None, ""}
-        return [turn for turn in turns if turn.metadata["message_id"] not in saved]
-
     def _observe(
-        self,
-        fresh: Sequence[AnyMessage],
-        state: EntropicMemoryState,
-        namespace: Namespace,
+        self, fresh: Sequence[AnyMessage], state: EntropicMemoryState, namespace: Namespace
     ) -> None:
         messages = state["messages"]
         asked = _question(fresh) or _question(messages)
@@ -332,18 +322,15 @@ def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:
 def _inert(message: AnyMessage) -> AnyMessage:
     """A message whose author cannot pass anything off as recalled; as it is if nobody tried."""
     content = message.content
-    if isinstance(content, str):
-        changed: Any = inert(content)
-    else:
-        changed = [
-            inert(part)
-            if isinstance(part, str)
-            else {**part, "text": inert(part["text"])}
-            if isinstance(part.get("text"), str)
-            else part
-            for part in content
-        ]
+    changed = _inert_part(content) if isinstance(content, str) else [*map(_inert_part, content)]
     return message if changed == content else message.model_copy(update={"content": changed})
+
+
+def _inert_part(part: str | dict[str, Any]) -> str | dict[str, Any]:
+    if isinstance(part, str):
+        return inert(part)
+    text = part.get("text")
+    return {**part, "text": inert(text)} if isinstance(text, str) else part
 
 
 def _with_note(message: AnyMessage, note: str) -> AnyMessage:
@@ -377,10 +364,3 @@ def _fresh(
     if start is not None:
         return messages[start:]
     return messages if since else []
-
-
-def _configurable() -> dict[str, Any]:
-    try:
-        return dict(get_config().get("configurable") or {})
-    except RuntimeError:  # outside of a run
-        return {}

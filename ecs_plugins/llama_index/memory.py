@@ -82,7 +82,6 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     @classmethod
     @override
     def class_name(cls) -> str:
-        """The name under which LlamaIndex serialises it."""
         return "EntropicChatMemory"
 
     @classmethod
@@ -266,25 +265,19 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
     async def _aput(self, messages: list[ChatMessage]) -> None:
         drafts: dict[Namespace, list[NewMessage]] = {}
         for message in messages:
-            role = role_of(message)
-            text = said(own_words(message)) if role else None
+            role, text = _remembered(message)
             if role is None or text is None:
                 continue
             session = message.additional_kwargs.get("session_id")
             metadata = {"role": role, **({SESSION: session} if session else {})}
-            drafts.setdefault(self._namespace_of(session), []).append(
-                NewMessage(text=text, role=role, metadata=metadata)
-            )
+            draft = NewMessage(text=text, role=role, metadata=metadata)
+            drafts.setdefault(self._namespace_of(session), []).append(draft)
         for namespace, new in drafts.items():
             await run_memory(self.memory.add, new, namespace=namespace)
 
     @override
     async def atruncate(self, content: str, tokens_to_truncate: int) -> str | None:
-        """Leave out the recollections that fit the question least.
-
-        Returns:
-            The shortened block; None if not even the best recollection fits.
-        """
+        """The block without the recollections that fit least; None if not even the best fits."""
         length = text_length(self.count_tokens)
         room = await run_memory(length, content) - tokens_to_truncate
         return await run_memory(shortened, content, room, length)
@@ -343,19 +336,20 @@ def own_words(message: ChatMessage) -> str:
     return answer if found else ""
 
 
-def role_of(message: ChatMessage) -> str | None:
-    """``user`` or ``assistant`` for what is to be remembered; None for all else."""
+def _remembered(message: ChatMessage) -> tuple[str | None, str | None]:
+    """``user`` or ``assistant``, and what is to be remembered of them; None for all else."""
     if is_user(message):
-        return "user"
+        return "user", said(text_of(message))
     calls = message.additional_kwargs.get("tool_calls") or any(
         isinstance(block, ToolCallBlock) for block in message.blocks
     )
-    return "assistant" if message.role in _ASSISTANT and not calls else None
+    if message.role not in _ASSISTANT or calls:
+        return None, None
+    return "assistant", said(own_words(message))
 
 
 def _to_entry(message: ChatMessage) -> Entry:
-    role = role_of(message)
-    text = said(own_words(message)) if role else None
+    role, text = _remembered(message)
     data: dict[str, Any] = message.model_dump(mode="json")
     only = data["blocks"][0] if len(data["blocks"]) == 1 else {}
     value: dict[str, Any] = {"data": data}
