@@ -271,8 +271,9 @@ class LocalLM:
         return self._load().engine.cache.statistics
 
     def clear_cache(self) -> None:
-        """Forget everything that the loaded model has read."""
-        self._load().engine.forget()
+        """Forget everything that the model of this handle has read, if it is loaded."""
+        if (runtime := self._runtime) is not None:
+            runtime.engine.forget()
 
     def close(self) -> None:
         """Let go of the model; its memory is freed once no other handle holds it.

@@ -87,6 +87,7 @@ class EntropicMemory:
     ) -> None:
         self._store = store
         self._utility = utility
+        self._clear_cache = getattr(model, "clear_cache", int)
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
         self.items = Items(store)
@@ -110,7 +111,8 @@ class EntropicMemory:
         Args:
             path: The file, or ``":memory:"``.
             embedder: Anything that `as_embedder` takes; None is the default embedder.
-            model: Writes summaries, for ``MemoryConfig(proposal="summary")``.
+            model: Writes summaries, for ``MemoryConfig(proposal="summary")``; forgets what it has
+                read when text is erased.
             config: What is kept, also as its JSON; it may differ from the one the file was used
                 with before.
             store: How it is stored and run, also as its JSON.
@@ -494,7 +496,9 @@ class EntropicMemory:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
         item_id = self._own(item_id, namespace)
-        return changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
+        receipt = changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
+        self._clear_cache()
+        return receipt
 
     def delete(
         self, item_id: str, *, evidence: bool = False, namespace: Sequence[str] | None = None
@@ -512,6 +516,7 @@ class EntropicMemory:
         item_id = self._own(item_id, namespace)
         with erasing(self._store) as erasure:
             erasure.delete(item_id, evidence=evidence)
+        self._clear_cache()
         return erasure.receipt
 
     def _own(self, item_id: str, namespace: Sequence[str] | None) -> str:
@@ -544,6 +549,7 @@ class EntropicMemory:
         condition = None if filter is None else checked_filter(filter)
         with erasing(self._store) as erasure:
             erasure.forget(checked(namespace), condition, below=below)
+        self._clear_cache()
         return erasure.receipt
 
     aclose = bridged(close)

@@ -10,6 +10,7 @@ import re
 
 import torch
 import transformers as tf
+from tiny_models import seeded
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
@@ -102,18 +103,11 @@ def options_of(cls, threshold: int) -> dict:
 
 
 def build(kind: str, threshold: int, **options) -> tf.PreTrainedModel:
-    """A seeded model with weights large enough that log-probabilities spread by a nat."""
+    """A model of an architecture; ValueError if it would not be a tiny one."""
     cls, made = CONFIG_MAPPING[kind], getattr(tf, NAMES[kind])
     config = cls(**{**options_of(cls, threshold), **OVERRIDES.get(kind, {}), **options})
     with torch.device("meta"):
         number = sum(weights.numel() for weights in made(copy.deepcopy(config)).parameters())
     if number > LARGEST:
         raise ValueError(f"it has {number} weights")
-    torch.manual_seed(7)
-    model = made(config).eval()
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for weights in model.parameters():
-            noise = torch.randn(weights.shape, generator=generator)
-            weights.copy_(noise * 0.3 if weights.ndim > 1 else weights + noise * 0.1)
-    return model
+    return seeded(lambda: made(config))

@@ -77,13 +77,14 @@ def plain(model, asked):
 
 
 def off_by(model, under_test, asked=ASKED):
+    """The largest error, also of a second call, which finds what the first one kept."""
     wanted = plain(model, asked)
     assert np.std(np.concatenate(list(wanted.values()))) > 0.05
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        (got,) = under_test.score([asked])
-    assert got.scores.keys() == wanted.keys()
-    return max(float(np.abs(wanted[key] - got.scores[key]).max()) for key in wanted)
+        calls = [under_test.score([asked])[0].scores for _ in range(2)]
+    assert all(scores.keys() == wanted.keys() for scores in calls)
+    return max(float(np.abs(wanted[key] - got[key]).max()) for got in calls for key in wanted)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from tiny_models import (
     FAMILIES,
     MASKED,
     PASSAGES,
-    SHARING,
     TOKENIZERS,
     engine,
     engine_of,
@@ -24,8 +23,8 @@ from tiny_models import (
     tokenizer,
 )
 
-from ecs_plugins import ContextShaper, ShapingConfig
-from ecs_plugins.errors import ModelTimeoutError
+from ecs_plugins import ContextShaper, EntropicMemory, ShapingConfig
+from ecs_plugins.errors import ModelError, ModelTimeoutError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.prefix import (
@@ -34,6 +33,8 @@ from ecs_plugins.lm.scoring.prefix import (
 )
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, common_length
+from ecs_plugins.memory.types import DEFAULT_NAMESPACE
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.signals import SIGNALS
 
 LAYERS, HEADS, WIDTH = 2, 2, 4
@@ -72,9 +73,7 @@ KEEPING = [name for name, family in FAMILIES.items() if family.path in ("cascade
 
 
 @pytest.mark.parametrize("prefix", [0, 20, 50])
-@pytest.mark.parametrize(
-    "name", [n if n in SHARING else pytest.param(n, marks=pytest.mark.slow) for n in KEEPING]
-)
+@pytest.mark.parametrize("name", KEEPING)
 def test_later_questions_are_exact_and_read_no_passage_again(name, prefix) -> None:
     under_test = engine(name)
     head = ids(3, prefix) or (5,)
@@ -226,6 +225,32 @@ def test_callers_at_once_get_their_own_scores_while_others_forget() -> None:
         for n, found in enumerate(pool.map(work, range(24))):
             assert found == LIKE(wanted[n % 4], abs=1e-4)
     assert lm.cache_statistics.nbytes <= 30_000
+
+
+@pytest.mark.parametrize(
+    "erase",
+    [
+        lambda memory, message: memory.delete(message),
+        lambda memory, message: memory.update(message, text="It rains."),
+        lambda memory, _: memory.forget(DEFAULT_NAMESPACE),
+    ],
+)
+def test_a_memory_that_erases_text_clears_what_its_model_has_read(erase) -> None:
+    lm = local()
+    with EntropicMemory.open(embedder=FakeEmbedder(), model=lm) as memory:
+        (message,) = memory.add("Ann moved to Paris in the spring.")
+        lm.score([request()])
+        assert lm.cache_statistics.tokens > 0
+        erase(memory, message)
+    assert lm.cache_statistics.tokens == 0
+
+
+def test_a_model_is_not_loaded_to_be_cleared(tmp_path) -> None:
+    (tmp_path / "config.json").write_text("not a model")
+    lm = LocalLM.from_pretrained(tmp_path)
+    lm.clear_cache()
+    with pytest.raises(ModelError):
+        lm.warmup()
 
 
 def _in_child(lm, queue):
