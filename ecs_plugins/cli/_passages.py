@@ -24,11 +24,7 @@ _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 
 
 def read_passages(source: str) -> list[str]:
-    """Read the passages of a file, or of standard input where ``source`` is ``-``.
-
-    Raises:
-        InvalidInputError: Nothing there, not UTF-8, or a line that is not a passage.
-    """
+    """The passages of a file, or of standard input where ``source`` is ``-``."""
     text = read_text(source)
     suffix = Path(source).suffix.lower() if source != STDIN else ""
     if suffix in (".csv", ".tsv"):
@@ -46,11 +42,7 @@ def read_passages(source: str) -> list[str]:
 
 
 def read_text(source: str) -> str:
-    """The text of a file, or of standard input, without a byte order mark.
-
-    Raises:
-        InvalidInputError: Nothing there, or not UTF-8.
-    """
+    """The text of a file, or of standard input, without a byte order mark."""
     try:
         data = sys.stdin.buffer.read() if source == STDIN else Path(source).read_bytes()
     except OSError as error:
@@ -67,27 +59,24 @@ def read_text(source: str) -> str:
 
 
 def _from_json(source: str, text: str) -> list[str]:
+    name = _name(source)
     records = None
     with contextlib.suppress(ValueError, RecursionError):
         records = json.loads(text)
     if isinstance(records, list):
-        places = enumerate(records, start=1)
-        return [_text_of(record, f"{_name(source)}, record {number}") for number, record in places]
-    # Not splitlines: a JSON string may hold U+2028 as it is.
-    lines = enumerate(text.split("\n"), start=1)
-    return [_line(line, f"{_name(source)}, line {n}") for n, line in lines if line.strip()]
-
-
-def _line(line: str, where: str) -> str:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InvalidInputError(
-            f"{where}: not JSON ({reason}); "
-            'one record per line is expected, such as {"text": "..."}'
-        ) from None
-    return _text_of(record, where)
+        return [_text_of(each, f"{name}, record {n}") for n, each in enumerate(records, 1)]
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):  # a JSON string may hold U+2028 as it is
+        if line.strip():
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InvalidInputError(
+                    f"{name}, line {number}: not JSON ({getattr(error, 'msg', error)}); "
+                    'one record per line is expected, such as {"text": "..."}'
+                ) from None
+            found.append(_text_of(record, f"{name}, line {number}"))
+    return found
 
 
 def _text_of(record: object, where: str) -> str:

@@ -35,9 +35,6 @@ def load_model(
     """The model that a ``--model`` option names, ready to score; the bundled one without it.
 
     Loaded here and not on first use, so that seconds which a command reports hold none of it.
-
-    Raises:
-        ModelNotFoundError: It is not on this machine.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -55,16 +52,10 @@ def load_model(
 def imported_answer_model(
     path: str, count_tokens: Callable[[Sequence[str]], Sequence[int]]
 ) -> AnswerModel:
-    """Import a model; the working directory is looked in first.
+    """Import ``module:attribute``; the working directory is looked in first.
 
-    Args:
-        path: ``module:attribute``: a LangChain chat model, a LlamaIndex LLM, an `AnswerModel`,
-            or a function without arguments that returns one.
-        count_tokens: For models that do not report the tokens they used.
-
-    Raises:
-        ConfigurationError: There is no such module or attribute, making the model fails, or it
-            is none of these.
+    It is a LangChain chat model, a LlamaIndex LLM, an `AnswerModel`, or a function without
+    arguments that returns one.
     """
     from ecs_plugins.frontier.answering import as_answer_model
 
