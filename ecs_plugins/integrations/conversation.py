@@ -73,24 +73,21 @@ def append(
     kind: str = "",
 ) -> None:
     """Log entries and remember their texts, in order: all of them, or nothing."""
-    log = namespace if log is None else log
-    for entry in entries:
-        NewItem(log, entry.key, entry.value, ttl=entry.ttl)  # refused before writing
-    said = [entry for entry in entries if entry.text.strip()]
-    drafts = [
-        NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
-        for entry in said
-    ]
     if not entries:
         return
+    rows = [
+        NewItem(log or namespace, entry.key, entry.value, ttl=entry.ttl, kind=kind)
+        for entry in entries
+    ]  # refused before writing
+    said = {n: entry for n, entry in enumerate(entries) if entry.text.strip()}
+    drafts = [
+        NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
+        for entry in said.values()
+    ]
     with memory.items.together([draft.text for draft in drafts]):
         added = memory.add(drafts, namespace=namespace)
-        ids = {entry.key: name for entry, name in zip(said, added, strict=True)}
-        rows = []
-        for entry in entries:
-            name = ids.get(entry.key)
-            text_key = None if name is None else entry.text_key
-            rows.append(NewItem(log, entry.key, entry.value, {}, entry.ttl, name, text_key, kind))
+        for (n, entry), name in zip(said.items(), added, strict=True):
+            rows[n] = replace(rows[n], message=name, text_key=entry.text_key)
         memory.items.write(rows)
 
 
@@ -119,13 +116,8 @@ class Session:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Log entries and remember their texts."""
-        named = [
-            replace(
-                entry,
-                metadata={**entry.metadata, "role": entry.role, SESSION: self.session_id},
-            )
-            for entry in entries
-        ]
+        of = {SESSION: self.session_id}
+        named = [replace(each, metadata={"role": each.role, **of}) for each in entries]
         append(self.memory, self.namespace, named, log=self._log, kind=self._kind)
 
     def entries(self) -> list[StoredItem]:

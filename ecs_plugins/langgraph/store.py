@@ -301,9 +301,7 @@ def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
 
 def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchItem]:
     """Both lists by score; what has no score comes last."""
-    scored = [hit for hit in hits if hit.score is not None]
-    scored = sorted([*scored, *recalled], key=lambda hit: -(hit.score or 0.0))
-    return [*scored, *(hit for hit in hits if hit.score is None)]
+    return sorted([*hits, *recalled], key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
 
 
 def _item_fields(item: StoredItem) -> dict[str, Any]:
