@@ -12,11 +12,7 @@ from ecs_plugins.errors import StorageError
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:
-    """The text of a UTF-8 file, without a byte order mark.
-
-    Args:
-        path: Which file.
-        what: What it is to the user, for the error.
+    """The text of a UTF-8 file, without a byte order mark; errors say ``what`` it is to the user.
 
     Raises:
         StorageError: It cannot be read, or is a database that this process has open.
@@ -45,10 +41,6 @@ def private(path: str, flags: int) -> int:
 
 def write_atomically(path: Path, content: str | bytes) -> Path:
     """Write beside ``path``, flush to disk, then replace it. Only its owner may read it.
-
-    Args:
-        path: Which file.
-        content: All of it.
 
     Raises:
         StorageError: It cannot be written, for example because the disk is full, or it is a

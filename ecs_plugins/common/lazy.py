@@ -26,12 +26,7 @@ _EXTRAS = {
 def public_face(
     package: str, file: str
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package with an ``__init__.pyi``.
-
-    Args:
-        package: The package's ``__name__``.
-        file: The package's ``__file__``.
-    """
+    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package with an ``__init__.pyi``."""
     load, names, exported = lazy_loader.attach_stub(package, file)
 
     def get(name: str) -> object:

@@ -58,13 +58,8 @@ def translated(path: str) -> Iterator[None]:
 class ConnectionPool:
     """Connections to one database, each lent to one user at a time. Thread-safe; fork-safe.
 
-    Args:
-        path: The file, or ``":memory:"`` for a database that lives in one connection.
-        connect: Opens a connection that any thread may use, and sets it up.
-        size: Most connections at a time; None for as many as there are users.
-
-    Attributes:
-        writer: For the writers of this process to wait for each other on.
+    ``":memory:"`` is a database that lives in one connection. The writers of this process wait
+    for each other on ``writer``.
     """
 
     def __init__(
@@ -210,9 +205,6 @@ def create_private(path: str) -> bool:
     """Make a new, empty database file, and its directory; False where there is one already.
 
     Not left to SQLite, so that what users say is private from birth. So is what is there already.
-
-    Returns:
-        Whether it was made here.
 
     Raises:
         StorageError: It cannot be made.

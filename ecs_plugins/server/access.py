@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 from starlette.datastructures import Headers
@@ -54,12 +55,10 @@ def read_tokens(path: str | os.PathLike[str]) -> Mapping[str, str]:
 
 
 def check_host(host: str, tokens: Mapping[str, str] | None) -> None:
-    """Refuse to listen to other machines without tokens.
-
-    Raises:
-        ConfigurationError: The host is not of this machine, and there are no tokens.
-    """
-    if not tokens and not _is_loopback(host):
+    """Refuse to listen to other machines without tokens (`ConfigurationError`)."""
+    with suppress(ValueError):
+        host = "localhost" if ipaddress.ip_address(host).is_loopback else host
+    if not tokens and host != "localhost":
         raise ConfigurationError(
             f"{host} can be reached from other machines: pass --tokens FILE, or listen to 127.0.0.1"
         )
@@ -99,12 +98,4 @@ def guarded(app: ASGIApp, tokens: Mapping[str, str] | None) -> ASGIApp:
 
 def client_of(scope: Scope) -> str:
     """Name of the client that sent a request."""
-    name: str = scope.get("state", {}).get("client", LOCAL_CLIENT)
-    return name
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return str(scope.get("state", {}).get("client", LOCAL_CLIENT))

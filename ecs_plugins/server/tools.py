@@ -52,12 +52,10 @@ def _anticipated(tool: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 def mcp_server(
     memory: EntropicMemory, shaper: Callable[[], ContextShaper], *, client: str | None = None
 ) -> MCPServer:
-    """The tools of one memory and one model.
+    """The tools of one memory, which is not closed, and one model.
 
-    Args:
-        memory: Where statements are kept. It is not closed.
-        shaper: Makes what chooses passages, when it is first needed.
-        client: The one client, over stdio; None asks each HTTP request who sent it.
+    ``shaper`` makes what chooses passages, when it is first needed. ``client`` is the one client,
+    over stdio; None asks each HTTP request who sent it.
     """
     server: MCPServer = MCPServer(
         "ecs-plugins", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"

@@ -18,21 +18,5 @@ def test_the_house_keeps_its_budgets(figures, budget):
     assert figures[budget] <= BUDGETS[budget]
 
 
-def test_arrows_run_one_way(house):
-    assert house.wrong_arrows() == []
-
-
-def test_no_modules_import_each_other(house):
-    assert house.circles() == []
-
-
-def test_no_two_classes_share_a_name(house):
-    assert house.namesakes() == []
-
-
-def test_nothing_stands_at_the_root_that_does_not_belong_there(house):
-    assert house.strangers() == []
-
-
 def test_the_drawing_in_the_docs_is_that_of_the_imports(house):
     assert house.drawing() in (ROOT / "docs" / "architecture.md").read_text("utf-8")

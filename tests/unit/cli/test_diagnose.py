@@ -39,17 +39,8 @@ def test_diagnostics_of_a_sample_are_written_and_json_alone_goes_to_standard_out
     run, data, tmp_path
 ):
     file = tmp_path / "diagnostics.json"
-    command = (
-        "diagnose",
-        "--data",
-        data(9),
-        "--signals",
-        "query_likelihood",
-        "--limit",
-        "3",
-        "--out",
-        file,
-    )
+    options = ("--signals", "query_likelihood", "--limit", "3", "--out", file)
+    command = ("diagnose", "--data", data(9), *options)
     status, out, err = run(*command, "--json")
     assert status == 0, err
     found = ModelDiagnostics.load(file)
