@@ -1,5 +1,6 @@
 import errno
 import json
+import math
 
 import numpy as np
 import pytest
@@ -9,8 +10,6 @@ from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Measurements
 from ecs_plugins.tokens import Role, Stage
-
-from .conftest import hand_points
 
 
 def test_round_trip_keeps_points_rows_prices_and_provenance(measured_frontier, tmp_path):
@@ -27,20 +26,18 @@ def test_round_trip_keeps_points_rows_prices_and_provenance(measured_frontier, t
     assert again.provenance == original.provenance
     assert again.dropped == original.dropped
     assert again.bootstrap.f1_interval(1) == original.bootstrap.f1_interval(1)
-    assert (
-        again.decide(weight=0.9, reuse=7).to_dict()
-        == original.decide(weight=0.9, reuse=7).to_dict()
-    )
+    ours, theirs = (f.decide(weight=0.9, reuse=7) for f in (original, again))
+    assert theirs.to_dict() == ours.to_dict()
 
 
 def test_an_artefact_without_measurements_is_small_and_still_decides(measured_frontier):
     text = measured_frontier.to_json(measurements=False)
     assert len(text) < len(measured_frontier.to_json()) / 10
-    again = EfficiencyFrontier.from_json(text)
-    assert (
-        again.decide(weight=0.9, reuse=7).label
-        == measured_frontier.decide(weight=0.9, reuse=7).label
+    ours, theirs = (
+        f.decide(weight=0.9, reuse=7)
+        for f in (measured_frontier, EfficiencyFrontier.from_json(text))
     )
+    assert theirs.label == ours.label
 
 
 def changed(frontier, **changes):
@@ -65,6 +62,7 @@ def changed(frontier, **changes):
         ({"points": ...}, "points: Field required"),
         ({"points__1__f1": ...}, r"points\.1\.f1: Field required"),
         ({"points__1__f1": "0.5"}, r"points\.1\.f1: .*valid number"),
+        ({"points__1__f1": math.nan}, r"points\.1: .*F1 must lie"),
         ({"points__1__n": True}, r"points\.1\.n: .*valid integer"),
         ({"points__1__f1": 0.99}, "does not follow from the measurements"),
         ({"points__1__stage2": 0}, "stage 2 must be positive"),
@@ -81,21 +79,9 @@ def test_a_damaged_artefact_is_refused_with_the_place(measured_frontier, change,
         EfficiencyFrontier.from_json(changed(measured_frontier, **change))
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000])
-def test_text_that_no_parser_can_hold_is_refused(text):
-    with pytest.raises(InvalidInputError, match="not valid JSON"):
-        EfficiencyFrontier.from_json(text)
-
-
-def test_a_truncated_artefact_is_refused(measured_frontier):
-    with pytest.raises(InvalidInputError, match="cut short"):
-        EfficiencyFrontier.from_json(measured_frontier.to_json()[:-100])
-
-
-def test_nan_in_an_artefact_is_refused():
-    frontier = EfficiencyFrontier(hand_points())
-    text = frontier.to_json().replace('"f1": 0.84', '"f1": NaN')
-    with pytest.raises(InvalidInputError, match=r"points\.0: .*F1 must lie"):
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "9" * 5000, '{"a": ['])
+def test_text_that_is_cut_short_or_that_no_parser_can_hold_is_refused(text):
+    with pytest.raises(InvalidInputError, match=r"not valid JSON.*cut short"):
         EfficiencyFrontier.from_json(text)
 
 

@@ -13,13 +13,9 @@ from ecs_plugins.tokens import Role, Stage
 from .conftest import hand_points, sample_measurements
 
 
-def hidden_triples(hidden):
-    return {key[0]: values for key, values in hidden.items()}
-
-
 def test_round_trip_recovers_the_crossovers_of_hidden_parameters():
     rows, hidden = sample_measurements(questions=2000, spread=0.5)
-    true = hidden_triples(hidden)
+    true = {strategy: values for (strategy, _), values in hidden.items()}
     frontier = EfficiencyFrontier.from_measurements(rows)
     full, tfidf = frontier.get("full"), frontier.get("tfidf", depth=4)
     memory = frontier.get("memory", ratio=0.25)
@@ -40,7 +36,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
     for seed in range(60):
         rows, hidden = sample_measurements(questions=80, seed=seed)
         interval = Bootstrap(rows, replicates=300).f1_interval(1)
-        hits += hidden_triples(hidden)["tfidf"][0] in interval
+        hits += hidden["tfidf", '{"depth":4}'][0] in interval
     assert 50 <= hits <= 60
 
 
@@ -64,25 +60,9 @@ def test_pairing_makes_differences_sharper_than_the_points():
     assert 0.0 not in difference
 
 
-def test_bootstrap_means_equal_a_plain_loop():
-    rows, _ = sample_measurements(questions=30)
-    bootstrap = Bootstrap(rows, replicates=5, seed=3)
-    rng = np.random.default_rng(3)
-    for replicate, counts in enumerate(rng.multinomial(30, np.full(30, 1 / 30), size=5)):
-        drawn = np.repeat(np.arange(30), counts)
-        assert bootstrap.f1[0, replicate] == pytest.approx(rows.f1[0, drawn].mean(), rel=1e-6)
-
-
 def test_drawing_contexts_keeps_their_questions_together():
     rows, _ = sample_measurements(questions=40)
-    grouped = Measurements(
-        rows.arms,
-        rows.questions,
-        ("same",) * 40,
-        rows.f1,
-        rows.em,
-        rows.tokens,
-    )
+    grouped = replace(rows, contexts=("same",) * 40)
     interval = Bootstrap(grouped, replicates=20, by="context").f1_interval(0)
     assert interval.low == pytest.approx(interval.high)
     assert Bootstrap(rows, replicates=20, by="context").f1.std() > 0
@@ -127,16 +107,16 @@ def test_a_cheaper_point_that_is_not_measurably_worse_is_declared_a_tie():
     assert "not measurably different" in decision.explain()
 
 
-def test_a_measurable_difference_is_no_tie():
-    frontier = tied_frontier(gap=0.1)
-    decision = frontier.decide(target_f1=frontier.get("dear").f1, reuse=1)
-    assert decision.ties() == ()
-
-
-def test_ties_at_a_weight_compare_scores():
-    frontier = tied_frontier(gap=0.004)
-    assert frontier.decide(weight=1.0, reuse=1).ties() != ()
-    assert frontier.decide(weight=0.5, reuse=1).ties() == ()
+@pytest.mark.parametrize(
+    ("gap", "asked", "tie"),
+    [
+        (0.1, {"target_f1": 0.6}, False),
+        (0.004, {"weight": 1.0}, True),
+        (0.004, {"weight": 0.5}, False),
+    ],
+)
+def test_a_measurable_difference_of_f1_or_at_a_weight_of_scores_is_no_tie(gap, asked, tie):
+    assert bool(tied_frontier(gap).decide(reuse=1, **asked).ties()) == tie
 
 
 def test_points_alone_have_normal_intervals_and_no_bootstrap():

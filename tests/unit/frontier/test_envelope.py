@@ -206,17 +206,6 @@ def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     assert (decision.strategy, "the same" in decision.why_not()["b"]) == ("a", True)
 
 
-def test_regimes_find_the_range_in_which_reuse_matters(frontier):
-    found = regimes(frontier, (1, 100))
-    assert [r.name for r in found] == ["efficiency-oriented", "balanced", "high-performance"]
-    balanced = found[1]
-    assert (balanced.f1_low, balanced.f1_high) == (0.81, 0.84)
-    assert balanced.choices[1].strategy == "tfidf"
-    assert balanced.choices[100].strategy == "memory"
-    assert found[2].choices[100].label == "full"
-    assert found[0].choices[1].label == "tfidf(depth=10)"
-
-
 def test_regimes_collapse_to_one_where_reuse_does_not_matter():
     frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.6, 0, 20)])
     assert [r.name for r in regimes(frontier)] == ["any"]

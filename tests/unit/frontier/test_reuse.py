@@ -173,14 +173,6 @@ def test_a_context_asked_often_is_expected_to_be_asked_more(tmp_path):
         assert busy == pytest.approx(33 / 1.5, rel=0.4)
 
 
-def test_the_model_is_fitted_again_when_there_is_much_more_to_learn_from(ledger):
-    ledger.record("a")
-    assert ledger.model().contexts == 1
-    for index in range(50):
-        ledger.record(f"c{index}", queries=20)
-    assert ledger.model().contexts == 51
-
-
 def test_a_relative_path_means_one_file_wherever_the_process_goes(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -203,12 +195,14 @@ def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
     assert router.route(context_id="a").strategy == "memory"
 
 
-def test_the_model_is_fitted_again_by_time(tmp_path):
+def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path):
     now = [0.0]
     with ReuseLedger(tmp_path / "r.db", idle_seconds=10, clock=lambda: now[0]) as ledger:
+        assert 0 < ledger.forecast("never seen") < 20  # a weak prior
         for index in range(30):
             ledger.record(f"c{index}", queries=3)
-        assert ledger.model().ended == 0
+        model = ledger.model()
+        assert (model.contexts, model.ended) == (30, 0)
         now[0] = 4000.0
         assert ledger.model().ended == 1
 
@@ -241,10 +235,6 @@ def test_contexts_and_what_was_prepared_for_them_expire(tmp_path):
         assert not ledger.prepared("old")
         assert ledger.prepared("busy")
         assert len(ledger) == 2
-
-
-def test_without_any_history_the_forecast_is_a_weak_prior(ledger):
-    assert 0 < ledger.forecast("never seen") < 20
 
 
 def test_the_forecast_equals_the_plain_sum_of_survival_probabilities():

@@ -27,11 +27,6 @@ def ledger(tmp_path):
         yield made
 
 
-def test_a_given_n_decides(frontier):
-    router = Router(frontier, RouterConfig(target_f1=0.78))
-    assert [router.route(reuse=n).strategy for n in (1, 100)] == ["tfidf", "memory"]
-
-
 def test_without_n_and_ledger_a_query_stands_alone(frontier):
     decision = Router(frontier, RouterConfig(target_f1=0.78)).route()
     assert (decision.strategy, decision.reuse) == ("tfidf", 1.0)
@@ -46,26 +41,6 @@ def test_a_call_can_ask_for_something_else(frontier):
         router.route(reuse=1, target_f1=0.99)
     with pytest.raises(InvalidInputError, match="at most one"):
         router.route(reuse=1, target_f1=0.5, weight=0.5)
-
-
-def test_contexts_that_are_asked_often_are_forecast_to_be_worth_preparing(frontier, ledger):
-    for index in range(60):
-        ledger.record(f"c{index}", queries=200)
-    ledger.model()
-    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    decision = router.route(context_id="c0")
-    assert decision.strategy == "memory"
-    assert decision.reuse > 10
-    assert "query 201 of this context" in decision.note
-
-
-def test_every_routed_query_is_counted_and_a_dry_run_is_not(frontier, ledger):
-    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    for _ in range(3):
-        router.route(context_id="a")
-    router.route(context_id="a", count=False)
-    router.route(context_id="a", reuse=5)
-    assert ledger.count("a") == 4
 
 
 def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
@@ -298,8 +273,9 @@ def test_a_locked_ledger_costs_no_answer_and_the_decision_says_so(
     assert ledger.count("a") == 0
 
 
-def test_a_router_serves_many_threads(frontier, ledger):
+def test_a_pickled_router_serves_many_threads(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    router = pickle.loads(pickle.dumps(router))
 
     def ask(_):
         decision = router.route(context_id="a", reuse=1)
@@ -308,13 +284,6 @@ def test_a_router_serves_many_threads(frontier, ledger):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(ask, range(80)))
     assert ledger.count("a") == 80
-
-
-def test_a_router_can_be_pickled(frontier, ledger):
-    router = pickle.loads(
-        pickle.dumps(Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger))
-    )
-    assert router.route(context_id="a", reuse=100).strategy == "memory"
 
 
 @pytest.mark.parametrize(

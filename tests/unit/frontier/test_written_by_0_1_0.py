@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier import CalibrationConfig, EfficiencyFrontier, ReuseLedger, calibrate
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.frontier.data import read_questions
@@ -99,14 +98,6 @@ def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
     known = EfficiencyFrontier.load(folder / "frontier.json")
     now, then = ([(p.key, p.f1, p.stage1, p.stage2) for p in f.points] for f in (frontier, known))
     assert now == then
-
-
-def test_a_journal_says_nothing_of_versions_and_refuses_other_settings(folder):
-    journal = folder / "half.journal.jsonl"
-    assert "0.1.0" not in journal.read_text()
-    journal.write_text(journal.read_text().replace('"float32"', '"bfloat16"', 1))
-    with pytest.raises(ConfigurationError, match="another dtype"):
-        resumed(folder, journal.name)
 
 
 def test_a_reuse_ledger_keeps_its_counts_and_what_is_prepared(folder):
