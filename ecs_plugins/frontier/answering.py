@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, ModelError
-from ecs_plugins.lm.base import ChatLayout, LanguageModel, Segment, Segments
+from ecs_plugins.lm.base import LanguageModel, Segment
 from ecs_plugins.lm.prompts import split_cue
 
 _Reply = tuple[str, int | None, int | None]  # text, prompt tokens, written tokens
@@ -100,7 +100,11 @@ class LocalAnswerModel:
                 f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
                 f"window of {self._model.max_tokens} tokens of {self.name}"
             )
-        laid_out = [_laid_out(prompt, layout) for prompt in prompts]
+        head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
+        laid_out = [
+            (head, Segment(said), tail, *([Segment(cue)] if cue else ()))
+            for said, cue in map(split_cue, prompts)
+        ]
         generations = self._model.generate(
             laid_out, max_new_tokens=max_new_tokens, temperature=0.0, seed=42
         )
@@ -109,12 +113,6 @@ class LocalAnswerModel:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text by the model's own tokenizer."""
         return self._model.count_tokens(texts)
-
-
-def _laid_out(text: str, layout: ChatLayout) -> Segments:
-    said, cue = split_cue(text)
-    head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
-    return (head, Segment(said), tail, *([Segment(cue)] if cue else ()))
 
 
 class CallableAnswerModel:

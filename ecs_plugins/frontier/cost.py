@@ -145,12 +145,8 @@ def weight_crossover(f1_a: float, cost_a: float, f1_b: float, cost_b: float) -> 
 class Usage:
     """Mean tokens and seconds of one configuration, kept apart so that prices can differ.
 
-    Attributes:
-        tokens: (stage, role) -> tokens per context (stage 1) or per query (stage 2).
-        shared_input: Of the answering model's prompt, the tokens that are the same for every
-            question about a context, which a provider's prompt cache can serve.
-        prepare_seconds: Wall time of stage 1 per context.
-        query_seconds: Wall time of stage 2 per query.
+    They are per context in stage 1 and per query in stage 2. A provider's prompt cache can serve
+    the tokens of ``shared_input``, which are the same for every question about a context.
     """
 
     tokens: Annotated[Mapping[Account, float], BeforeValidator(flat), PlainSerializer(nested)] = (

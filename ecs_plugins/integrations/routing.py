@@ -7,6 +7,7 @@ run are collected until they are compared with the forecast.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -15,7 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,23 +101,19 @@ class _Artefact:
     def __init__(self, path: str, names: frozenset[str]) -> None:
         self._path = path
         self._names = names
-        self._taken: tuple[object, EfficiencyFrontier] | None = None
+        self._taken: EfficiencyFrontier | None = None
+        self._stamp: object = None
         self._lock = threading.Lock()
 
     def current(self) -> EfficiencyFrontier:
-        try:
+        stamp = self._stamp  # where the file is gone, what was taken goes on
+        with contextlib.suppress(OSError):
             status = Path(self._path).stat()
-        except OSError as error:
-            if self._taken is not None:
-                return self._taken[1]
-            raise StorageError(
-                f"cannot read the frontier {self._path}: {error.strerror}; check the path"
-            ) from error
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         with self._lock:
-            if self._taken is None or self._taken[0] != stamp:
-                self._taken = (stamp, self._read(self._taken and self._taken[1]))
-            return self._taken[1]
+            if self._taken is None or self._stamp != stamp:
+                self._taken, self._stamp = self._read(self._taken), stamp
+            return self._taken
 
     def _read(self, old: EfficiencyFrontier | None) -> EfficiencyFrontier:
         if old is None:
@@ -400,7 +397,6 @@ class ContextBuilder:
         self._own = {(each.name, config_json(each.config)): each for each in self.own}
         offline: Any = _OfflineEmbedder()
         self._embedder = offline if self.embedder is None else as_embedder(self.embedder)
-        self._made: StrategySet | None = None
         self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
         self._lock = threading.Lock()
 
@@ -409,8 +405,8 @@ class ContextBuilder:
     ) -> PaidContext:
         """Both stages of a strategy, and what this query paid for them."""
         key = (name, config_json(config))
-        strategy = self._own.get(key) or self._measured().get(name, config)
         with self._lock:
+            strategy = self._own.get(key) or self._measured.get(name, config)
             preparation = self._prepared.setdefault((key, context.id), _Preparation())
         building = _building.set(True)
         try:
@@ -466,16 +462,15 @@ class ContextBuilder:
     def _counter(self) -> TokenCounter | None:
         return self.count_tokens or getattr(self.llm, "count_tokens", None)
 
+    @cached_property
     def _measured(self) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
-        with self._lock:
-            self._made = self._made or StrategySet(
-                as_answer_model(self.llm, count_tokens=self._counter()),
-                embedder=self._embedder,
-                scorer=lambda: as_model(self.scorer),
-                cache_dir=self.cache_dir,
-            )
-            return self._made
+        return StrategySet(
+            as_answer_model(self.llm, count_tokens=self._counter()),
+            embedder=self._embedder,
+            scorer=lambda: as_model(self.scorer),
+            cache_dir=self.cache_dir,
+        )
 
     def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:
         return self

@@ -424,11 +424,6 @@ class TestFallback:
 
 
 class TestBadInput:
-    def test_a_target_above_what_was_measured_names_the_nearest(self, kind, frontier):
-        with pytest.raises(UnreachableTargetError, match=r"nearest is 0\.8000") as caught:
-            kind.ask(kind.named(frontier, target_f1=0.9))
-        assert caught.value.nearest == 0.8
-
     @pytest.mark.parametrize("reuse", [0, -1, 0.5, float("nan"), "ten", True])
     def test_an_impossible_n_is_refused(self, kind, frontier, reuse):
         with pytest.raises(InvalidInputError):
@@ -497,7 +492,9 @@ class TestCopies:
 
 
 def test_a_model_of_the_framework_answers_for_calibration(kind):
-    (reply,) = as_answer_model(kind.model()).complete(["Who?"], max_new_tokens=8)
+    model = as_answer_model(kind.model())
+    assert model.name == {Chat: "Chat", Completing: "reporting"}[kind.model]
+    (reply,) = model.complete(["Who?"], max_new_tokens=8)
     assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Hester Vane did", 70, 3)
 
 

@@ -88,18 +88,6 @@ def test_an_hour_in_the_cache_is_told_from_five_minutes():
     assert cache_tokens(SimpleNamespace(raw=SimpleNamespace(usage=openai))) == (64, 0, 0)
 
 
-def test_usage_of_a_llama_index_response_is_used():
-    response = SimpleNamespace(
-        text="Ann", additional_kwargs={"prompt_tokens": 11, "completion_tokens": 1}
-    )
-    model = SimpleNamespace(
-        complete=lambda prompt: response, metadata=SimpleNamespace(model_name="mock-1")
-    )
-    answering = as_answer_model(model)
-    assert answering.name == "mock-1"
-    assert answering.complete(["Who?"], max_new_tokens=5)[0].input_tokens == 11
-
-
 def test_prompts_are_answered_in_order_by_several_workers():
     model = CallableAnswerModel(str.upper, name="upper", count_tokens=words, workers=4)
     prompts = [f"prompt {k}" for k in range(20)]
