@@ -11,13 +11,7 @@ from typing import Any
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.documents import Document
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    SystemMessage,
-    ToolMessage,
-    get_buffer_string,
-)
+from langchain_core.messages import AIMessage, SystemMessage, ToolMessage, get_buffer_string
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 from typing_extensions import override
@@ -34,8 +28,6 @@ from ecs_plugins.shaping.sentences import join_spans
 
 NOTHING = "Nothing in this result helps to answer the question."
 """What a tool's result says when no passage of it was kept."""
-
-_INDEX = "ecs_unit"
 
 ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 ToolResult = ToolMessage | Command[Any]
@@ -136,8 +128,12 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         query = self._question(request)
         if not query or (self._named is not None and not named):
             return result
-        documents = _documents(result.artifact)
-        if documents:
+        documents = result.artifact
+        if (
+            documents
+            and isinstance(documents, list | tuple)
+            and all(isinstance(each, Document) for each in documents)
+        ):
             kept = self._compressor.invoke({"documents": documents, "query": query})
             text = "\n\n".join(document.page_content for document in kept)
             return result.model_copy(update={"content": text or NOTHING, "artifact": kept})
@@ -186,9 +182,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         old = [texts[index] for index in judged]
         found = self._kept_indices(old, query, room) if room > 0 else []
         gone = {*judged} - {judged[index] for index in found}
-        view: list[AnyMessage] = []
-        for index, part in enumerate(parts):
-            view += [] if index in gone else part
+        view = [message for n, part in enumerate(parts) if n not in gone for message in part]
         return request.override(messages=view)
 
     def _kept_indices(
@@ -200,16 +194,7 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             limit = min(max_tokens, compressor.max_tokens or max_tokens)
             compressor = compressor.model_copy(update={"max_tokens": limit})
         documents = [
-            Document(page_content=text, metadata={_INDEX: index})
-            for index, text in enumerate(texts)
-            if text.strip()
+            Document(text, id=str(index)) for index, text in enumerate(texts) if text.strip()
         ]
         kept = compressor.invoke({"documents": documents, "query": query})
-        return [int(document.metadata[_INDEX]) for document in kept]
-
-
-def _documents(artifact: object) -> list[Document]:
-    if not isinstance(artifact, list | tuple):
-        return []
-    documents = [each for each in artifact if isinstance(each, Document)]
-    return documents if len(documents) == len(artifact) else []
+        return [int(document.id or 0) for document in kept]

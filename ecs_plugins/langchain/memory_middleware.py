@@ -202,7 +202,13 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace
     ) -> None:
         fresh = self._to_remember(state)
-        turns = [turn for message in fresh if (turn := self._turn(message, runtime)) is not None]
+        info = runtime.execution_info
+        where = {"thread_id": info.thread_id} if info is not None and info.thread_id else {}
+        turns = [
+            NewMessage(text, role, {"role": role, "message_id": message.id or "", **where})
+            for message in fresh
+            if (role := role_of(message)) in self._roles and (text := own_words(message))
+        ]
         self._observe(fresh, state, namespace)
         # A run that was resumed or repeated has saved some of them before.
         log = self.memory.messages(namespace, limit=_LOOK_BACK) if turns else []
@@ -275,17 +281,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         update = {"ecs_notes": {self.name: notes}}
         return ExtendedModelResponse(model_response=result, command=Command(update=update))
 
-    def _turn(self, message: AnyMessage, runtime: Runtime[Any]) -> NewMessage | None:
-        role = role_of(message)
-        text = own_words(message)
-        if text is None or role not in self._roles:
-            return None
-        metadata = {"role": role, "message_id": message.id or ""}
-        thread = None if runtime.execution_info is None else runtime.execution_info.thread_id
-        if thread:
-            metadata["thread_id"] = thread
-        return NewMessage(text=text, role=role, metadata=metadata)
-
     def _observe(
         self, fresh: Sequence[AnyMessage], state: EntropicMemoryState, namespace: Namespace
     ) -> None:
@@ -293,9 +288,8 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         asked = _question(fresh) or _question(messages)
         notes = [] if asked is None else self._notes_of(state).get(asked.id or "", [])
         recalled = [name for name, *_ in notes]
-        question = None if asked is None or not recalled else own_words(asked)
         answer = own_words(messages[-1]) if role_of(messages[-1]) == "assistant" else None
-        if question and answer:
+        if asked is not None and recalled and answer and (question := own_words(asked)):
             self.memory.observe(question, answer, recalled, namespace=namespace)
 
 

@@ -68,7 +68,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     @classmethod
     @override
     def class_name(cls) -> str:
-        """The name under which LlamaIndex serialises it."""
         return "ECSPostprocessor"
 
     @override

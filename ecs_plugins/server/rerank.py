@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import math
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -91,13 +90,11 @@ def rerank_app(
         return JSONResponse(_answer(asked, ranked(shaped), shaper.model.name))
 
     async def rerank(request: Request) -> Response:
-        started = time.perf_counter()
-        with waiting.track_inprogress():
+        with waiting.track_inprogress(), seconds.time():
             try:
                 response = await answered(request)
             except EcsPluginsError as error:
                 response = _refusal(error)
-        seconds.observe(time.perf_counter() - started)
         requests.labels(response.status_code).inc()
         return response
 
