@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from ecs_plugins.common.sqlite import refuse_open_database
@@ -39,8 +40,10 @@ def private(path: str, flags: int) -> int:
     return descriptor
 
 
-def write_atomically(path: Path, content: str | bytes) -> Path:
-    """Write beside ``path``, flush to disk, then replace it. Only its owner may read it.
+def write_atomically(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
+    """Write all of a file, or its parts in order, beside ``path``, then replace it.
+
+    It is flushed to disk before, and only its owner may read it.
 
     Raises:
         StorageError: It cannot be written, for example because the disk is full, or it is a
@@ -48,18 +51,20 @@ def write_atomically(path: Path, content: str | bytes) -> Path:
     """
     refuse_open_database(path)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    content = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb", opener=private) as file:
-            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise StorageError(
             f"cannot write {path}: {error.strerror or error}; free some space or name another "
             "place. What was there before is untouched"
         ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return path

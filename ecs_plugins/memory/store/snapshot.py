@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
-import secrets
+import io
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +17,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.common.files import write_atomically
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store.database import Database
 
-_MAGIC = b"ecs-plugins index 2\n"
 _KEY = "snapshot"  # in `meta`: the SHA-256 of the snapshot
+_PARTS = "epoch", "rows", "graph"
 
 Graph: TypeAlias = tuple[int, npt.NDArray[np.int64], npt.NDArray[np.uint8]]
 """Of one namespace: the epoch, the row of each vector, and the graph as FAISS serialises it."""
@@ -46,21 +45,15 @@ class Snapshot:
 
     def write(self, connection: sqlite3.Connection, graphs: Mapping[int, Graph]) -> None:
         """Replace it, inside a write transaction: what is erased meanwhile must not get into it."""
-        entries, parts = [], []
-        for number, (epoch, rows, graph) in graphs.items():
-            entries.append([number, epoch, len(rows), len(graph)])
-            parts += [rows.astype("<i8").tobytes(), graph.tobytes()]
-        content = b"".join([_MAGIC, json.dumps(entries).encode(), b"\n", *parts])
-        aside = self._file.with_name(f".{self._file.name}.{secrets.token_hex(4)}")
-        try:
-            descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(self._file)
-        finally:
-            aside.unlink(missing_ok=True)
+        arrays = {
+            f"{number}.{part}": np.asarray(value)
+            for number, graph in graphs.items()
+            for part, value in zip(_PARTS, graph, strict=True)
+        }
+        archive = io.BytesIO()
+        np.savez(archive, **arrays)
+        content = archive.getvalue()
+        write_atomically(self._file, content)
         digest = hashlib.sha256(content).hexdigest()
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, digest))
 
@@ -75,16 +68,17 @@ class Snapshot:
         if digest is None:
             return {}
         content = self._file.read_bytes()
-        if hashlib.sha256(content).hexdigest() != digest[0] or not content.startswith(_MAGIC):
+        if hashlib.sha256(content).hexdigest() != digest[0]:
             raise ValueError(f"the SHA-256 of {self._file.name} is not the one that was recorded")
-        start = content.index(b"\n", len(_MAGIC)) + 1
-        out = {}
-        for number, epoch, count, size in json.loads(content[len(_MAGIC) : start]):
-            middle = start + 8 * count
-            rows = np.frombuffer(content[start:middle], dtype="<i8").astype(np.int64)
-            out[number] = epoch, rows, np.frombuffer(content[middle : middle + size], np.uint8)
-            start = middle + size
-        return out
+        with np.load(io.BytesIO(content)) as arrays:
+            return {
+                int(number): (
+                    int(arrays[f"{number}.epoch"]),
+                    arrays[f"{number}.rows"],
+                    arrays[f"{number}.graph"],
+                )
+                for number in {name.partition(".")[0] for name in arrays.files}
+            }
 
     def problems(self, connection: sqlite3.Connection) -> list[str]:
         """What is wrong with it; it would be built anew."""

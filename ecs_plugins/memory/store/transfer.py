@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import sqlite3
 from base64 import b64decode, b64encode
 from collections import Counter
@@ -21,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from ecs_plugins.common.files import write_atomically
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
@@ -61,7 +61,7 @@ _OWNERS = {
 
 
 def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
-    """Write lines aside, flush, rename; the footer carries their number and hash.
+    """Write lines, whole or not at all; the footer carries their number and hash.
 
     Returns:
         How many lines were written, header and footer included.
@@ -69,30 +69,19 @@ def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
     Raises:
         StorageError: The file could not be written; nothing is left of it.
     """
-    target = Path(path)
-    refuse_open_database(target)
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     digest, count = hashlib.sha256(), 0
-    try:
-        descriptor = os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            for line in lines:
-                content = dump(line).encode() + b"\n"
-                digest.update(content)
-                file.write(content)
-                count += 1
-            footer = {"kind": "end", "lines": count, "sha256": digest.hexdigest()}
-            file.write(dump(footer).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(target)
-    except OSError as error:
-        why = error.strerror or str(error)  # not its file name, which is that of the file aside
-        raise StorageError(
-            f"cannot write {target}: {why}; choose another place, in a directory that exists"
-        ) from error
-    finally:
-        aside.unlink(missing_ok=True)
+
+    def encoded() -> Iterator[bytes]:
+        nonlocal count
+        for line in lines:
+            content = dump(line).encode() + b"\n"
+            digest.update(content)
+            count += 1
+            yield content
+        footer = {"kind": "end", "lines": count, "sha256": digest.hexdigest()}
+        yield dump(footer).encode() + b"\n"
+
+    write_atomically(Path(path), encoded())
     return count + 1
 
 

@@ -109,16 +109,10 @@ class VectorIndex:
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._places: dict[int, int] = {}
         self._blank = 0
-        # The tail: as many rows as `_waiting` has places for, and room for more.
-        self._clear_tail()
-
-    def _clear_tail(self) -> None:
-        self._tail: Matrix = np.empty((0, self.dimension), dtype=np.float32)
-        self._tail_rows: Rows = np.empty(0, dtype=np.int64)
-        self._waiting: dict[int, int] = {}
+        self._tail: dict[int, Vector] = {}
 
     def __len__(self) -> int:
-        return len(self._places) + len(self._waiting)
+        return len(self._places) + len(self._tail)
 
     @property
     def linked(self) -> int:
@@ -133,55 +127,44 @@ class VectorIndex:
     @property
     def size(self) -> int:
         """Bytes held, about."""
-        return self.linked * (4 * self.dimension + 8 * _LINKS + 128) + self._tail.nbytes
+        vector = 4 * self.dimension
+        return self.linked * (vector + 8 * _LINKS + 128) + len(self._tail) * vector
 
     def rows(self) -> Rows:
         """The live rows."""
         with self._lock:
-            return np.array([*self._places, *self._waiting], dtype=np.int64)
+            return np.array([*self._places, *self._tail], dtype=np.int64)
+
+    def _waiting(self) -> Matrix:
+        """The vectors of the tail ``[waiting, dimension]``."""
+        return np.array([*self._tail.values()], dtype=np.float32).reshape(-1, self.dimension)
 
     # Changing
 
     def add(self, rows: Rows, vectors: Matrix) -> None:
         """Add rows that are not there yet; ``vectors`` is ``[rows, dimension]``."""
         with self._lock:
-            start = len(self._waiting)
-            stop = start + len(rows)
-            if stop > len(self._tail):
-                room = 2 * stop
-                self._tail = np.concatenate(
-                    [self._tail[:start], np.empty((room - start, self.dimension), np.float32)]
-                )
-                self._tail_rows = np.resize(self._tail_rows, room)
-            self._tail[start:stop] = vectors
-            self._tail_rows[start:stop] = rows
-            self._waiting.update(zip(rows.tolist(), range(start, stop), strict=True))
-            if stop > _TAIL:
+            own = np.array(vectors, dtype=np.float32)
+            self._tail.update(zip(rows.tolist(), own, strict=True))
+            if len(self._tail) > _TAIL:
                 self._link()
 
     def _link(self) -> None:
         """Put the rows of the tail into the graph."""
-        count, start = len(self._waiting), self.linked
+        start = self.linked
         with _one_thread():
-            self._graph.add(self._tail[:count])
-        rows = self._tail_rows[:count]
-        self._rows = np.concatenate([self._rows, rows])
-        self._places.update(zip(rows.tolist(), range(start, start + count), strict=True))
-        self._clear_tail()
+            self._graph.add(self._waiting())
+        self._rows = np.concatenate([self._rows, _numbers(self._tail)])
+        self._places.update(zip(self._tail, range(start, self.linked), strict=True))
+        self._tail = {}
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         with self._lock:
             for row in rows.tolist():
+                self._tail.pop(row, None)
                 if row in self._places:
                     self._rows[self._places.pop(row)] = -1
-                elif row in self._waiting:
-                    # The last one takes its place.
-                    place, last = self._waiting.pop(row), len(self._waiting)
-                    if place < last:
-                        moved = int(self._tail_rows[last])
-                        self._tail[place], self._tail_rows[place] = self._tail[last], moved
-                        self._waiting[moved] = place
 
     def blank(self) -> None:
         """Overwrite the vectors of all tombstones: what was erased must not reach a file."""
@@ -198,8 +181,8 @@ class VectorIndex:
         Fewer come back if fewer are there. Of ``allowed`` rows, all are compared one by one.
         """
         with self._lock:
-            places, waiting = self._places, len(self._waiting)
-            rows, scores = self._tail_rows[:waiting], self._tail[:waiting] @ query
+            places = self._places
+            rows, scores = _numbers(self._tail), self._waiting() @ query
             if allowed is not None:
                 near = np.isin(rows, allowed)
                 rows, scores = rows[near], scores[near]
@@ -220,8 +203,8 @@ class VectorIndex:
         """For each vector the score of the row nearest to it; -1 where there is none."""
         with self._lock:
             out = np.full(len(vectors), -1.0, dtype=np.float32)
-            if self._waiting:
-                out = (vectors @ self._tail[: len(self._waiting)].T).max(axis=1)
+            if self._tail:
+                out = (vectors @ self._waiting().T).max(axis=1)
             if self._places:
                 found = self._search_graph(vectors, 1)
                 if found is None:
@@ -258,17 +241,14 @@ class VectorIndex:
 
     def _vectors(self, rows: Rows) -> Matrix:
         """The vectors of live rows."""
-        linked, waiting = self._linked_vectors(), self._waiting
-        found = [
-            self._tail[waiting[row]] if row in waiting else linked[self._places[row]]
-            for row in rows.tolist()
-        ]
+        linked, tail = self._linked_vectors(), self._tail
+        found = [tail[row] if row in tail else linked[self._places[row]] for row in rows.tolist()]
         return np.array(found, dtype=np.float32).reshape(len(rows), self.dimension)
 
     def scores(self, rows: Rows, query: Vector) -> Vector:
         """The inner products of live rows with ``query``; those of rows that left are -1."""
         with self._lock:
-            there = np.array([row in self._places or row in self._waiting for row in rows.tolist()])
+            there = np.isin(rows, self.rows())
             out = np.full(len(rows), -1.0, dtype=np.float32)
             if there.any():
                 out[there] = self._vectors(rows[there]) @ query
@@ -298,15 +278,14 @@ class VectorIndex:
                 fresh.add(late, self._vectors(late))
             fresh.remove(np.setdiff1d(rows, self.rows()))
             self._graph, self._rows, self._places = fresh._graph, fresh._rows, fresh._places
-            self._tail, self._tail_rows = fresh._tail, fresh._tail_rows
-            self._waiting, self._blank = fresh._waiting, 0
+            self._tail, self._blank = fresh._tail, 0
             if self.dead:  # since the vectors were copied, perhaps erased
                 self.blank()
 
     def to_bytes(self) -> tuple[Rows, Bytes]:
         """The row of each vector (-1 for a tombstone), and the graph as FAISS serialises it."""
         with self._lock:
-            if self._waiting:
+            if self._tail:
                 self._link()
             return self._rows.copy(), _faiss().serialize_index(self._graph)
 

@@ -97,17 +97,16 @@ def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, open_memory,
     assert copy.namespaces() == []
 
 
-@pytest.mark.parametrize("target", ["never.jsonl", "missing/never.jsonl"])
-def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, monkeypatch, target):
+def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(StorageError, match="choose another place") as caught:
-        exported[0].admin.export(tmp_path / target)
+    with pytest.raises(StorageError, match="free some space") as caught:
+        exported[0].admin.export(tmp_path / "never.jsonl")
     assert sorted(tmp_path.iterdir()) == before
-    assert str(tmp_path / target) in str(caught.value)
+    assert str(tmp_path / "never.jsonl") in str(caught.value)
     assert "/." not in str(caught.value)
 
 
