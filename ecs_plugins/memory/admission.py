@@ -143,12 +143,9 @@ def with_outcome(evidence: Evidence, success: bool, step: int) -> Evidence:
 
 
 def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
-    """Return the evidence of two items that turned out to be one memory.
+    """Return the evidence of two items that are one memory: the newer one is a repeat.
 
-    Args:
-        older: The one that was created first.
-        newer: The other; its first observation counts as a repeat.
-        resultant: Length of the sum of both vector sums.
+    ``resultant`` is the length of the sum of both vector sums.
     """
     step = max(older.updated, newer.updated)
     first, second = decayed(older, step), decayed(newer, step)

@@ -16,7 +16,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from ecs_plugins.memory.wording import is_question
+from ecs_plugins.memory.wording import is_question, word_list
 from ecs_plugins.ranking.lexical import UNSPACED, terms
 from ecs_plugins.ranking.text import WORD, sentence_spans
 
@@ -75,23 +75,19 @@ _WORDS_PER_BIGRAM = 0.6  # where words are not set apart
 _LONG = 5
 
 
-def _listed(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_FIRST_PERSON = _listed("i me my mine myself we us our ours ourselves")
-_SECOND_PERSON = _listed("you your yours yourself yourselves")
-_ENGLISH = _listed(
+_FIRST_PERSON = word_list("i me my mine myself we us our ours ourselves")
+_SECOND_PERSON = word_list("you your yours yourself yourselves")
+_ENGLISH = word_list(
     "the and you your it i that this these with for have been they she there are how "
     "what when where of his her my"
 )
-_TIMES = _listed(
+_TIMES = word_list(
     "yesterday today tomorrow tonight last next ago since recently morning evening day days week "
     "weeks weekend month months year years spring summer fall autumn winter monday tuesday "
     "wednesday thursday friday saturday sunday january february march april june july august "
     "september october november december"
 )
-_PAST = _listed(
+_PAST = word_list(
     "was were had went did got took made gave saw came found bought won met told said left felt "
     "thought knew became began kept lost ran wrote"
 )

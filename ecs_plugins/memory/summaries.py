@@ -9,10 +9,10 @@ up, as configured.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Final
 
 from ecs_plugins.errors import ModelError
@@ -31,9 +31,6 @@ class Summariser:
     """Writes one sentence per cluster; made anew for each sleep phase.
 
     Args:
-        model: The language model.
-        embed: Embeds the summary; returns a normalised vector.
-        seed: Of the sleep phase.
         deadline: Seconds for all summaries together.
         fallback: Whether to take the text from the cluster when the model fails; else raise.
     """
@@ -100,33 +97,27 @@ class Summariser:
         if remaining <= 0:
             raise ModelError(f"the deadline of {self._deadline} s has passed")
         prompt = self._prompt(cluster)
-        result: queue.SimpleQueue[Generation | BaseException] = queue.SimpleQueue()
+        result: Future[Generation] = Future()
 
         def generate() -> None:
             try:
-                result.put(
-                    self._model.generate(
-                        [prompt],
-                        max_new_tokens=MAX_TOKENS,
-                        temperature=TEMPERATURE,
-                        seed=self._seed,
-                    )[0]
+                (written,) = self._model.generate(
+                    [prompt], max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE, seed=self._seed
                 )
+                result.set_result(written)
             except BaseException as error:
-                result.put(error)
+                result.set_exception(error)
 
         # A thread of its own: a model that hangs cannot be stopped, only left behind.
         threading.Thread(target=generate, name="ecs-summary", daemon=True).start()
         try:
-            outcome = result.get(timeout=remaining)
-        except queue.Empty:
+            outcome = result.result(remaining)
+        except TimeoutError:
+            if result.done():  # the model's own
+                raise
             raise ModelError(f"no answer within the deadline of {self._deadline} s") from None
-        if isinstance(outcome, BaseException):
-            raise outcome
-        self.tokens = (
-            self.tokens[0] + outcome.prompt_tokens,
-            self.tokens[1] + outcome.completion_tokens,
-        )
+        read, written = self.tokens
+        self.tokens = read + outcome.prompt_tokens, written + outcome.completion_tokens
         return outcome
 
     def _checked(self, generation: Generation) -> str:

@@ -199,15 +199,10 @@ class SleepPlan:
     """What a sleep phase decided. Nothing has been written yet.
 
     Attributes:
-        decisions: Every decision, in the order in which it was taken.
-        inserted: New cold memories (from ``insert`` and ``replace``), in order.
         updated: Reinforced cold memories, with their new values.
         removed: Displaced cold memories as they were.
         consumed: Ids of the hot items that leave the hot tier.
         judged: Hot items that stay, with their new value of ``HotItem.judged``.
-        temperature: The temperature used.
-        seed: The seed of the draws.
-        config_version: The version of the configuration used.
     """
 
     decisions: tuple[SleepDecision, ...]
@@ -223,13 +218,7 @@ class SleepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A candidate for the cold store: what one cluster of hot items has to say.
-
-    Attributes:
-        memory: The cold memory that it becomes if it is inserted.
-        members: Message ids behind it.
-        sources: Ids of the hot items behind it.
-    """
+    """What one cluster of hot items proposes, with the ids of the messages and items behind it."""
 
     memory: ColdMemory
     members: tuple[str, ...]

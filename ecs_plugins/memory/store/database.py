@@ -94,7 +94,7 @@ class Database:
             self._migrate()
 
     def _refuse_empty(self) -> None:
-        """Refuse a file of no bytes: it was cut off, unless somebody else is just making it."""
+        """Refuse a file of no bytes: it was cut off, unless somebody else is making it now."""
         deadline = time.monotonic() + min(self._busy_timeout, _BIRTH)
         try:
             while Path(self.path).stat().st_size == 0:
@@ -369,23 +369,21 @@ def pack(vector: Vector | Matrix) -> bytes:
     return np.ascontiguousarray(vector, dtype=_TYPE).tobytes()
 
 
-def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
-    """The vector behind bytes.
+def packed(vector: Vector) -> tuple[bytes, int]:
+    """The bytes of a vector, and their checksum."""
+    data = pack(vector)
+    return data, crc(data)
 
-    Raises:
-        StorageError: The bytes are not those that were written.
-    """
+
+def unpack(data: bytes, checksum: int, dimension: int, what: str) -> Vector:
+    """The vector behind bytes, if they are those that were written; else a `StorageError`."""
     if len(data) != _TYPE.itemsize * dimension or zlib.crc32(data) != checksum:
         raise damaged(what, "vector", "reembed() computes it anew from the text")
     return np.frombuffer(data, dtype=_TYPE)
 
 
 def checked_text(text: str, checksum: int, what: str, asked: str = "") -> str:
-    """A stored text, whose checksum is that of the question that it replies to and of itself.
-
-    Raises:
-        StorageError: It is not the one that was written.
-    """
+    """A stored text, whose checksum is that of the question that it replies to and of itself."""
     if crc(asked + text) != checksum:
         raise damaged(what, "text", "restore a backup, or delete it")
     return text

@@ -16,6 +16,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.database import crc, dump, pack
+from ecs_plugins.memory.store.database import crc, dump, packed
 from ecs_plugins.memory.store.derivation import derived, is_strange, joined_at
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, key_of
@@ -54,7 +55,7 @@ class Erasure:
     def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
         self.store = store
         self.connection = connection
-        self.receipt = ErasureReceipt(time.time())
+        self.receipt = ErasureReceipt(time.time(), scrubbed=False)
         self.changed: list[Space] = []
         self.dropped: list[int] = []
         self.erased: list[bytes] = []
@@ -200,11 +201,11 @@ class Erasure:
 
     def write_text(self, name: str, text: str, asked: str) -> None:
         """Write what a message says and replies to, with its vector."""
-        data = pack(self.store.embed([as_reply(text, asked)])[0])
+        vector = self.store.embed([as_reply(text, asked)])[0]
         self.connection.execute(
             "UPDATE messages SET text = ?, asked = ?, asker = iif(? = '', NULL, asker),"
             " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
-            (text, asked, asked, crc(asked + text), data, crc(data), name),
+            (text, asked, asked, crc(asked + text), *packed(vector), name),
         )
         claims.forget(self.connection, [name])
         said = self.connection.execute(f"{claims.SAID} WHERE id = ?", (name,))
@@ -377,33 +378,29 @@ def erasing(store: SqliteStore, *, erases: bool = True) -> Iterator[Erasure]:
         yield erasure
         if erases:
             erasure.clean()
-    _finish(erasure, erases=erases)
+    store.database.on_end(partial(_finish, erasure, erases))
 
 
-def _finish(erasure: Erasure, *, erases: bool) -> None:
-    """Let the indexes follow, remove their snapshot, empty the log, and write the receipt."""
-    store, receipt, scrubbed = erasure.store, erasure.receipt, False
-
-    def end(committed: bool) -> None:
-        nonlocal scrubbed
-        for space in erasure.changed:
-            if committed:
-                store.indexes.committed(space)
-            else:
-                store.indexes.drop(space.id)
-        if not committed:
-            return
-        for number in erasure.dropped:
-            store.indexes.drop(number)
-        for namespace in receipt.namespaces:
-            store.pending.take(namespace)
-        if erases:
-            store.indexes.snapshot.remove()
-        scrubbed = not erases or store.scrub()
-        if erases and scrubbed and store.database.has_slack(erasure.erased):
+def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
+    """Let the indexes follow, remove their snapshot, empty the log, and complete the receipt."""
+    store, receipt = erasure.store, erasure.receipt
+    for space in erasure.changed:
+        if committed:
+            store.indexes.committed(space)
+        else:
+            store.indexes.drop(space.id)
+    if not committed:
+        return
+    for number in erasure.dropped:
+        store.indexes.drop(number)
+    for namespace in receipt.namespaces:
+        store.pending.take(namespace)
+    scrubbed = True
+    if erases:
+        store.indexes.snapshot.remove()
+        scrubbed = store.scrub()
+        if scrubbed and store.database.has_slack(erasure.erased):
             scrubbed = store.scrub(vacuum=True)
-
-    store.database.on_end(end)
     erasure.receipt = replace(receipt, scrubbed=scrubbed and not erasure.quoted)
 
 
@@ -434,16 +431,11 @@ def _matrix(said: Sequence[Said], dimension: int) -> Matrix:
     return np.frombuffer(whole, dtype="<f4").reshape(-1, dimension)
 
 
-def without(record: dict[str, object], gone: Collection[str]) -> dict[str, object]:
+def without(record: dict[str, Any], gone: Collection[str]) -> dict[str, Any]:
     """A decision's record with the ids of what is gone replaced."""
-
-    def clean(value: object) -> object:
-        return ERASED if isinstance(value, str) and value in gone else value
-
-    members = record["members"]
-    assert isinstance(members, list)
-    cleaned = {key: clean(value) for key, value in record.items()}
-    return cleaned | {"members": [clean(member) for member in members]}
+    ends = {name: ERASED for name in ("candidate_id", "target_id") if record.get(name) in gone}
+    members = [ERASED if each in gone else each for each in record["members"]]
+    return {**record, **ends, "members": members}
 
 
 def unknown(name: str) -> InvalidInputError:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
@@ -19,18 +19,18 @@ from ecs_plugins.memory.records import (
     Explanation,
     Memory,
     NamespaceStats,
-    RecordedDecision,
     Verification,
 )
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.database import crc
 from ecs_plugins.memory.store.derivation import alive, joined_at
+from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
-from ecs_plugins.memory.types import TIERS, FreeEnergy, Namespace, Tier, UtilityFunction
+from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
 
 Check = Callable[[], Iterable[str]]
 
@@ -41,9 +41,9 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     if not rows:
         return []
     namespace = tiers.space_by_id(connection, rows[0].space).namespace
-    joined, held = joined_at(connection, name).items(), claims.validity(connection, [name])
+    joined, valid = joined_at(connection, name), claims.validity(connection, [name])[name]
     return [
-        _memory(row, namespace, [each for each, since in joined if since <= row.version], held)
+        _memory(row, namespace, [each for each in joined if joined[each] <= row.version], valid)
         for row in rows
     ]
 
@@ -59,12 +59,8 @@ def stands_in(connection: sqlite3.Connection, name: str, space: Space) -> bool:
 
 
 def _memory(
-    row: TierRow,
-    namespace: Namespace,
-    provenance: Sequence[str],
-    held: Mapping[str, claims.Validity],
+    row: TierRow, namespace: Namespace, provenance: Sequence[str], valid: claims.Validity
 ) -> Memory:
-    valid = held[row.memory.id]
     return Memory(
         id=row.memory.id,
         version=row.version,
@@ -92,10 +88,12 @@ def cold(
 ) -> list[Memory]:
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
-    rows = [*alive(connection, rows, time.time(), config, dimension)]
-    names = [row.item.id for row in rows]
-    behind, held = tiers.provenance(connection, names), claims.validity(connection, names)
-    return [_memory(row, space.namespace, behind.get(row.item.id, ()), held) for row in rows]
+    found = {row.item.id: row for row in alive(connection, rows, time.time(), config, dimension)}
+    behind, held = tiers.provenance(connection, [*found]), claims.validity(connection, found)
+    return [
+        _memory(row, space.namespace, behind.get(name, ()), held[name])
+        for name, row in found.items()
+    ]
 
 
 def explain(
@@ -106,15 +104,11 @@ def explain(
     dimension: int,
     utility: UtilityFunction | None,
 ) -> Explanation:
-    """All that is on record about a memory, a hot item or a message.
-
-    Raises:
-        InvalidInputError: Nothing of this id is stored.
-    """
+    """All that is on record about a memory, a hot item or a message."""
     message = log.get(connection, name)
     rows = tiers.versions(connection, name)
     if not rows and message is None:
-        raise InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
+        raise unknown(name)
     space = tiers.space_by_id(connection, rows[0].space) if rows else None
     if space is None and message is not None:
         space = tiers.find_space(connection, message.namespace)
@@ -129,69 +123,52 @@ def explain(
         queries=recent_queries(connection, space.id),
         utility=utility,
     )
-    found = zip((memory.id for memory in memories), energies, strict=True)
-    ranked = sorted(found, key=lambda pair: pair[1].total)
+    pairs = zip((memory.id for memory in memories), energies, strict=True)
+    ranked = sorted(pairs, key=lambda pair: pair[1].total)
     place = next((at for at, (memory, _) in enumerate(ranked) if memory == name), None)
     live = [row for row in rows if row.live]
-    tier: Tier | None = live[-1].tier if live else None
-    behind = _behind(connection, name)
-    recorded = decisions(connection, space.id, item=name)
     terms = None if place is None else ranked[place][1]
-    rank = None if place is None else place + 1
     text = (live or rows)[-1].item.text if rows else message.text if message else ""
     informed = terms is not None and utility is None and config.utility == "informed"
-    prior = worth(text) if informed else None
-    return Explanation(
+    behind = {
+        member: log.get(connection, member)
+        for member in tiers.provenance(connection, [name]).get(name, (name,))
+    }
+    found = Explanation(
         id=name,
         text=text,
-        tier=tier,
+        tier=live[-1].tier if live else None,
         free_energy=terms,
-        rank=rank,
+        rank=None if place is None else place + 1,
         versions=tuple(versions),
-        decisions=tuple(recorded),
-        provenance=behind,
-        lines=_lines(tier, terms, prior, rank, len(ranked), versions, recorded, behind),
-        prior=prior,
+        decisions=tuple(decisions(connection, space.id, item=name)),
+        provenance=tuple((member, said.text if said else None) for member, said in behind.items()),
+        prior=worth(text) if informed else None,
     )
+    return replace(found, lines=tuple(_lines(found, len(ranked))))
 
 
-def _behind(connection: sqlite3.Connection, name: str) -> tuple[tuple[str, str | None], ...]:
-    """The messages behind an item, or the message itself: ids, and texts that are still there."""
-    ids = tiers.provenance(connection, [name]).get(name, (name,))
-    found = {member: log.get(connection, member) for member in ids}
-    return tuple((member, None if said is None else said.text) for member, said in found.items())
-
-
-def _lines(
-    tier: Tier | None,
-    terms: FreeEnergy | None,
-    prior: float | None,
-    rank: int | None,
-    count: int,
-    versions: Sequence[Memory],
-    recorded: Sequence[RecordedDecision],
-    behind: Sequence[tuple[str, str | None]],
-) -> tuple[str, ...]:
-    lines = [f"in the {tier} tier" if tier else "in neither tier any more"]
+def _lines(found: Explanation, count: int) -> Iterator[str]:
+    yield f"in the {found.tier} tier" if found.tier else "in neither tier any more"
+    terms = found.free_energy
     if terms is not None:
-        lines.append(
+        yield (
             f"free energy now {terms.total:.4f} (E {terms.energy:.4f}, S {terms.entropy:.4f}): "
-            f"number {rank} of {count}, 1 being the safest"
+            f"number {found.rank} of {count}, 1 being the safest"
         )
-    if terms is not None and prior is not None:
-        lines.append(
-            f"of -E, {prior:+.4f} nats are the prior: what its text alone is worth; "
-            f"{-terms.energy - prior:+.4f} come from demand"
+    if terms is not None and found.prior is not None:
+        yield (
+            f"of -E, {found.prior:+.4f} nats are the prior: what its text alone is worth; "
+            f"{-terms.energy - found.prior:+.4f} come from demand"
         )
-    if versions:
-        lines.append(
-            f"{len(versions)} stored versions, support {versions[-1].support}, "
-            f"from {len(behind)} messages{', pinned' if versions[-1].pinned else ''}"
+    for last in found.versions[-1:]:
+        yield (
+            f"{len(found.versions)} stored versions, support {last.support}, "
+            f"from {len(found.provenance)} messages{', pinned' if last.pinned else ''}"
         )
-    if versions and versions[-1].superseded_by is not None:
-        lines.append(f"superseded by {versions[-1].superseded_by}: {SUPERSEDED:g} nats more in E")
-    lines += [str(each) for each in reversed(recorded)]
-    return tuple(lines)
+        if last.superseded_by is not None:
+            yield f"superseded by {last.superseded_by}: {SUPERSEDED:g} nats more in E"
+    yield from map(str, reversed(found.decisions))
 
 
 def namespace_stats(
@@ -233,14 +210,12 @@ def verify(
     A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
     problem, and the rest is checked.
     """
-    checks: list[tuple[str, Check]] = [("the database", integrity)]
-    checks += [
-        (f"the table {table}", partial(_content_problems, connection, table, dimension, epoch))
-        for table in CHECKED
-    ]
-    checks.append(("the provenance", partial(_reference_problems, connection)))
-    checks.append(("the namespaces", partial(_namespace_problems, connection, indexes)))
-    problems = [line for what, check in checks for line in _tried(what, check)]
+    problems = [*_tried("the database", integrity)]
+    for table in CHECKED:
+        content = partial(_content_problems, connection, table, dimension, epoch)
+        problems += _tried(f"the table {table}", content)
+    problems += _tried("the provenance", partial(_reference_problems, connection))
+    problems += _tried("the namespaces", partial(_namespace_problems, connection, indexes))
     snapshot = partial(indexes.snapshot.problems, connection)
     counted = "SELECT " + " + ".join(
         f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")
@@ -277,15 +252,12 @@ def _reference_problems(connection: sqlite3.Connection) -> Iterator[str]:
 
 def _namespace_problems(connection: sqlite3.Connection, indexes: Indexes) -> Iterator[str]:
     for space in tiers.list_spaces(connection):
-        name = space.namespace
-        yield from _tried(f"the decisions of {name}", partial(_record_problems, connection, space))
-        yield from _tried(f"the items of {name}", partial(_tier_problems, connection, space))
-        yield from _tried(
-            f"the index of {name}", partial(_index_problems, connection, space, indexes)
-        )
+        for what, check in _OF_A_NAMESPACE.items():
+            tried = partial(check, connection, space, indexes)
+            yield from _tried(f"the {what} of {space.namespace}", tried)
 
 
-def _record_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
+def _record_problems(connection: sqlite3.Connection, space: Space, _: Indexes) -> Iterator[str]:
     for each in replayed(decisions(connection, space.id)):
         if not each.agrees and not each.recorded.erased:
             yield (
@@ -344,7 +316,7 @@ _REFERENCES = {
 }
 
 
-def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
+def _tier_problems(connection: sqlite3.Connection, space: Space, _: Indexes) -> Iterator[str]:
     for tier in TIERS:
         found = len(tiers.tier_rows(connection, space.id, tier))
         if found != space.count[tier]:
@@ -363,3 +335,10 @@ def _index_problems(
     known = indexes.current(connection, space).index.rows()
     if not np.array_equal(np.sort(known), np.sort([row for (row,) in rows])):
         yield f"{space.namespace}: the index is out of step"
+
+
+_OF_A_NAMESPACE = {
+    "decisions": _record_problems,
+    "items": _tier_problems,
+    "index": _index_problems,
+}

@@ -25,6 +25,7 @@ from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
 from ecs_plugins.memory.store.vector_index import OpenIndex
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier
+from ecs_plugins.ranking.conversation import as_reply
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
@@ -41,7 +42,7 @@ def embedded(
         with store.reading(namespace) as (connection, space):
             latest = [] if space is None else log.log(connection, space.id, now=now, limit=1)
         messages = log.replies(messages, ids, latest[0] if latest else None, now)
-    return messages, store.embed([message.read for message in messages])
+    return messages, store.embed([as_reply(message.text, message.asked) for message in messages])
 
 
 def add(
@@ -55,19 +56,8 @@ def add(
 ) -> tuple[int, int]:
     """Add messages in one transaction, up to the sleep phase that falls due among them.
 
-    Args:
-        store: The open file.
-        namespace: Where.
-        messages: What was said.
-        ids: Their ids.
-        vectors: ``[messages, dimension]``, of what they are read as.
-        pinned: Whether they go into the cold tier at once, where nothing displaces them.
-
     Returns:
         How many were added, and how many were since the last sleep phase.
-
-    Raises:
-        InvalidInputError: Pinned memories alone would exceed the cold capacity.
     """
     every, count = store.config.sleep_every, len(messages)
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
@@ -112,8 +102,7 @@ class Intake:
             for message, name, vector in zip(messages[part], ids[part], vectors[part], strict=True):
                 space.step += 1
                 space.since_sleep += 1
-                asked = message.reply_to.text if message.reply_to else ""
-                item = log.item_of(name, vector, space.step, message.text, asked)
+                item = log.item_of(name, vector, space.step, message.text, message.asked)
                 if self._pinned:
                     row = self._row(item, message)
                     insert_pinned(self._connection, space, row, [name], self._config)
@@ -195,11 +184,7 @@ def insert_pinned(
     members: Sequence[str],
     config: MemoryConfig,
 ) -> None:
-    """Put what a hot item says into the cold tier, pinned; the next sleep phase makes room for it.
-
-    Raises:
-        InvalidInputError: The cold tier is full of pinned memories already.
-    """
+    """Put what a hot item says into the cold tier, pinned; the next sleep phase makes room."""
     check_room_to_pin(connection, space, config)
     item = hot.item
     name = log.new_ids(1)[0]
@@ -208,11 +193,7 @@ def insert_pinned(
 
 
 def check_room_to_pin(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> None:
-    """Refuse to pin more memories than the cold tier holds.
-
-    Raises:
-        InvalidInputError: There is no room.
-    """
+    """Refuse to pin more memories than the cold tier holds."""
     pinned = connection.execute(
         "SELECT count(*) FROM tiers WHERE namespace = ? AND live = 1 AND pinned = 1", (space.id,)
     ).fetchone()[0]

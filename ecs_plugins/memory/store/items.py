@@ -23,7 +23,7 @@ import numpy as np
 
 from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.database import crc, damaged, pack, unpack
+from ecs_plugins.memory.store.database import crc, damaged, packed, unpack
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import decode, encode, under
 from ecs_plugins.memory.types import Namespace, Vector
@@ -240,7 +240,7 @@ class Items:
                 "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
                 " VALUES (?,?,?,?,?,?)",
                 (
-                    (rows[index], path, text, self._store.epoch, *_packed(vectors[text]))
+                    (rows[index], path, text, self._store.epoch, *packed(vectors[text]))
                     for index, path, text in texts
                 ),
             )
@@ -266,15 +266,10 @@ class Items:
                 "UPDATE item_vectors SET epoch = ?, vector = ?, vector_crc = ?"
                 " WHERE item = ? AND path = ? AND text = ?",
                 (
-                    (self._store.epoch, *_packed(vector), *key)
+                    (self._store.epoch, *packed(vector), *key)
                     for key, vector in zip(stale, vectors, strict=True)
                 ),
             )
-
-
-def _packed(vector: Vector) -> tuple[bytes, int]:
-    data = pack(vector)
-    return data, crc(data)
 
 
 def _item(row: tuple[Any, ...]) -> StoredItem:

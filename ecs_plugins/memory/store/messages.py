@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store import claims
-from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
+from ecs_plugins.memory.store.database import checked_text, crc, dump, packed, unpack
 from ecs_plugins.memory.store.tiers import Space, decode
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
-from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
+from ecs_plugins.ranking.conversation import asked_at_end, same_speaker
 
 MAX_TEXT = 1_000_000
 SESSION = 12 * 3600.0
@@ -76,9 +76,9 @@ class NewMessage:
         object.__setattr__(self, "stored_metadata", stored)
 
     @property
-    def read(self) -> str:
-        """Its text as it is embedded: behind the question that it replies to."""
-        return as_reply(self.text, self.reply_to.text if self.reply_to else "")
+    def asked(self) -> str:
+        """The question that it replies to; empty if none."""
+        return self.reply_to.text if self.reply_to else ""
 
 
 def _check_unicode(*texts: str | None) -> None:
@@ -111,15 +111,7 @@ _KEYS = ("content", "text", "role", "metadata", "writer", "at", "ttl")
 
 
 def drafted(messages: Draft | Sequence[Draft], **defaults: object) -> list[NewMessage]:
-    """Messages in one form.
-
-    Args:
-        messages: One, or several.
-        **defaults: Attributes of a `NewMessage` for what a message does not say.
-
-    Raises:
-        InvalidInputError: Something is no message.
-    """
+    """Messages in one form; ``defaults`` are attributes for what a message does not say."""
     given = [messages] if isinstance(messages, str | NewMessage | Mapping) else messages
     if not isinstance(given, Iterable):
         raise InvalidInputError(f"messages are texts or mappings, got {given!r:.80}")
@@ -147,13 +139,8 @@ class Message:
     """A message in the log.
 
     Attributes:
-        id: Its public id.
-        namespace: Where it belongs.
-        step: Its running number there.
-        role: Who said it.
+        step: Its running number in its namespace.
         writer: The agent that wrote it.
-        text: What was said.
-        metadata: As given.
         created: Unix time.
         expires: When it will be erased; None is never.
         asked: The question that it replies to, in the words of the message before; else empty.
@@ -178,16 +165,10 @@ class Message:
 def replies(
     messages: Sequence[NewMessage], ids: Sequence[str], before: Message | None, now: float
 ) -> list[NewMessage]:
-    """Messages with the questions that they reply to.
+    """Messages with the questions that they reply to; ``before`` is the latest of the namespace.
 
     A message replies to the one right before it that ends with a question, if another role says it,
     or another speaker where both texts begin with ``name:``, and within `SESSION`.
-
-    Args:
-        messages: In order.
-        ids: Their ids.
-        before: The latest message of the namespace, if any.
-        now: When messages that do not say are said.
     """
     found: list[NewMessage] = []
     last = None if before is None else (before.id, before.text, before.role, before.created)
@@ -240,15 +221,14 @@ def insert(
                 now if message.at is None else message.at,
                 expiry(message, now),
                 data,
-                crc(asked + message.text),
-                crc(data),
-                asked,
+                crc(message.asked + message.text),
+                checksum,
+                message.asked,
                 message.reply_to and message.reply_to.asker,
             )
-            for step, message, name, data in zip(
-                count(space.step + 1), messages, ids, map(pack, vectors), strict=False
+            for step, message, name, (data, checksum) in zip(
+                count(space.step + 1), messages, ids, map(packed, vectors), strict=False
             )
-            for asked in (message.reply_to.text if message.reply_to else "",)
         ),
     )
     claims.write(

@@ -4,7 +4,8 @@ Embedding happens outside the transaction that writes, message by message as of 
 was added since is embedded in a next round, and the last, small round inside the transaction.
 
 A message is embedded. A hot item or memory that merges several messages lies in the direction of
-their mean, so it is the mean again if they are all in the log; else its own text is embedded.
+their mean, so it is the mean again if they are all in the log and it does not vanish; else its own
+text is embedded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ecs_plugins.memory.store.database import Database, crc, pack
+from ecs_plugins.memory.store.database import Database, pack, packed
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.conversation import as_reply
 
@@ -43,15 +44,16 @@ def embedded(
     return out
 
 
-def derived(
+def _derived(
     text: str, members: Sequence[str], of_message: Mapping[str, Vector], embed: Embed
 ) -> Vector:
-    """The vector of an item made of several messages."""
+    """The vector of an item: the direction of the mean of its messages, if all are there."""
     known = [of_message[member] for member in members if member in of_message]
-    if known and len(known) == len(members):
-        return _mean_direction(known)
-    vector: Vector = embed([text])[0]
-    return vector
+    mean = np.mean(known, axis=0, dtype=np.float64) if known else np.zeros(1)
+    length = float(np.linalg.norm(mean))
+    if len(known) < len(members) or length < 1e-12:
+        return np.asarray(embed([text])[0])
+    return np.asarray(mean / length, dtype=np.float32)
 
 
 @contextmanager
@@ -93,17 +95,17 @@ def _replace(
     connection: sqlite3.Connection, of_message: Mapping[str, Vector], embed: Embed
 ) -> None:
     for (name,) in connection.execute("SELECT id FROM messages").fetchall():
-        data = pack(of_message[name])
         connection.execute(
-            "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?", (data, crc(data), name)
+            "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?",
+            (*packed(of_message[name]), name),
         )
     for row, text, asked, members in connection.execute(
         "SELECT row, text, asked, (SELECT json_group_array(message) FROM provenance p"
         " WHERE p.item = t.id AND p.version <= t.version) FROM tiers t"
     ).fetchall():
-        data = pack(derived(as_reply(text, asked), json.loads(members), of_message, embed))
+        vector = _derived(as_reply(text, asked), json.loads(members), of_message, embed)
         connection.execute(
-            "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?", (data, crc(data), row)
+            "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?", (*packed(vector), row)
         )
     # Only observed queries were recorded with their text; the others cannot be kept.
     connection.execute("DELETE FROM queries WHERE text = ''")
@@ -114,12 +116,3 @@ def _replace(
         connection.execute(
             "UPDATE queries SET vector = ? WHERE id = ?", (pack(vector), int(number))
         )
-
-
-def _mean_direction(vectors: Sequence[Vector]) -> Vector:
-    """The direction of the mean; of the first vector, should the mean vanish."""
-    mean = np.mean(np.stack(vectors), axis=0, dtype=np.float64)
-    length = float(np.linalg.norm(mean))
-    if length < 1e-12:
-        return vectors[0]
-    return np.asarray(mean / length, dtype=np.float32)

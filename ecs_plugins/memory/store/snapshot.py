@@ -51,7 +51,7 @@ class Snapshot:
             for part, value in zip(_PARTS, graph, strict=True)
         }
         archive = io.BytesIO()
-        np.savez(archive, **arrays)
+        np.savez(archive, allow_pickle=False, **arrays)
         content = archive.getvalue()
         write_atomically(self._file, content)
         digest = hashlib.sha256(content).hexdigest()

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.database import checked_text, crc, dump, pack, unpack
+from ecs_plugins.memory.store.database import checked_text, crc, dump, packed, unpack
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -86,41 +86,21 @@ def decode(key: str) -> Namespace:
     return tuple(json.loads(key))
 
 
-def below(prefix: Sequence[str]) -> tuple[str, str]:
-    """The half-open range of keys, in byte order, of all namespaces strictly below ``prefix``."""
-    stem = encode(prefix)[:-1]
-    return stem + ",", stem + "-"  # "-" follows "," in byte order
-
-
 @dataclass(slots=True)
 class Space:
-    """One namespace within one transaction; `save` writes it back.
-
-    Attributes:
-        id: Its number.
-        namespace: Its labels.
-        epoch: Counts the embedders that its vectors came from.
-        step: Number of its latest message.
-        since_sleep: Messages since its last sleep phase.
-        cycle: Sleep phases so far.
-        revision: Counts the transactions that changed it.
-        erasures: Counts the transactions that erased something.
-        count: Live items of each tier.
-        gone: Rows that left the tiers in this transaction.
-        written: Rows of this transaction that are in the index already.
-    """
+    """One namespace within one transaction; `save` writes it back."""
 
     id: int
     namespace: Namespace
-    epoch: int
-    step: int
-    since_sleep: int
-    cycle: int
-    revision: int
-    erasures: int
-    count: dict[Tier, int]
-    gone: list[int] = field(default_factory=list)
-    written: list[int] = field(default_factory=list)
+    epoch: int  # counts the embedders that its vectors came from
+    step: int  # number of its latest message
+    since_sleep: int  # messages
+    cycle: int  # sleep phases so far
+    revision: int  # counts the transactions that changed it
+    erasures: int  # counts those that erased something
+    count: dict[Tier, int]  # live items
+    gone: list[int] = field(default_factory=list)  # rows that left in this transaction
+    written: list[int] = field(default_factory=list)  # rows that are in the index already
 
     @property
     def items(self) -> int:
@@ -192,27 +172,15 @@ def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
     """A condition for the namespaces equal to a prefix or below it, label by label."""
     if not prefix:
         return "1", ()
-    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", (key_of(prefix), *below(prefix))
+    key = key_of(prefix)
+    # Strictly below are the keys from "," to "-", which follow each other in byte order.
+    bounds = key, key[:-1] + ",", key[:-1] + "-"
+    return f"({column} = ? OR ({column} >= ? AND {column} < ?))", bounds
 
 
 @dataclass(frozen=True, slots=True)
 class TierRow:
-    """One version of an item as stored.
-
-    Attributes:
-        item: A `HotItem` in the hot tier, a `ColdMemory` in the cold one.
-        metadata: What the messages behind it agree on.
-        created: When the item was made, as Unix time.
-        changed: When this version was.
-        expires: When it will be erased or derived anew; None is never.
-        version: Counted from 1.
-        judged: Its free energy when a sleep phase last computed it.
-        row: Its number; 0 stands for the next one.
-        space: The number of its namespace.
-        live: Whether it is in its tier now.
-        born: The sleep phase that made this version.
-        died: The sleep phase that replaced it.
-    """
+    """One version of an item as stored; see `Memory` for what it has in common with that."""
 
     item: HotItem | ColdMemory
     metadata: Metadata
@@ -220,9 +188,9 @@ class TierRow:
     changed: float
     expires: float | None = None
     version: int = 1
-    judged: FreeEnergy | None = None
-    row: int = 0
-    space: int = 0
+    judged: FreeEnergy | None = None  # when a sleep phase last computed it
+    row: int = 0  # the next one
+    space: int = 0  # the number of its namespace
     live: bool = True
     born: int | None = None
     died: int | None = None
@@ -271,11 +239,7 @@ def select(
     dimension: int = 0,
     members: bool = False,
 ) -> list[TierRow]:
-    """Rows by a condition, without vectors if ``dimension`` is 0, hot ones perhaps with members.
-
-    Raises:
-        StorageError: A row is damaged.
-    """
+    """Rows by a condition, without vectors if ``dimension`` is 0, hot ones perhaps with members."""
     columns = _SELECT if dimension else _SELECT_LIGHT
     found = connection.execute(f"{columns} WHERE {where}", values).fetchall()
     behind = provenance(connection, [row[1] for row in found if row[3] == "hot"]) if members else {}
@@ -357,27 +321,18 @@ def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> l
 def insert(
     connection: sqlite3.Connection, space: Space, new: TierRow, members: Iterable[str] = ()
 ) -> int:
-    """Write a version, and which messages joined the item with it.
-
-    Returns:
-        Its row number, never used before.
-    """
+    """Write a version, and which messages joined the item with it; returns its new row number."""
     item = new.item
-    pinned, judged, entropy = 0, 0, 0.0
-    if isinstance(item, HotItem):
-        judged = item.judged
-    else:
-        pinned, entropy = int(item.pinned), item.entropy
-    terms = new.judged
-    vector = pack(item.vector)
+    judged = item.judged if isinstance(item, HotItem) else 0
+    entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
+    terms, (vector, checksum) = new.judged, packed(item.vector)
     row = connection.execute(
         _INSERT,
         (
             item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
-            item.text, dump(new.metadata), new.created, new.changed, new.expires, pinned, judged,
-            terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
-            dump_evidence(item.evidence), vector, crc(item.asked + item.text), crc(vector),
-            item.asked,
+            item.text, dump(new.metadata), new.created, new.changed, new.expires, new.is_pinned,
+            judged, terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
+            dump_evidence(item.evidence), vector, crc(item.asked + item.text), checksum, item.asked,
         ),
     ).lastrowid  # fmt: skip
     assert row is not None
