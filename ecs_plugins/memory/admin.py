@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
+from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import checked
@@ -26,9 +26,6 @@ from ecs_plugins.memory.store.transfer import (
     write_import,
 )
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
-
-Progress = Callable[[int, int], None]
-"""``(done, total)``, in texts."""
 
 
 class MemoryAdmin:
@@ -103,15 +100,8 @@ class MemoryAdmin:
 
     def verify(self) -> Verification:
         """Check every promise of the file that can be checked."""
-        store = self._store
-        with store.database.read() as connection:
-            return verify(
-                connection,
-                store.indexes,
-                store.dimension,
-                epoch=store.epoch,
-                integrity=partial(store.database.integrity, connection),
-            )
+        with self._store.database.read() as connection:
+            return verify(connection, self._store)
 
     def stats(self, prefix: Sequence[str] | None = None) -> MemoryStats:
         """How full the memory is; of the namespaces equal to ``prefix`` or below it, if given."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -123,19 +124,11 @@ class ColdContest:
         staying = set() if self._config.rule == "paper" else self._judged - self._consumed
         return SleepPlan(
             decisions=tuple(self._decisions),
-            inserted=tuple(
-                memory
-                for memory, there in zip(self._memories[count:], self._there[count:], strict=True)
-                if there
-            ),
+            inserted=tuple(compress(self._memories[count:], self._there[count:])),
             updated=tuple(
                 self._memories[at] for at in sorted(self._changed) if at < count and self._there[at]
             ),
-            removed=tuple(
-                memory
-                for memory, there in zip(self._cold, self._there[:count], strict=True)
-                if not there
-            ),
+            removed=tuple(compress(self._cold, ~self._there[:count])),
             consumed=tuple(item.id for item in hot if item.id in leaving),
             judged=tuple(
                 replace(item, judged=item.evidence.attestations)

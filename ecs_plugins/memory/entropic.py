@@ -20,7 +20,7 @@ from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.unicode import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.memory.admin import MemoryAdmin, Progress
+from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.records import (
@@ -41,6 +41,7 @@ from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.queries import write_observation
+from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.sqlite_store import FLUSH_AT, SqliteStore
 from ecs_plugins.memory.store.tiers import checked
@@ -432,20 +433,14 @@ class EntropicMemory:
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
-            return log.log(
-                connection,
-                space.id,
-                now=time.time(),
-                limit=-1 if limit is None else limit,
-                before=before,
-            )
+            return log.log(connection, space.id, now=time.time(), limit=limit, before=before)
 
     def memories(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[Memory]:
         """The cold tier, oldest memory first."""
         with self._store.reading(checked(namespace)) as (connection, space):
             if space is None:
                 return []
-            return inspection.cold(connection, space, self.config, self._store.dimension)
+            return inspection.cold(connection, space, self._store)
 
     def explain(self, item_id: str, *, namespace: Sequence[str] | None = None) -> Explanation:
         """Everything on record about a memory or a message.
@@ -455,13 +450,7 @@ class EntropicMemory:
         """
         item_id = self._own(item_id, namespace)
         with self._store.database.read() as connection:
-            return inspection.explain(
-                connection,
-                item_id,
-                config=self.config,
-                dimension=self._store.dimension,
-                utility=self._utility,
-            )
+            return inspection.explain(connection, item_id, self._store, self._utility)
 
     def namespaces(self, prefix: Sequence[str] | None = None) -> list[Namespace]:
         """All namespaces, or those equal to ``prefix`` or below it, label by label."""

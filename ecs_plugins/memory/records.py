@@ -70,27 +70,17 @@ class Recollection(Record):
 
 @dataclass(frozen=True, slots=True)
 class Memory(Record):
-    """One version of a cold memory.
+    """One version of a cold memory. It has much in common with a `Recollection` of it.
 
     Attributes:
         id: Its id, the same for all versions.
         version: Counted from 1.
         live: Whether this version is what is recalled now.
-        namespace: Where it belongs.
-        text: What it says.
-        metadata: What the messages behind it agree on.
-        support: Observations behind it.
-        provenance: Ids of the messages behind it.
-        pinned: Never a victim.
         created: When the memory was made, as Unix time.
         changed: When this version was.
         expires: When it will be erased or derived anew; None is never.
         born: The sleep phase that made this version, if one did.
         died: The sleep phase that replaced it, if one did.
-        free_energy: F, E and S when a sleep phase last judged it; None before.
-        valid_from: When it was said, as Unix time; None where the log no longer knows.
-        valid_until: When something newer corrected it; None is not yet.
-        superseded_by: Id of the message that did.
     """
 
     id: str
@@ -149,13 +139,7 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedDecision:
-    """A recorded decision beside what follows from its record.
-
-    Attributes:
-        recorded: As it stands in the record.
-        recomputed: As it follows from the numbers recorded.
-        agrees: Whether both are equal.
-    """
+    """A recorded decision beside what follows from the numbers recorded."""
 
     recorded: RecordedDecision
     recomputed: SleepDecision

@@ -137,15 +137,6 @@ class SleepRunner:
                 summarise=summariser,
             )
 
-        def finished(report: SleepReport) -> SleepReport:
-            return replace(
-                report,
-                attempts=attempts,
-                problems=() if summariser is None else tuple(summariser.problems),
-                summary_tokens=(0, 0) if summariser is None else summariser.tokens,
-                seconds=time.perf_counter() - started,
-            )
-
         attempts = 0
         while (seen := self._view(namespace)) is not None:
             attempts += 1
@@ -161,7 +152,13 @@ class SleepRunner:
                     plan = decide(seen)
                 elif seen.space.revision != space.revision:
                     continue  # others wrote since: nothing has changed
-                report = finished(sleeps.apply(connection, space, seen, plan, config))
+                report = replace(
+                    sleeps.apply(connection, space, seen, plan, config),
+                    attempts=attempts,
+                    problems=() if summariser is None else tuple(summariser.problems),
+                    summary_tokens=(0, 0) if summariser is None else summariser.tokens,
+                    seconds=time.perf_counter() - started,
+                )
                 sleeps.write_report(connection, report)
                 return report
         return None

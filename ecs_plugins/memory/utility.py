@@ -37,19 +37,7 @@ def utilities(
     queries: Sequence[QueryEvent],
     utility: UtilityFunction | None,
 ) -> Floats:
-    """Return the utility of each item; ``E`` is its negative.
-
-    Args:
-        items: Memories and what is proposed.
-        config: Which reading of the utility.
-        step: Number of the latest message in the namespace.
-        queries: Recent queries, oldest first.
-        utility: Replaces the configured one.
-
-    Raises:
-        InvalidInputError: If a utility function returned a wrong number of values, or a value
-            that is not finite.
-    """
+    """Return the utility of each item; for the arguments see `consolidate`."""
     if not items:
         return np.zeros(0)
     recent = list(queries)[-QUERY_WINDOW:]

@@ -10,6 +10,7 @@ from ecs_plugins.memory.admission import admit, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, HotItem
 
@@ -27,19 +28,18 @@ def derived(
     connection: sqlite3.Connection,
     old: TierRow,
     members: Collection[str],
-    config: MemoryConfig,
-    dimension: int,
+    store: SqliteStore,
     now: float = float("-inf"),
 ) -> TierRow | None:
     """A version as those of its messages make it that have not expired; None without any."""
-    left = log.alone(connection, members, dimension, now)
+    left = log.alone(connection, members, store.dimension, now)
     if not left:
         return None
     metadata = left[0][1]
     for _, own, _ in left:
         metadata = shared(metadata, own)
     evidence = old.item.evidence
-    item = refolded([each for each, _, _ in left], config, edited=evidence.edited)
+    item = refolded([each for each, _, _ in left], store.config, edited=evidence.edited)
     new: HotItem | ColdMemory
     if old.tier == "hot":
         new = replace(item, judged=min(old.hot.judged, item.evidence.support))
@@ -53,11 +53,7 @@ def derived(
 
 
 def alive(
-    connection: sqlite3.Connection,
-    rows: Iterable[TierRow],
-    now: float,
-    config: MemoryConfig,
-    dimension: int,
+    connection: sqlite3.Connection, rows: Iterable[TierRow], now: float, store: SqliteStore
 ) -> Iterator[TierRow]:
     """What has not expired; of an item that rests on messages of which some have, the rest."""
     for row in rows:
@@ -65,7 +61,7 @@ def alive(
             yield row
             continue
         behind = tiers.provenance(connection, [row.item.id]).get(row.item.id, ())
-        left = derived(connection, row, behind, config, dimension, now)
+        left = derived(connection, row, behind, store, now)
         if left is not None:  # under its own id, which a hot item has from its first message
             yield replace(left, item=replace(left.item, id=row.item.id))
 
@@ -81,18 +77,14 @@ def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
 
 
 def is_strange(
-    connection: sqlite3.Connection,
-    name: str,
-    members: Collection[str],
-    config: MemoryConfig,
-    dimension: int,
+    connection: sqlite3.Connection, name: str, members: Collection[str], store: SqliteStore
 ) -> bool:
     """Whether a message says something else than the others behind an item."""
-    found = [each for each, _, _ in log.alone(connection, members, dimension)]
+    found = [each for each, _, _ in log.alone(connection, members, store.dimension)]
     rest = [each for each in found if each.id != name]
     own = [each for each in found if each.id == name]
     if not rest or not own:
         return False
-    item = refolded(rest, config)
+    item = refolded(rest, store.config)
     cosine = float(item.vector @ own[0].vector)
-    return admit(own[0], config=config, nearest_hot=(item, cosine)).id == name
+    return admit(own[0], config=store.config, nearest_hot=(item, cosine)).id == name

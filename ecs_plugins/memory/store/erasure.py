@@ -280,9 +280,7 @@ class Erasure:
         for name in sorted(affected):
             joined = joined_at(self.connection, name)
             leaving = gone or frozenset(
-                each
-                for each in changed
-                if is_strange(self.connection, each, joined, store.config, store.dimension)
+                each for each in changed if is_strange(self.connection, each, joined, store)
             )
             since = min(joined[message] for message in changed if message in joined)
             rows = tiers.versions(self.connection, name)
@@ -304,7 +302,7 @@ class Erasure:
         """Replace a version by what these of its messages say; returns whether there are any."""
         tiers.delete(self.connection, space, [old])
         self.erased.append(old.item.text.encode())
-        new = derived(self.connection, old, members, self.store.config, self.store.dimension)
+        new = derived(self.connection, old, members, self.store)
         if new is None:
             self.note(hot_erased=int(old.tier == "hot"))
             return False

@@ -46,14 +46,7 @@ def record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch
 
 
 class RecordedEmbedder:
-    """Has the name and dimension of the embedder of a file; embeds if that is the default one.
-
-    Args:
-        database: The file.
-
-    Raises:
-        StorageError: Nothing was ever stored in it.
-    """
+    """Has the name and dimension of the embedder of a file; embeds if that is the default one."""
 
     def __init__(self, database: Database) -> None:
         with database.read() as connection:
@@ -64,11 +57,7 @@ class RecordedEmbedder:
         self.dimension = int(str(known[0]["dimension"]))
 
     def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """Unit vectors ``[len(texts), dimension]``.
-
-        Raises:
-            ConfigurationError: The file was not written with the default embedder.
-        """
+        """Unit vectors ``[len(texts), dimension]``, if the default embedder wrote the file."""
         with contextlib.suppress(ModelNotFoundError):
             known = default_embedder()
             if known.name == self.name and known.dimension == self.dimension:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
@@ -28,6 +27,7 @@ from ecs_plugins.memory.store.derivation import alive, joined_at
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
+from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
@@ -83,12 +83,10 @@ def _memory(
     )
 
 
-def cold(
-    connection: sqlite3.Connection, space: Space, config: MemoryConfig, dimension: int
-) -> list[Memory]:
+def cold(connection: sqlite3.Connection, space: Space, store: SqliteStore) -> list[Memory]:
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
-    found = {row.item.id: row for row in alive(connection, rows, time.time(), config, dimension)}
+    found = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
     behind, held = tiers.provenance(connection, [*found]), claims.validity(connection, found)
     return [
         _memory(row, space.namespace, behind.get(name, ()), held[name])
@@ -99,9 +97,7 @@ def cold(
 def explain(
     connection: sqlite3.Connection,
     name: str,
-    *,
-    config: MemoryConfig,
-    dimension: int,
+    store: SqliteStore,
     utility: UtilityFunction | None,
 ) -> Explanation:
     """All that is on record about a memory, a hot item or a message."""
@@ -114,11 +110,11 @@ def explain(
         space = tiers.find_space(connection, message.namespace)
     assert space is not None
     versions = history(connection, name)
-    stored = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", dimension)]
+    stored = [row.memory for row in tiers.tier_rows(connection, space.id, "cold", store.dimension)]
     memories = claims.judged(connection, stored)
     energies = free_energies(
         memories,
-        config=config,
+        config=store.config,
         step=space.step,
         queries=recent_queries(connection, space.id),
         utility=utility,
@@ -129,7 +125,7 @@ def explain(
     live = [row for row in rows if row.live]
     terms = None if place is None else ranked[place][1]
     text = (live or rows)[-1].item.text if rows else message.text if message else ""
-    informed = terms is not None and utility is None and config.utility == "informed"
+    informed = terms is not None and utility is None and store.config.utility == "informed"
     behind = {
         member: log.get(connection, member)
         for member in tiers.provenance(connection, [name]).get(name, (name,))
@@ -197,22 +193,16 @@ def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: f
     return count
 
 
-def verify(
-    connection: sqlite3.Connection,
-    indexes: Indexes,
-    dimension: int,
-    *,
-    epoch: int,
-    integrity: Check,
-) -> Verification:
+def verify(connection: sqlite3.Connection, store: SqliteStore) -> Verification:
     """Check contents, counts, provenance, decisions, items and indexes of a file.
 
     A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
     problem, and the rest is checked.
     """
-    problems = [*_tried("the database", integrity)]
+    indexes = store.indexes
+    problems = [*_tried("the database", partial(store.database.integrity, connection))]
     for table in CHECKED:
-        content = partial(_content_problems, connection, table, dimension, epoch)
+        content = partial(_content_problems, connection, table, store.dimension, store.epoch)
         problems += _tried(f"the table {table}", content)
     problems += _tried("the provenance", partial(_reference_problems, connection))
     problems += _tried("the namespaces", partial(_namespace_problems, connection, indexes))

@@ -234,7 +234,10 @@ class Items:
                 " AND message IS NULL",
                 ((now, row) for row in touched),
             )
-            deleted = sum(_delete(connection, address) for address in deletes)
+            deleted = connection.executemany(
+                "DELETE FROM items WHERE namespace = ? AND key = ?",
+                ((encode(namespace), key) for namespace, key in deletes),
+            ).rowcount
             rows = [_put(connection, item, now) for item in puts]
             connection.executemany(
                 "INSERT INTO item_vectors (item, path, text, epoch, vector, vector_crc)"
@@ -280,13 +283,6 @@ def _item(row: tuple[Any, ...]) -> StoredItem:
     if text_key is not None:
         value[text_key] = text
     return StoredItem(number, decode(namespace), key, value, created, updated, ttl, message)
-
-
-def _delete(connection: sqlite3.Connection, address: Address) -> int:
-    namespace, key = address
-    return connection.execute(
-        "DELETE FROM items WHERE namespace = ? AND key = ?", (encode(namespace), key)
-    ).rowcount
 
 
 def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:

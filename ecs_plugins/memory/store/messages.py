@@ -277,14 +277,14 @@ def log(
     space: int,
     *,
     now: float,
-    limit: int = -1,
+    limit: int | None = None,
     before: int | None = None,
 ) -> list[Message]:
     """The newest ``limit`` messages with a step below ``before``, oldest first."""
     rows = connection.execute(
         f"SELECT {_COLUMNS} WHERE m.namespace = ? AND m.step < ?"
         " AND (m.expires IS NULL OR m.expires > ?) ORDER BY m.seq DESC LIMIT ?",
-        (space, before if before is not None else 1 << 62, now, limit),
+        (space, before if before is not None else 1 << 62, now, -1 if limit is None else limit),
     ).fetchall()
     return [_message(row) for row in reversed(rows)]
 

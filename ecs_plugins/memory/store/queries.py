@@ -18,6 +18,10 @@ from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 
 _SAME = 1e-6  # cosine distance of a question to itself, embedded twice
+_INSERT = (
+    "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
+    " VALUES (?,?,?,?,?,?,?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,9 @@ def write_accesses(
     for access in sorted(accesses, key=lambda each: each.at):  # some could not be written before
         names = tuple(access.items)
         if access.erasures == erasures:
-            _insert_query(connection, space, access.step, access.at, access.vector, names)
+            # Without its text, which only an observation needs.
+            event = space.id, access.step, access.at, "", None, dump(names), pack(access.vector)
+            connection.execute(_INSERT, event)
         for each in _live(connection, space, names):
             step = max(access.step, each.item.evidence.updated)
             hit = record_hit(each.item, step=step, score=access.items[each.item.id])
@@ -61,8 +67,17 @@ def write_observation(
     outcome: bool | None,
 ) -> None:
     """Write a question with its answer, and what came of the items that were used."""
-    if not _complete_query(connection, space, vector, used, text, answer):
-        _insert_query(connection, space, space.step, time.time(), vector, used, text, answer)
+    recall = _recall_of(connection, space, vector, used)
+    if recall is None:
+        place = space.id, space.step, time.time()
+        connection.execute(_INSERT, (*place, text, answer, dump(list(used)), pack(vector)))
+    else:
+        number, recalled = recall
+        together = dump([*dict.fromkeys([*recalled, *used])])
+        connection.execute(
+            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
+            (text, answer, together, number),
+        )
     _prune_queries(connection, space)
     if outcome is not None:
         for each in _live(connection, space, used):
@@ -70,41 +85,14 @@ def write_observation(
             tiers.update(connection, each.row, item)
 
 
-def _insert_query(
-    connection: sqlite3.Connection,
-    space: Space,
-    step: int,
-    at: float,
-    vector: Vector,
-    items: Sequence[str],
-    text: str = "",
-    answer: str | None = None,
-) -> None:
-    # A recall records no text; an observation does, it needs it.
-    connection.execute(
-        "INSERT INTO queries (namespace, step, at, text, answer, recalled, vector)"
-        " VALUES (?,?,?,?,?,?,?)",
-        (space.id, step, at, text, answer, dump(list(items)), pack(vector)),
-    )
-
-
-def _complete_query(
-    connection: sqlite3.Connection,
-    space: Space,
-    vector: Vector,
-    items: Sequence[str],
-    text: str,
-    answer: str,
-) -> bool:
-    """Write question and answer into the event of the recall that they belong to.
+def _recall_of(
+    connection: sqlite3.Connection, space: Space, vector: Vector, used: Sequence[str]
+) -> tuple[int, list[str]] | None:
+    """The recall that an observation completes, and what it recalled.
 
     That is the last event of the same question, if it has no answer yet and what was used does
     not come from elsewhere. So one question that was recalled for and then observed counts once.
-
-    Returns:
-        Whether there was such an event.
     """
-    used = set(items)
     for number, data, known, recalled in connection.execute(
         "SELECT id, vector, answer, recalled FROM queries WHERE namespace = ? ORDER BY id DESC",
         (space.id,),
@@ -112,16 +100,9 @@ def _complete_query(
         if float(np.frombuffer(data, dtype="<f4") @ vector) < 1.0 - _SAME:
             continue
         found = json.loads(recalled)
-        elsewhere = bool(used) and bool(found) and used.isdisjoint(found)
-        if known is not None or elsewhere:
-            return False
-        together = dump([*dict.fromkeys([*found, *items])])
-        connection.execute(
-            "UPDATE queries SET text = ?, answer = ?, recalled = ? WHERE id = ?",
-            (text, answer, together, number),
-        )
-        return True
-    return False
+        elsewhere = bool(used) and bool(found) and set(used).isdisjoint(found)
+        return None if known is not None or elsewhere else (number, found)
+    return None
 
 
 def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:

@@ -58,20 +58,7 @@ class Shaper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RecallRequest:
-    """What is asked of one namespace.
-
-    Attributes:
-        query: The question.
-        vector: Its embedding [d].
-        k: Recollections at most.
-        threshold: Minimum score.
-        tiers: Where to look.
-        condition: Metadata that an item must have (`filters`).
-        now: Unix time; what has expired by then is not recalled.
-        exclude: Ids that are not wanted; the next best take their places.
-        by_cosine: Score by the cosine alone (the paper).
-        at: Unix time whose truth is wanted; None is now.
-    """
+    """What is asked of one namespace; see `EntropicMemory.recall`."""
 
     query: str
     vector: Vector
@@ -79,9 +66,9 @@ class RecallRequest:
     threshold: float
     tiers: tuple[Tier, ...]
     condition: Filter | None
-    now: float
+    now: float  # what has expired by then is not recalled
     exclude: frozenset[str] = frozenset()
-    by_cosine: bool = False
+    by_cosine: bool = False  # score by the cosine alone (the paper)
     at: float | None = None
 
 
@@ -249,7 +236,7 @@ def _wanted(
             if each.tier in request.tiers and each.item.id not in request.exclude
         ]
         if any(each.expires is not None and each.expires <= request.now for each in left):
-            left = [*alive(connection, left, request.now, store.config, store.dimension)]
+            left = [*alive(connection, left, request.now, store)]
         if not request.by_cosine:
             held |= claims.validity(connection, [each.item.id for each in left], request.at)
             now = request.at is None

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -78,19 +78,12 @@ class SqliteStore:
     """An open memory file. Thread-safe.
 
     Args:
-        database: The open file.
-        embedder: Embeds texts; from `as_embedder`, so its vectors are checked and normalised.
-            Must be the one that the file was written with.
-        config: What is kept.
-        settings: How it is stored.
-        adopt: Take another embedder than the file's: the caller re-embeds.
+        embedder: From `as_embedder`, so its vectors are checked and normalised. Must be the one
+            that the file was written with, unless the caller re-embeds: ``adopt``.
 
     Attributes:
         epoch: How often the embedder of the file was replaced.
         is_current: Whether the file's vectors come from this embedder.
-
-    Raises:
-        ConfigurationError: The file was written with another embedder.
     """
 
     def __init__(
@@ -144,30 +137,19 @@ class SqliteStore:
         return epoch, identity == self.identity
 
     def embed(self, texts: Sequence[str]) -> Matrix:
-        """Unit vectors ``[len(texts), dimension]``.
-
-        Raises:
-            ModelError: The embedder failed, or returned what cannot be compared.
-        """
+        """Unit vectors ``[len(texts), dimension]``."""
         known: Mapping[str, Vector] = getattr(self._embedded, "vectors", {})
         if texts and all(text in known for text in texts):
             return np.stack([known[text] for text in texts])
         return self.embedder.embed_documents(texts)
 
     def embed_query(self, text: str) -> Vector:
-        """A unit vector ``[dimension]``.
-
-        Raises:
-            InvalidInputError: The text is blank.
-            ModelError: The embedder failed.
-        """
+        """A unit vector ``[dimension]``; of a text that is not blank."""
         if not isinstance(text, str) or not text.strip():
             raise InvalidInputError("a query needs text")
         return self.embedder.embed_query(text)
 
-    def reembed(
-        self, embedder: Embedder, progress: Callable[[int, int], None] | None = None
-    ) -> None:
+    def reembed(self, embedder: Embedder, progress: reembedding.Progress | None = None) -> None:
         """Replace every vector by one of another embedder, and start a new epoch."""
         before = self.embedder, self.dimension
         self.embedder, self.dimension = embedder, int(embedder.dimension)
@@ -258,11 +240,8 @@ class SqliteStore:
                 with self.writing_to(namespace, wait=wait):
                     pass
             except EcsPluginsError as error:
-                logger.log(
-                    logging.WARNING if wait else logging.DEBUG,
-                    "retrieval hits could not be written yet: %s",
-                    error,
-                )
+                level = logging.WARNING if wait else logging.DEBUG
+                logger.log(level, "retrieval hits could not be written yet: %s", error)
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:

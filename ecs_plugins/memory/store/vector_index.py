@@ -519,25 +519,26 @@ class Indexes:
 
     def are_to_be_saved(self) -> bool:
         """Whether a graph has changed so much that building it anew would take long."""
-        database = self._database
-        if database.in_memory or database.read_only or time.monotonic() < self._save_due:
-            return False
-        with self._lock:
-            return any(
-                abs(each.index.linked - each.saved) * _GROWN >= each.index.linked
-                for each in self._open.values()
-                if len(each.index) >= KEPT_FROM and each.index.linked
-            )
+        return time.monotonic() >= self._save_due and any(
+            abs(each.index.linked - each.saved) * _GROWN >= each.index.linked
+            for each in self._large().values()
+        )
 
-    def save(self) -> None:
-        """Write the snapshot under the write lock; a failure is logged, not raised."""
+    def _large(self) -> dict[int, OpenIndex]:
+        """The indexes of which a snapshot is kept, if the memory may have one."""
+        if self._database.in_memory or self._database.read_only:
+            return {}
         with self._lock:
-            large = {
+            return {
                 number: each
                 for number, each in self._open.items()
                 if len(each.index) >= KEPT_FROM and each.revision >= 0
             }
-        if not large or self._database.in_memory or self._database.read_only:
+
+    def save(self) -> None:
+        """Write the snapshot under the write lock; a failure is logged, not raised."""
+        large = self._large()
+        if not large:
             return
         self._save_due = time.monotonic() + _SAVE_EVERY
         try:
