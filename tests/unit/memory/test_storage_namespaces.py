@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.tiers import below, checked, decode, encode
+from ecs_plugins.memory.store.tiers import checked, decode, encode, under
 
 HOSTILE = [
     "a", "a.b", "a/b", 'a"b', "a'b", "a%", "a_", "%", "_", "ab", "a,b", "a]", '["a"', "\\",
@@ -23,7 +23,7 @@ def test_a_key_gives_its_namespace_back(namespace):
 
 @given(namespaces, namespaces)
 def test_keys_fall_into_the_range_of_a_prefix_exactly_when_labels_do(prefix, other):
-    low, high = (bound.encode() for bound in below(prefix))
+    low, high = (bound.encode() for bound in under(prefix, "key")[1][1:])
     inside = low <= encode(other).encode() < high
     assert inside == (len(other) > len(prefix) and other[: len(prefix)] == prefix)
 
