@@ -16,7 +16,7 @@ from ecs_plugins.memory.admission import (
     admit,
     promotable,
     record_hit,
-    record_outcome,
+    with_outcome,
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
@@ -169,10 +169,11 @@ class EntropicPolicy:
             self._hot.append(item)
             return
         right = self._labels.repeated(item.id, moment.label)
+        evidence = with_outcome(item.evidence, right, moment.step)
         if isinstance(item, ColdMemory):
-            self._cold.put(cold_position, record_outcome(item, right, step=moment.step))
+            self._cold.put(cold_position, replace(item, evidence=evidence))
         else:
-            self._hot.put(hot_position, record_outcome(item, right, step=moment.step))
+            self._hot.put(hot_position, replace(item, evidence=evidence))
 
     def _sleep(self, step: int) -> None:
         plan = consolidate(

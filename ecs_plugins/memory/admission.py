@@ -32,11 +32,7 @@ def admit(
 ) -> HotItem | ColdMemory:
     """Decide what an incoming message becomes: a hot item of its own, or support for another.
 
-    Args:
-        new: The hot item of the message alone.
-        config: The settings.
-        nearest_hot: The hot item of highest cosine, with that cosine, if any.
-        nearest_cold: The cold memory of highest cosine, with that cosine, if any.
+    ``new`` is the hot item of the message alone; the nearest item of each tier has its cosine.
 
     Returns:
         The item that it repeats, as it is then; a cold memory is preferred to a hot item that is no
@@ -86,11 +82,6 @@ def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
     """Return the item after a retrieval returned it: asked for as much as its score says."""
     evidence = in_demand(item.evidence, step, score)
     return replace(item, evidence=replace(evidence, hits=evidence.hits + 1))
-
-
-def record_outcome(item: Item, success: bool, *, step: int) -> Item:
-    """Return the item after using it helped or failed at ``step``."""
-    return replace(item, evidence=with_outcome(item.evidence, success, step))
 
 
 def promotable(item: HotItem, config: MemoryConfig) -> bool:

@@ -8,7 +8,6 @@ bounded is what is searched, hot and cold; the message log has its own retention
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -227,14 +226,10 @@ class EntropicMemory:
                 store, namespace, drafts[start:], ids[start:], vectors[start:], pinned=pinned
             )
             if store.settings.sleep != "manual" and since >= every:
-                store.database.on_end(partial(self._fall_asleep, namespace, since))
+                store.database.on_end(partial(self._sleeper.fall_asleep, namespace, since))
             start += added
         self._tend()
         return ids
-
-    def _fall_asleep(self, namespace: Namespace, since: int, committed: bool) -> None:
-        if committed:
-            self._sleeper.fall_asleep(namespace, since)
 
     def _tend(self) -> None:
         """Hand to the background thread what nobody has to wait for."""
@@ -242,12 +237,9 @@ class EntropicMemory:
         for index in store.indexes.take_worn():
             submit(f"rebuilding index {id(index)}", index.rebuild)
         for each in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
-            submit(f"writing hits in {each}", partial(self._write_hits, each))
+            submit(f"writing hits in {each}", partial(self._sleeper.write_hits, each))
         if store.indexes.are_to_be_saved():
             submit("saving the indexes", lambda _: store.indexes.save())
-
-    def _write_hits(self, namespace: Namespace, _: threading.Event) -> None:
-        self._store.flush(namespace, wait=False)
 
     def recall(
         self,

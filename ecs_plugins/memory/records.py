@@ -238,8 +238,7 @@ class MemoryStats(Record):
     """The state of a memory file.
 
     Attributes:
-        path: The file.
-        schema: Its schema version.
+        schema: The schema version of the file.
         embedder: Name and dimension of the embedder that its vectors come from.
         config_version: The settings it is open with.
         namespaces: One entry each.

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 import time
-import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -104,7 +102,7 @@ class SleepRunner:
         self._retention_due = 0.0
         self.background = BackgroundThread()
         self.reset()
-        _runners.add(self)
+        store.at_fork.append(self.reset)
 
     def reset(self) -> None:
         """Begin anew, with nothing running."""
@@ -177,13 +175,17 @@ class SleepRunner:
             return True
         return has_expired(self._store, time.time())
 
-    def fall_asleep(self, namespace: Namespace, since_sleep: int) -> None:
+    def write_hits(self, namespace: Namespace, _: threading.Event) -> None:
+        """Write pending hits, a job of the background thread."""
+        self._store.flush(namespace, wait=False)
+
+    def fall_asleep(self, namespace: Namespace, since_sleep: int, committed: bool) -> None:
         """Run a sleep phase that is due, here or in the background; a failure is logged.
 
         What was added is on disk, so ``add`` does not fail when sleeping does; after a failure
         the namespace is left alone for another ``sleep_every`` messages.
         """
-        if since_sleep < self._retry_at.get(namespace, 0):
+        if not committed or since_sleep < self._retry_at.get(namespace, 0):
             return
         if self._store.settings.sleep == "background":
             self.background.submit(
@@ -215,14 +217,3 @@ class SleepRunner:
             deadline=store.settings.summary_deadline,
             fallback=store.settings.on_summary_error == "extractive",
         )
-
-
-_runners: weakref.WeakSet[SleepRunner] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for runner in list(_runners):
-        runner.reset()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

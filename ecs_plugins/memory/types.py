@@ -105,10 +105,7 @@ class ColdMemory:
     """A consolidated memory. Its provenance is kept by the store (decisions carry members).
 
     Attributes:
-        id: Unique id within the namespace.
         vector: Embedding [d], float32, normalised.
-        evidence: What has been observed about it.
-        text: What it says.
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.

@@ -85,23 +85,14 @@ def may_replace(new: str, old: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """What of a text may keep it from being one memory with another.
-
-    Attributes:
-        asks: It is a question.
-        negations: How many negations it has.
-        numbers: Figures, and numbers and days in words, in order.
-        capitals: Words with a capital that may name something, in order, casefolded.
-        small: Words without a capital.
-        words: All words, as they are written.
-    """
+    """What of a text may keep it from being one memory with another."""
 
     asks: bool
-    negations: int
-    numbers: tuple[str, ...]
-    capitals: tuple[str, ...]
-    small: frozenset[str]
-    words: tuple[str, ...]
+    negations: int  # how many
+    numbers: tuple[str, ...]  # figures, and numbers and days in words, in order
+    capitals: tuple[str, ...]  # words that may name something, in order, casefolded
+    small: frozenset[str]  # words without a capital
+    words: tuple[str, ...]  # all, as they are written
 
     @classmethod
     def of(cls, text: str) -> Wording:

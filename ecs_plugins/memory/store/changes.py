@@ -26,11 +26,7 @@ def update(
     metadata: Mapping[str, object] | None,
     pinned: bool | None,
 ) -> ErasureReceipt:
-    """Change a message, and what rests on it, or a memory; None leaves something as it is.
-
-    Raises:
-        InvalidInputError: Nothing of this id is stored, or there is no room to pin.
-    """
+    """Change a message, and what rests on it, or a memory; None leaves something as it is."""
     new = NewMessage("-" if text is None else text, metadata=metadata or {})
     own = None if metadata is None else new.metadata
     with erasing(store, erases=text is not None or metadata is not None) as erasure:

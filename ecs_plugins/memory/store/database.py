@@ -60,18 +60,7 @@ class Transaction:
 
 
 class Database:
-    """A memory file and its connections. Thread-safe; safe over ``fork``.
-
-    Args:
-        path: The file, or ``":memory:"`` for a database that lives and dies with this object.
-        synchronous: ``"full"`` (every commit survives a power cut) or ``"normal"`` (a power cut
-            may lose the last commits, never the file).
-        busy_timeout: Seconds to wait for another writer.
-        read_only: Write nothing; the file has to be there.
-
-    Raises:
-        StorageError: The file cannot be opened, is not a memory file, or is of a newer version.
-    """
+    """A memory file and its connections; see `StoreConfig`. Thread-safe; safe over ``fork``."""
 
     def __init__(
         self,
@@ -255,11 +244,10 @@ class Database:
     def on_end(self, end: Callable[[bool], object]) -> None:
         """Call a function once the write transaction of this thread is over, or now without one.
 
-        Args:
-            end: Gets whether the transaction was committed.
+        It gets whether the transaction was committed.
         """
-        if self._open is not None and self._open.writes:
-            self._open.ends.append(end)
+        if self.is_writing:
+            self._here.transaction.ends.append(end)
         else:
             end(True)
 
@@ -279,11 +267,7 @@ class Database:
         return not busy
 
     def backup(self, target: Path) -> None:
-        """Write a copy as of now, while others read and write: whole, or not there at all.
-
-        Raises:
-            StorageError: ``target`` exists, or cannot be written.
-        """
+        """Write a copy as of now, while others read and write: whole, or not there at all."""
         aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         sqlite.create_private(str(aside))
         try:
@@ -303,9 +287,6 @@ class Database:
 
         SQLite overwrites a cell that is deleted, but not the copy that stays behind when a tree is
         balanced and the cell moves to another page. What cannot be looked through counts as True.
-
-        Args:
-            erased: Texts and vectors, as bytes.
         """
         if self.in_memory:
             return False

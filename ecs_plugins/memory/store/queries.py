@@ -6,11 +6,11 @@ import json
 import sqlite3
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ecs_plugins.memory.admission import record_hit, record_outcome
+from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import dump, pack
 from ecs_plugins.memory.store.tiers import Space, TierRow
@@ -81,8 +81,8 @@ def write_observation(
     _prune_queries(connection, space)
     if outcome is not None:
         for each in _live(connection, space, used):
-            item = record_outcome(each.item, outcome, step=space.step)
-            tiers.update(connection, each.row, item)
+            evidence = with_outcome(each.item.evidence, outcome, space.step)
+            tiers.update(connection, each.row, replace(each.item, evidence=evidence))
 
 
 def _recall_of(

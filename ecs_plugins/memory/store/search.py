@@ -83,9 +83,6 @@ def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
     return out
 
 
-NO_SCORES: Vector = np.empty(0, dtype=np.float32)
-
-
 @dataclass(frozen=True, slots=True)
 class _Score:
     score: float
@@ -183,7 +180,7 @@ def _scored(
     if request.by_cosine or allowed is None:
         rows, near = opened.index.search(request.vector, count, allowed=allowed)
     else:
-        rows, near = allowed, NO_SCORES
+        rows, near = allowed, np.empty(0, dtype=np.float32)
     left = len(near) == count
     if request.by_cosine:
         found = zip(rows.tolist(), near.tolist(), strict=True)

@@ -58,12 +58,7 @@ class Snapshot:
         connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, digest))
 
     def read(self, connection: sqlite3.Connection) -> dict[int, Graph]:
-        """The graphs by the number of their namespace.
-
-        Raises:
-            OSError: It cannot be read.
-            ValueError: It is not the one that was recorded.
-        """
+        """The graphs by the number of their namespace; OSError or ValueError if it is damaged."""
         digest = connection.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
         if digest is None:
             return {}
@@ -93,11 +88,7 @@ class Snapshot:
         return bool(connection.execute("DELETE FROM meta WHERE key = ?", (_KEY,)).rowcount)
 
     def remove(self) -> None:
-        """Delete the file, finished or not.
-
-        Raises:
-            StorageError: It could not be deleted.
-        """
+        """Delete the file, finished or not."""
         if self._in_memory:
             return
         try:

@@ -84,6 +84,7 @@ class SqliteStore:
     Attributes:
         epoch: How often the embedder of the file was replaced.
         is_current: Whether the file's vectors come from this embedder.
+        at_fork: What a forked child calls.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class SqliteStore:
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
         self._finish_interrupted_erasure()
+        self.at_fork = [self.reset]
         _open_stores.add(self)
 
     def reset(self) -> None:
@@ -311,7 +313,8 @@ _open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     # Locks may have been held: begin anew. What the parent has not written yet is the parent's.
     for store in list(_open_stores):
-        store.reset()
+        for reset in store.at_fork:
+            reset()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -290,11 +290,7 @@ class VectorIndex:
             return self._rows.copy(), _faiss().serialize_index(self._graph)
 
     def restore(self, rows: Rows, graph: Bytes) -> None:
-        """Take what `to_bytes` returned.
-
-        Raises:
-            ValueError: The graph is not of this dimension or not of these rows.
-        """
+        """Take what `to_bytes` returned; a ValueError if it is of another dimension."""
         restored = _faiss().deserialize_index(graph)
         if restored.d != self.dimension or restored.ntotal != len(rows):
             raise ValueError("the graph does not belong to these rows")
@@ -412,37 +408,30 @@ class Indexes:
         if opened.revision < 0:
             self._restore(connection, space, opened)
         index = opened.index
-        self._load(connection, space, opened, "row > ?", opened.last_row)
+
+        def load(where: str, value: object) -> None:
+            sql = f"SELECT row, vector, vector_crc, id FROM tiers WHERE {_LIVE} AND {where}"
+            found = connection.execute(f"{sql} ORDER BY row", (space.id, value))
+            while rows := found.fetchmany(_CHUNK):
+                vectors = [
+                    unpack(vector, check, self._dimension, str(name))
+                    for _, vector, check, name in rows
+                ]
+                index.add(np.array([row[0] for row in rows]), np.stack(vectors))
+                opened.last_row = max(opened.last_row, rows[-1][0])
+
+        load("row > ?", opened.last_row)
         if len(index) != space.items or opened.erasures != space.erasures:
             wanted = _numbers(_live_rows(connection, space))
             index.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
-                self._load(connection, space, opened, _AMONG, json.dumps(missing.tolist()))
+                load(_AMONG, json.dumps(missing.tolist()))
         if opened.erasures != space.erasures:
             index.blank()
             opened.erasures, opened.saved = space.erasures, 0
         opened.revision = space.revision
         self._tidy(opened)
-
-    def _load(
-        self,
-        connection: sqlite3.Connection,
-        space: Space,
-        opened: OpenIndex,
-        where: str,
-        value: object,
-    ) -> None:
-        found = connection.execute(
-            f"SELECT row, vector, vector_crc, id FROM tiers WHERE {_LIVE} AND {where} ORDER BY row",
-            (space.id, value),
-        )
-        while rows := found.fetchmany(_CHUNK):
-            vectors = [
-                unpack(vector, check, self._dimension, str(name)) for _, vector, check, name in rows
-            ]
-            opened.index.add(np.array([row[0] for row in rows]), np.stack(vectors))
-            opened.last_row = max(opened.last_row, rows[-1][0])
 
     def _tidy(self, opened: OpenIndex) -> None:
         if not opened.index.is_worn:
@@ -453,7 +442,7 @@ class Indexes:
             self._worn.append(opened.index)
 
     def committed(self, space: Space) -> None:
-        """Follow a transaction of this process that is on disk and whose namespace was saved."""
+        """Follow a transaction of this process that is on disk."""
         opened = self._open.get(space.id)
         if opened is None or opened.epoch != space.epoch:
             return
@@ -520,7 +509,7 @@ class Indexes:
     def are_to_be_saved(self) -> bool:
         """Whether a graph has changed so much that building it anew would take long."""
         return time.monotonic() >= self._save_due and any(
-            abs(each.index.linked - each.saved) * _GROWN >= each.index.linked
+            0 < each.index.linked <= abs(each.index.linked - each.saved) * _GROWN
             for each in self._large().values()
         )
 
