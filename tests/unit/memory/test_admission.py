@@ -26,11 +26,25 @@ def admitted(observation, config=CONFIG, **nearest):
     return admit(observation, config=config, **nearest)
 
 
-def test_something_new_becomes_a_hot_item():
-    seen = item_of("m9", axis(0), 9, "text")
-    admission = admitted(seen, nearest_hot=(hot("m1", axis(1)), 0.0))
-    assert admission.id == "m9"
-    assert admission.members == ("m9",)
+@pytest.mark.parametrize(
+    ("cosine_hot", "cosine_cold", "config", "becomes"),
+    [
+        (0.0, 0.0, CONFIG, "m9"),
+        (0.0, 0.95, CONFIG, "c"),
+        (0.95, 0.92, CONFIG, "m1"),
+        (1.0, 1.0, MemoryConfig.paper(), "m9"),
+    ],
+)
+def test_a_message_supports_the_nearer_of_what_it_repeats(cosine_hot, cosine_cold, config, becomes):
+    near_hot, near_cold = hot("m1", axis(0)), cold("c", axis(0))
+    admission = admitted(
+        item_of("m9", axis(0), 9, ""),
+        config,
+        nearest_hot=(near_hot, cosine_hot),
+        nearest_cold=(near_cold, cosine_cold),
+    )
+    assert admission.id == becomes
+    assert admission.evidence.support == (1 if becomes == "m9" else 2)
 
 
 def test_a_near_duplicate_supports_the_hot_item():
@@ -41,28 +55,6 @@ def test_a_near_duplicate_supports_the_hot_item():
     assert admission.evidence.support == 2
     assert admission.evidence.demand == pytest.approx(1.0)
     assert admission.text == "said again"
-
-
-def test_a_near_duplicate_supports_the_cold_memory():
-    seen = item_of("m9", axis(0, 1, 0.8), 9, "")
-    admission = admitted(seen, nearest_cold=(cold("c", axis(0), support=3), 0.95))
-    assert admission.id == "c"
-    assert admission.evidence.support == 4
-
-
-def test_the_nearer_tier_is_reinforced():
-    seen = item_of("m9", axis(0), 9, "")
-    nearest = {
-        "nearest_hot": (hot("m1", axis(0)), 0.95),
-        "nearest_cold": (cold("c", axis(0)), 0.92),
-    }
-    assert admitted(seen, **nearest).id == "m1"
-
-
-def test_the_paper_appends_everything():
-    seen = item_of("m9", axis(0), 9, "")
-    admission = admitted(seen, MemoryConfig.paper(), nearest_hot=(hot("m1", axis(0)), 1.0))
-    assert admission.id == "m9"
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
@@ -97,19 +89,6 @@ def left_over(items, config):
         evict_overflow(connection, space, config)
         assert space.count["hot"] == min(len(items), config.hot_capacity)
         return [row.item.id for row in tiers.tier_rows(connection, space.id, "hot", DIMENSION)]
-
-
-def test_fifo_drops_the_oldest():
-    items = [hot(f"m{i}", axis(i), step=i, support=9 if i == 0 else 1) for i in range(4)]
-    assert left_over(items, MemoryConfig.paper(hot_capacity=2)) == ["m2", "m3"]
-
-
-def test_an_item_that_earned_a_proposal_outlives_the_others():
-    items = [hot(f"m{i}", axis(i), step=i, support=2 if i == 0 else 1) for i in range(4)]
-    config = CONFIG.replace(hot_capacity=2, min_support=2)
-    assert left_over(items, config) == ["m0", "m3"]
-    items[0] = replace(items[0], judged=2)
-    assert left_over(items, config) == ["m2", "m3"]
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), st.integers(1, 3), st.booleans())

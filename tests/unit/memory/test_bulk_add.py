@@ -48,26 +48,6 @@ def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, rule, see
     assert together.admin.verify().ok
 
 
-def test_the_next_sleep_phase_decides_the_same(open_memory, tmp_path):
-    config = MemoryConfig(merge_threshold=0.8, hot_capacity=500)
-    memories = both(open_memory, tmp_path, config, stream(7, 150), before=stream(107, 40))
-    for memory in memories:
-        memory.sleep()
-    kinds = [
-        [(d.decision.kind, d.decision.support, d.decision.probability) for d in m.decisions()]
-        for m in memories
-    ]
-    assert kinds[0] == kinds[1]
-    assert kinds[0]
-
-
-def test_a_batch_that_fails_leaves_nothing(open_memory):
-    memory = open_memory(config=MemoryConfig(cold_capacity=2), store=StoreConfig(sleep="manual"))
-    with pytest.raises(ValueError, match="pinned"):
-        memory.add(["one thing", "another thing", "a third thing"], pinned=True)
-    assert memory.messages() == []
-
-
 @pytest.mark.parametrize(
     "evidence",
     [

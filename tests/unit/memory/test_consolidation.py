@@ -157,35 +157,8 @@ def test_a_summary_gives_text_and_vector():
     assert np.array_equal(plan.inserted[0].vector, axis(7))
 
 
-def test_a_summariser_that_fails_leaves_its_own_error():
-    def fails(cluster):
-        raise TimeoutError("too slow")
-
-    with pytest.raises(TimeoutError):
-        sleep([hot("m1", axis(0), support=2)], summarise=fails)
-
-
-def test_utilities_by_query_prefer_what_was_asked():
-    from ecs_plugins.memory.types import QueryEvent
-
-    config = SMALL.replace(utility="query_mean", entropy_weight=0.0, temperature=0.0)
-    queries = [QueryEvent(step, axis(0)) for step in range(5)]
-    plan = sleep([hot("m1", axis(2), support=2)], full_store(), config, queries=queries)
-    assert plan.decisions[0].target_id == "b"
-    assert plan.decisions[0].candidate.energy == pytest.approx(0.0)
-
-
 vectors = st.integers(0, 7).map(axis)
 hot_items = st.lists(st.tuples(vectors, st.integers(1, 4), st.floats(0, 9)), max_size=12)
-
-
-def random_plan(items, seed, config):
-    entries = [
-        hot(f"m{i}", vector, support=support, demand=demand)
-        for i, (vector, support, demand) in enumerate(items)
-    ]
-    store = [cold(f"c{i}", axis(i), demand=float(i)) for i in range(config.cold_capacity)]
-    return entries, store, sleep(entries, store, config, seed=seed)
 
 
 configs = st.sampled_from(
@@ -203,7 +176,12 @@ configs = st.sampled_from(
 @settings(deadline=None)
 @given(hot_items, st.integers(0, 2**31), configs)
 def test_capacity_holds_every_decision_replays_and_the_seed_decides_the_plan(items, seed, config):
-    entries, store, plan = random_plan(items, seed, config)
+    entries = [
+        hot(f"m{i}", vector, support=support, demand=demand)
+        for i, (vector, support, demand) in enumerate(items)
+    ]
+    store = [cold(f"c{i}", axis(i), demand=float(i)) for i in range(config.cold_capacity)]
+    plan = sleep(entries, store, config, seed=seed)
     _, after = apply_plan(plan, entries, store)
     assert len(after) <= config.cold_capacity
     assert len({memory.id for memory in after}) == len(after)

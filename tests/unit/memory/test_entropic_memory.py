@@ -1,6 +1,5 @@
 import asyncio
 import math
-import multiprocessing
 import subprocess
 import sys
 import threading
@@ -48,14 +47,6 @@ def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
     memory.add([f"subject{i} does thing{i}" for i in range(13)])
     assert len(memory.sleeps()) == 2
     assert memory.admin.stats().namespaces[0].since_sleep == 3
-
-
-def test_sleep_in_the_background_happens(open_memory):
-    memory = open_memory(config=MemoryConfig(sleep_every=4), store=StoreConfig(sleep="background"))
-    memory.add([f"subject{i} does thing{i}" for i in range(8)])
-    assert memory.admin.wait(20)
-    assert memory.sleeps()
-    assert memory.admin.verify().ok
 
 
 def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
@@ -191,17 +182,6 @@ def test_changing_a_message_changes_what_rests_on_it(open_memory):
     assert memory.admin.verify().ok
 
 
-def test_changing_a_memory_makes_a_version(open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add(["the boat is blue"] * 2)
-    memory.sleep()
-    name = memory.memories()[0].id
-    memory.update(name, text="corrected by hand")
-    assert texts(memory.recall("corrected by hand")) == ["corrected by hand"]
-    assert memory.get(name).version == 2
-    assert memory.admin.verify().ok
-
-
 def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
     memory = open_memory()
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"])
@@ -223,32 +203,6 @@ def test_a_process_that_still_has_the_old_embedder_is_told(open_memory):
     with pytest.raises(StorageError, match="re-embedded"):
         old.add("more", namespace=("another",))
     assert texts(new.recall("the boat is blue")) == ["the boat is blue"]
-
-
-def _add_some(path, start: int) -> None:
-    with EntropicMemory.open(
-        path, embedder=FakeEmbedder(32), config=MemoryConfig(sleep_every=7)
-    ) as memory:
-        for i in range(start, start + 25):
-            memory.add(f"subject{i} does thing{i}")
-            memory.recall(f"subject{i}")
-
-
-@pytest.mark.slow
-def test_two_processes_on_one_file_lose_nothing(db, open_memory):
-    open_memory().add("made first")
-    context = multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_add_some, args=(db, start)) for start in (0, 100)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert [worker.exitcode for worker in workers] == [0, 0]
-    memory = open_memory()
-    said = {message.text for message in memory.messages()}
-    assert {f"subject{i} does thing{i}" for i in [*range(25), *range(100, 125)]} <= said
-    assert [m.step for m in memory.messages()] == list(range(1, 52))
-    assert memory.admin.verify().ok
 
 
 def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
@@ -288,13 +242,6 @@ async def test_the_async_forms_do_the_same(open_memory):
     assert (await memory.aforget(("default",))).namespaces == (("default",),)
 
 
-def test_nothing_is_recalled_where_nothing_was_stored(open_memory):
-    memory = open_memory()
-    assert memory.recall("anything", namespace=("nowhere",)) == []
-    assert memory.sleep(("nowhere",)) is None
-    assert memory.forget(("nowhere",)).messages == ()
-
-
 def test_the_in_memory_form_does_everything_but_last():
     with EntropicMemory.open(embedder=FakeEmbedder(32)) as memory:
         memory.add(["the boat is blue"] * 20)
@@ -303,19 +250,6 @@ def test_the_in_memory_form_does_everything_but_last():
         assert memory.admin.verify().ok
         memory.forget(("default",))
         assert memory.namespaces() == []
-
-
-@pytest.mark.slow
-def test_the_paper_configuration_runs_against_the_store(open_memory):
-    memory = open_memory(
-        config=MemoryConfig.paper(hot_capacity=20, sleep_every=20, cold_capacity=5)
-    )
-    for i in range(100):
-        memory.add(f"subject{i % 9} does thing{i % 9}")
-    assert 0 < memory.admin.stats().namespaces[0].cold <= 5
-    assert memory.admin.stats().namespaces[0].hot == 20
-    assert all(each.agrees for each in memory.replay())
-    assert memory.admin.verify().ok
 
 
 @pytest.mark.slow

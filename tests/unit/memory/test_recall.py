@@ -1,7 +1,6 @@
 """What a recall finds: against everything scored one by one, and after every kind of write."""
 
 import os
-import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -244,12 +243,6 @@ def test_what_counts_as_a_reply(open_memory, before, reply, question):
         assert asked(batch) == asked(one)
 
 
-def test_the_paper_embeds_what_was_said_alone(open_memory):
-    memory = open_memory(config=MemoryConfig.paper())
-    memory.add(TALK)
-    assert set(asked(memory).values()) == {""}
-
-
 def test_a_short_answer_to_another_question_is_another_memory(open_memory):
     memory = open_memory(config=MemoryConfig(merge_threshold=-1.0), store=MANUAL)
     for place in ("Rome", "Oslo", "Rome"):
@@ -331,15 +324,6 @@ def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
         assert follows(each)
 
 
-def test_a_damaged_question_is_noticed(open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add(TALK)
-    with memory._store.database.write() as connection:
-        connection.execute("UPDATE messages SET asked = 'Why?' WHERE asked != ''")
-    (problem,) = memory.admin.verify().problems
-    assert "does not match its checksum" in problem
-
-
 def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db):
     memory = open_memory(store=MANUAL)
     asker, reply = memory.add(TALK)
@@ -351,29 +335,6 @@ def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db)
             inspected.delete(asker)
         assert inspected.delete(reply).messages == (reply,)
         assert inspected.delete(asker).messages == (asker,)
-
-
-def test_a_file_of_the_schema_before_replies_gets_them(open_memory, db):
-    memory = open_memory(store=MANUAL)
-    memory.add("Under the blue pot.")
-    memory.close()
-    connection = sqlite3.connect(db)
-    connection.executescript(
-        "DROP INDEX messages_by_asker; ALTER TABLE messages DROP COLUMN asked;"
-        "ALTER TABLE messages DROP COLUMN asker; ALTER TABLE tiers DROP COLUMN asked;"
-        "PRAGMA user_version = 5"
-    )
-    connection.close()
-    memory = open_memory(store=MANUAL)
-    memory.add(TALK[0])
-    memory.add("In the shed.")
-    assert asked(memory) == {
-        "Under the blue pot.": "",
-        TALK[0]["content"]: "",
-        "In the shed.": "Where do you keep the spare key?",
-    }
-    assert [each.text for each in memory.recall("blue pot")] == ["Under the blue pot."]
-    assert memory.admin.verify().ok
 
 
 def test_what_integrations_share_hands_the_shaper_on(open_memory):

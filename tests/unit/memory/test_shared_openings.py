@@ -104,8 +104,10 @@ def test_two_workers_that_open_the_file_per_request_lose_nothing(tmp_path):
     assert [worker.returncode for worker in workers] == [0, 0]
     acknowledged = {name for lines in said for line in lines if line for name in json.loads(line)}
     with open_file(path) as memory:
+        log = memory.messages()
         assert acknowledged
-        assert acknowledged <= {message.id for message in memory.messages(limit=None)}
+        assert acknowledged <= {message.id for message in log}
+        assert [message.step for message in log] == list(range(1, len(log) + 1))
         assert memory.admin.verify().problems == ()
 
 
