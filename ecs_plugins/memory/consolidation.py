@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def consolidate(
     vectors = _checked_matrix(hot, cold)
     supported, unsupported = _split(hot, vectors[: len(hot)], config, seed)
     if config.rule == "default":
-        unsupported = _leaving(unsupported, len(hot) - _size(supported), config)
+        unsupported = _leaving(unsupported, len(hot) - sum(map(len, supported)), config)
     proposals = [_propose(m, config=config, summarise=summarise, seed=seed) for m in supported]
     proposals += [_propose(m, config=config, summarise=None, seed=seed) for m in unsupported]
     terms = free_energies(
@@ -156,16 +157,8 @@ def _leaving(
     The others lose nothing by waiting: a repeat may still come.
     """
     excess = occupied + config.sleep_every - config.hot_capacity
-    leaving: list[list[HotItem]] = []
-    for members in unsupported:
-        if _size(leaving) >= excess:
-            break
-        leaving.append(members)
-    return leaving
-
-
-def _size(clusters: Sequence[Sequence[HotItem]]) -> int:
-    return sum(map(len, clusters))
+    before = accumulate(map(len, unsupported), initial=0)
+    return [members for members, count in zip(unsupported, before, strict=False) if count < excess]
 
 
 def _propose(

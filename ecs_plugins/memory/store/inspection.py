@@ -236,8 +236,7 @@ def _content_problems(
 
 def _reference_problems(connection: sqlite3.Connection) -> Iterator[str]:
     for text, sql in _REFERENCES.items():
-        for (name,) in connection.execute(sql):
-            yield text.format(name)
+        yield from (text.format(name) for (name,) in connection.execute(sql))
 
 
 def _namespace_problems(connection: sqlite3.Connection, indexes: Indexes) -> Iterator[str]:

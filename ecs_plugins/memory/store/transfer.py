@@ -61,14 +61,7 @@ _OWNERS = {
 
 
 def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
-    """Write lines, whole or not at all; the footer carries their number and hash.
-
-    Returns:
-        How many lines were written, header and footer included.
-
-    Raises:
-        StorageError: The file could not be written; nothing is left of it.
-    """
+    """Write lines and a footer with their number and hash, whole or not at all; how many."""
     digest, count = hashlib.sha256(), 0
 
     def encoded() -> Iterator[bytes]:
@@ -98,9 +91,6 @@ def exported(
 
     Epochs are written relative to ``epoch``, that of the file. An item that belongs to a message
     goes with it, or stays with it.
-
-    Raises:
-        StorageError: A row is damaged.
     """
     named, bounds = tiers.under(prefix, "key")
     held, again = tiers.under(prefix, "namespace")
@@ -124,12 +114,7 @@ def exported(
 
 
 def read_export(path: str | os.PathLike[str]) -> list[Line]:
-    """The lines of an export without its footer, the header first.
-
-    Raises:
-        StorageError: The file cannot be read.
-        InvalidInputError: It is no export, of a newer version, or not whole.
-    """
+    """The lines of an export without its footer, the header first."""
     refuse_open_database(path)
     try:
         content = Path(path).read_bytes()
@@ -177,9 +162,6 @@ def write_import(
     """Write rows under new numbers; returns how many of each table.
 
     A ``dimension`` of 0 does not look at the vectors; ``epoch`` is that of the file.
-
-    Raises:
-        InvalidInputError: Something of it is stored here already, or a line cannot be stored.
     """
     counts: Counter[str] = Counter()
     first = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
