@@ -193,6 +193,7 @@ def test_a_file_of_the_schema_before_gets_its_claims(memory):
     memory.close()
     with sqlite3.connect(memory.path) as connection:
         connection.execute("DROP TABLE claims")
+        connection.execute("ALTER TABLE items DROP COLUMN space")
         connection.execute("PRAGMA user_version = 6")
     with EntropicMemory.open(memory.path, embedder=FakeEmbedder()) as upgraded:
         assert texts(upgraded) == [OSLO]
