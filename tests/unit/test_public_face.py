@@ -40,6 +40,7 @@ def run(code: str) -> str:
 def test_importing_and_looking_for_models_load_nothing_heavy() -> None:
     code = f"""
 import sys, {", ".join(PACKAGES)}
+from ecs_plugins.memory import *
 from ecs_plugins.ranking.embedder import FakeEmbedder, SentenceTransformerEmbedder
 from ecs_plugins.lm.bundled import status
 SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x"), status()

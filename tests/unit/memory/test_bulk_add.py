@@ -13,37 +13,22 @@ from tests.unit.memory.streams import rows_of, stream
 pytestmark = pytest.mark.slow  # every batch twice, whole and one by one
 
 
-def both(open_memory, tmp_path, config, batch, before=(), **options):
-    """The same messages added together and one by one, after the same past; both memories."""
-    filled = []
-    for together in (True, False):
-        memory = open_memory(
-            path=tmp_path / f"{together}.db",
-            config=config,
-            store=StoreConfig(sleep="manual", **options),
-        )
-        for message in before:
-            memory.add(message)
-        if before:
-            memory.sleep()
-            for message in before[: len(before) // 2]:
-                memory.add(message)
-        if together:
-            memory.add(batch)
-        else:
-            for message in batch:
-                memory.add(message)
-        filled.append(memory)
-    return filled
-
-
 @pytest.mark.parametrize("rule", ["default", "paper"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, rule, seed):
     config = MemoryConfig(rule=rule, merge_threshold=0.8, hot_capacity=500)
-    together, one_by_one = both(
-        open_memory, tmp_path, config, stream(seed, 150), before=stream(seed + 100, 40)
-    )
+    options = {"config": config, "store": StoreConfig(sleep="manual")}
+    together, one_by_one = (open_memory(path=tmp_path / name, **options) for name in "ab")
+    before, batch = stream(seed + 100, 40), stream(seed, 150)
+    for memory in (together, one_by_one):
+        for message in before:
+            memory.add(message)
+        memory.sleep()
+        for message in before[:20]:
+            memory.add(message)
+    together.add(batch)
+    for message in batch:
+        one_by_one.add(message)
     assert rows_of(together) == rows_of(one_by_one)
     assert together.admin.verify().ok
 

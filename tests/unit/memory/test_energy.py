@@ -67,11 +67,6 @@ def test_more_demand_never_lowers_the_rate(first, second, exposure, prior):
     assert rates[0] <= rates[1]
 
 
-def test_an_unseen_memory_has_the_prior_rate():
-    rate = energy.log_demand_rate(np.array([0.0]), np.array([0.0]), 0.02)
-    assert math.exp(rate[0]) == pytest.approx(0.02)
-
-
 @given(st.integers(1, 12), st.integers(0, 1000))
 def test_cluster_variance_of_unit_vectors_is_one_minus_the_squared_mean(count, seed):
     vectors = units(np.random.default_rng(seed), (count, 16))

@@ -1,7 +1,5 @@
 import asyncio
 import math
-import subprocess
-import sys
 import threading
 import time
 
@@ -250,16 +248,6 @@ def test_the_in_memory_form_does_everything_but_last():
         assert memory.admin.verify().ok
         memory.forget(("default",))
         assert memory.namespaces() == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["import ecs_plugins.memory", "from ecs_plugins.memory import *"])
-def test_importing_the_memory_loads_neither_torch_nor_faiss(name):
-    code = (
-        f"{name}\nimport sys; print([m for m in ('torch', 'faiss', 'sklearn') if m in sys.modules])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
 
 
 def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):

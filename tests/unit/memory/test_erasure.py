@@ -130,8 +130,11 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory
     memory = open_memory()
     memory.add([SECRET] * 25, namespace=("someone", "plughname"))
     memory.add("others stay", namespace=("someone",))
-    memory.recall(SECRET, namespace=("someone", "plughname"))
+    memory.recall(SECRET, namespace=("someone", "plughname"), also=[("someone",)])
+    memory.observe("what do they say?", f"they say {SECRET}", namespace=("someone",))
+    memory.sleep(("someone",))
     receipt = memory.forget(("someone", "plughname"))
+    assert receipt.scrubbed
     assert receipt.namespaces == (("someone", "plughname"),)
     assert len(receipt.messages) == 25
     assert receipt.decisions
@@ -325,17 +328,6 @@ def test_pending_recalls_do_not_bring_back_what_was_erased(db, open_memory, eras
         memory.forget(("default",))
     memory.close()
     other.close()
-    assert leftovers(db.parent) == []
-
-
-def test_a_forgotten_namespace_is_quoted_nowhere(db, open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add(SECRET)
-    memory.add(MILL, namespace=("other",))
-    memory.observe("what do they say?", f"they say {SECRET}", namespace=("other",))
-    memory.recall(SECRET, namespace=("other",))
-    memory.sleep(("other",))
-    assert memory.forget(("default",)).scrubbed
     assert leftovers(db.parent) == []
 
 

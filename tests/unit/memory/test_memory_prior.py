@@ -41,12 +41,7 @@ LANGUAGES = {
 def test_what_informs_is_worth_more_than_small_talk_in_every_language(language) -> None:
     fact, typical, small_talk = map(worth, LANGUAGES[language])
     assert fact > typical > small_talk
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_no_language_is_ranked_below_english_small_talk(language) -> None:
-    fact, typical, _ = map(worth, LANGUAGES[language])
-    assert min(fact, typical) > worth(SMALL_TALK)
+    assert typical > worth(SMALL_TALK)  # of English
 
 
 @pytest.mark.parametrize(

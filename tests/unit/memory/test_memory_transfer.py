@@ -72,25 +72,22 @@ def test_an_import_never_mixes_with_what_is_there(exported):
     assert content(memory) == before
 
 
-def damaged(lines: list[bytes], how: str) -> bytes:
-    if how == "truncated":
-        return b"".join(lines[:-3])
-    if how == "altered":
-        return b"".join(line.replace(b"boat", b"bout") for line in lines)
-    if how == "torn":
-        return b"".join(lines)[:-10]
-    if how == "unversioned":
-        return b"".join(lines).replace(b'"version"', b'"versio!"')
-    return {"empty": b"", "foreign": b'{"a": 1}\n', "binary": b"\xff\xfe\x00"}[how]
+DAMAGED = {
+    "truncated": lambda content: b"".join(content.splitlines(keepends=True)[:-3]),
+    "altered": lambda content: content.replace(b"boat", b"bout"),
+    "torn": lambda content: content[:-10],
+    "unversioned": lambda content: content.replace(b'"version"', b'"versio!"'),
+    "empty": lambda _: b"",
+    "foreign": lambda _: b'{"a": 1}\n',
+    "binary": lambda _: b"\xff\xfe\x00",
+}
 
 
-@pytest.mark.parametrize(
-    "how", ["truncated", "altered", "torn", "unversioned", "empty", "foreign", "binary"]
-)
+@pytest.mark.parametrize("how", DAMAGED)
 def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, open_memory, how):
     _, file = exported
     broken = tmp_path / "broken.jsonl"
-    broken.write_bytes(damaged(file.read_bytes().splitlines(keepends=True), how))
+    broken.write_bytes(DAMAGED[how](file.read_bytes()))
     copy = open_memory(path=tmp_path / "copy.db")
     with pytest.raises(InvalidInputError):
         copy.admin.import_(broken)

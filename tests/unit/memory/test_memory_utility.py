@@ -44,11 +44,6 @@ def test_what_is_asked_for_again_and_again_outranks_what_only_looks_like_it() ->
     assert asked > idle
 
 
-def test_of_equal_texts_the_one_in_demand_is_worth_more() -> None:
-    idle, asked = utilities_of(memory("my violin"), memory("my violin", asked=3))
-    assert asked > idle
-
-
 def test_the_papers_utility_looks_at_the_recent_queries_only() -> None:
     old, new = QueryEvent(0, axis(0)), QueryEvent(9, axis(1))
     config = MemoryConfig.paper()

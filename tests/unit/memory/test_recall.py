@@ -127,19 +127,6 @@ def test_the_words_follow_every_kind_of_write(open_memory):
     assert words_of(memory)[0][0].keys() == {"a", "new", "beginning"}
 
 
-def test_a_write_that_fails_leaves_the_words_as_they_were(open_memory, monkeypatch):
-    memory = open_memory(store=MANUAL)
-    memory.add(["red bees", "a blue mill"])
-    assert follows(memory)
-    with monkeypatch.context() as patched:
-        patched.setattr("ecs_plugins.memory.store.tiers.Space.save", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            memory.add("a ferry that never sailed")
-    assert follows(memory)
-    memory.add("another ferry")
-    assert follows(memory)
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_a_forked_child_reads_the_words_anew(open_memory):
     memory = open_memory(store=MANUAL)
@@ -342,4 +329,5 @@ def test_what_integrations_share_hands_the_shaper_on(open_memory):
     memory.add(["red bees", "bees of the mill"])
     options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
     told = recall(memory, "red bees", ("default",), options, len)
-    assert [each.text for each in told.recollections] == ["bees of the mill"]
+    assert len(told.notes) == 1
+    assert "bees of the mill" in told.text

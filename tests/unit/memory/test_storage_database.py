@@ -63,21 +63,6 @@ def test_the_file_can_be_read_by_its_owner_only(db):
     assert modes == {0o600}
 
 
-def test_a_write_that_raises_leaves_nothing(db):
-    database = Database(db)
-
-    def fail() -> None:
-        with database.write() as connection:
-            connection.execute("INSERT INTO meta VALUES ('a', 'b')")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    with database.read() as connection:
-        assert connection.execute("SELECT * FROM meta").fetchall() == []
-    database.close()
-
-
 def test_readers_do_not_wait_for_a_writer(db):
     database, other = Database(db), Database(db)
     with database.write() as writer:
