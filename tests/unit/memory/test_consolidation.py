@@ -202,35 +202,8 @@ def test_replay_detects_an_altered_record():
     assert replay(replace(decision, victim=stronger)).kind == "reject"
 
 
-@pytest.mark.slow
-def test_acceptance_frequency_follows_the_recorded_probability():
-    values = {"a": 9.0, "b": 1.0}
-    std = 4.0  # of F over the store, in which T is measured
-    config = SMALL.replace(temperature=1.0 / std, entropy_weight=0.0)
-
-    def utility(scored, queries, step):
-        return [values.get(item.id, 0.0) for item in scored]
-
-    items = [hot("m1", axis(2), support=2)]
-    accepted = [
-        kinds(sleep(items, full_store(), config, seed=seed, utility=utility)) == ["replace"]
-        for seed in range(2000)
-    ]
-    assert np.mean(accepted) == pytest.approx(math.exp(-1.0), abs=0.04)
-
-
 def says(item, text):
     return replace(item, text=text)
-
-
-def test_a_sleep_phase_does_not_cluster_what_says_something_else():
-    items = [
-        says(hot("m1", axis(0), support=2), "the code is 4711"),
-        says(hot("m2", axis(0), support=2), "the code is 4712"),
-        says(hot("m3", axis(0), support=2), "so the code is 4711"),
-    ]
-    plan = sleep(items)
-    assert [decision.members for decision in plan.decisions] == [("m1", "m3"), ("m2",)]
 
 
 def test_a_proposal_reinforces_the_nearest_memory_that_says_the_same():

@@ -103,27 +103,6 @@ def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
     assert memory.admin.verify().ok
 
 
-def test_what_remains_of_a_memory_survives_the_expiry_of_a_part(open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add("the boat is blue", at=time.time() - 100, ttl=100.2)
-    memory.add("the boat is blue")
-    memory.sleep()
-    time.sleep(0.25)
-    memory.admin.purge()
-    found = memory.recall("the boat is blue")
-    assert [(item.text, item.support) for item in found] == [("the boat is blue", 1)]
-
-
-def test_the_log_retention_keeps_memories(open_memory):
-    memory = open_memory(store=StoreConfig(sleep="manual", log_retention=1000.0))
-    memory.add(["the boat is blue"] * 2, at=time.time() - 5000)
-    memory.sleep()
-    memory.admin.purge()
-    assert memory.messages() == []
-    assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-    assert memory.admin.verify().ok
-
-
 def test_a_filter_selects_by_metadata(open_memory):
     memory = open_memory(config=MemoryConfig(merge_threshold=1.0))
     for year in range(10):

@@ -48,13 +48,6 @@ def test_every_answer_to_a_question_stays(memory, recalls):
     assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
 
 
-@pytest.mark.parametrize("tiers", ["hot", "cold", "both"])
-def test_what_is_excluded_is_not_recalled_and_leaves_its_place(memory, tiers):
-    memory.add(["the boat is blue", "a blue boat"], pinned=True)
-    best, second = ask(memory, k=2, tiers=tiers, threshold=-1)
-    assert ask(memory, k=1, tiers=tiers, threshold=-1, exclude=[best]) == [second]
-
-
 def test_an_observation_may_name_what_other_namespaces_held(memory):
     memory.add("all boats are in the harbour", namespace=("team",))
     used = ask(memory, also=[("team",)])
@@ -91,13 +84,6 @@ def test_an_observation_of_what_was_not_recalled_is_a_query_of_its_own(memory):
     ask(memory, k=1)
     memory.observe(QUESTION, "on the sofa", [cat])
     assert len(events(memory)) == 2
-
-
-def test_erasing_what_was_recalled_erases_the_completed_query(memory):
-    used = ask(memory)
-    memory.observe(QUESTION, "in the harbour", used[:1])
-    assert memory.delete(used[-1]).queries == 1
-    assert events(memory) == []
 
 
 @pytest.mark.parametrize("kind", [EntropicMemory, MemoryAdmin])

@@ -155,15 +155,6 @@ def test_what_a_child_acknowledges_survives_the_close_of_its_parent(tmp_path):
 
 
 @needs_fork
-def test_parent_and_child_go_on_after_a_fork(tmp_path):
-    with open_file(tmp_path / "memory.db") as memory:
-        memory.add("Ada lives in Paris.")
-        assert in_child(lambda: memory.add("Bob lives in Rome.") and "added") == "added"
-        memory.add("Eve lives in Oslo.")
-        assert len(memory.messages()) == 3
-
-
-@needs_fork
 def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(tmp_path, monkeypatch):
     from ecs_plugins.common import sqlite
 

@@ -183,6 +183,7 @@ def test_a_correction_outlives_an_export_and_the_log_but_no_erasure(memory, tmp_
         assert (texts(other), texts(other, at=1.0)) == ([OSLO], [ROME])
     memory.admin.purge()
     assert (memory.messages(), texts(memory)) == ([], [OSLO])
+    assert memory.admin.verify().ok
     memory.forget(("default",))
     with sqlite3.connect(memory.path) as connection:
         assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
