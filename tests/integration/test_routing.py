@@ -76,6 +76,13 @@ def reply_to(model, prompt: str) -> str:
     return "notes of the mill" if "Notes:" in prompt else "Hester Vane did"
 
 
+def first_answer_fails(model, prompt):
+    if "Notes:" not in prompt and not model.prompts:
+        model.prompts.append(prompt)
+        raise RuntimeError("the provider is down")
+    return "notes of the mill"
+
+
 @dataclass
 class Asked:
     text: str
@@ -389,13 +396,8 @@ class TestFallback:
     def test_without_one_the_error_is_raised_and_what_was_prepared_is_noted(
         self, kind, frontier, ledger, monkeypatch
     ):
-        def broken(model, prompt):
-            if "Notes:" not in prompt:
-                raise RuntimeError("the provider is down")
-            return "notes of the mill"
-
         router = kind.routed(frontier, ledger=ledger)
-        monkeypatch.setitem(globals(), "reply_to", broken)
+        monkeypatch.setitem(globals(), "reply_to", first_answer_fails)
         with pytest.raises(RuntimeError, match="provider"):
             kind.ask(router, context_id="c", reuse=40)
         assert ledger.prepared("c")
@@ -403,14 +405,8 @@ class TestFallback:
     def test_what_the_fallback_prepared_is_noted_as_its_own(
         self, kind, frontier, ledger, monkeypatch
     ):
-        def broken(model, prompt):
-            if "Notes:" not in prompt and not model.prompts:
-                model.prompts.append(prompt)
-                raise RuntimeError("the provider is down")
-            return "notes of the mill"
-
         router = kind.routed(frontier, ledger=ledger, fallback="memory_compression(ratio=0.5)")
-        monkeypatch.setitem(globals(), "reply_to", broken)
+        monkeypatch.setitem(globals(), "reply_to", first_answer_fails)
         settlement = kind.ask(router, context_id="c", reuse=1).settlement
         assert "fallback_after" in settlement
         assert {strategy for strategy, _ in ledger.prepared("c")} == {"memory_compression"}

@@ -11,6 +11,8 @@ HEAVY = (
     "sentence_transformers",
     "faiss",
     "sklearn",
+    "scipy",
+    "matplotlib",
     "langchain_core",
     "langchain_classic",
     "langgraph",
@@ -37,13 +39,16 @@ def run(code: str) -> str:
     return done.stdout.strip()
 
 
-def test_importing_and_looking_for_models_load_nothing_heavy() -> None:
+def test_importing_looking_for_models_and_routing_load_nothing_heavy() -> None:
     code = f"""
 import sys, {", ".join(PACKAGES)}
 from ecs_plugins.memory import *
 from ecs_plugins.ranking.embedder import FakeEmbedder, SentenceTransformerEmbedder
 from ecs_plugins.lm.bundled import status
 SentenceTransformerEmbedder(), FakeEmbedder().embed_query("x"), status()
+from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, StrategyPoint, calibrate
+points = [StrategyPoint("a", {{}}, 0.5, 0, 9), StrategyPoint("b", {{}}, 0.6, 5, 9)]
+EfficiencyFrontier(points).decide(target_f1=0.5, reuse=3).explain()
 print([m for m in {HEAVY!r} if m in sys.modules])
 """
     assert run(code) == "[]"
