@@ -102,11 +102,7 @@ class StrictFields(BaseModel):
 
 
 def strict_keywords(init: Callable[P, None]) -> Callable[P, None]:
-    """A constructor that names an unknown keyword and the nearest known one.
-
-    Raises:
-        ConfigurationError: It is given an unknown keyword.
-    """
+    """A constructor whose `ConfigurationError` names an unknown keyword and the nearest one."""
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)

@@ -146,11 +146,7 @@ class ConnectionPool:
 
 
 def refuse_open_database(path: str | os.PathLike[str]) -> None:
-    """Refuse to touch a file that this process has open as a database.
-
-    Raises:
-        StorageError: ``path`` is such a file, or its log.
-    """
+    """Refuse to touch a file, or its log, that this process has open as a database."""
     file = Path(path)
     if file.exists() and any(pool.owns(file) for pool in list(_pools)):
         raise StorageError(
@@ -205,9 +201,6 @@ def create_private(path: str) -> bool:
     """Make a new, empty database file, and its directory; False where there is one already.
 
     Not left to SQLite, so that what users say is private from birth. So is what is there already.
-
-    Raises:
-        StorageError: It cannot be made.
     """
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)

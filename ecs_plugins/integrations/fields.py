@@ -232,12 +232,7 @@ class ShapingFields(StrictFields):
     def shape_passages(
         self, query: str, passages: Sequence[str], read_as: Sequence[str] | None = None
     ) -> ShapedContext:
-        """Shape ``passages`` for ``query`` with the fields of this object.
-
-        Raises:
-            InvalidInputError: The query is empty or no string.
-            ModelError: The model is missing, or cannot score and must raise.
-        """
+        """Shape ``passages`` for ``query`` with the fields of this object."""
         if not isinstance(query, str) or not query.strip():
             raise InvalidInputError(f"the query must be a non-empty string, got {query!r:.80}")
         answer = None if self.answer is None else self.answer(query)

@@ -115,11 +115,7 @@ def as_context(documents: Sequence[Document]) -> Context:
 
 
 def question_of(input: Any) -> str:
-    """The question in an input: a text, or a mapping with one.
-
-    Raises:
-        InvalidInputError: There is none.
-    """
+    """The question in an input: a text, or a mapping with one."""
     question = input.get("question") if isinstance(input, Mapping) else input
     if not isinstance(question, str) or not question.strip():
         raise InvalidInputError(

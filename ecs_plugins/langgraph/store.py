@@ -168,8 +168,7 @@ class EntropicStore(BaseStore):
         if found is not None:
             return Item(**_item_fields(found))
         # What a search found under a key that nobody put: a memory, or a merged message.
-        stored = self._stored(op)
-        if stored is None:
+        if (stored := self._stored(op)) is None:
             return None
         changed = stored.created if isinstance(stored, Message) else stored.changed
         value = {**stored.metadata, "content": stored.text}

@@ -141,13 +141,11 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         )
         self._recorded = latest
         view = [_inert(message) for message in view]
-        if not recalled.text:
-            return view
-        if question is None:
+        if recalled.text and question is None:
             return [*view, ChatMessage(role="user", content=recalled.text)]
-        note = TextBlock(text=f"{recalled.text}\n\n")
-        blocks = [note, *view[question].blocks]
-        view[question] = view[question].model_copy(update={"blocks": blocks}, deep=True)
+        if recalled.text and question is not None:
+            blocks = [TextBlock(text=f"{recalled.text}\n\n"), *view[question].blocks]
+            view[question] = view[question].model_copy(update={"blocks": blocks}, deep=True)
         return view
 
     @override

@@ -68,11 +68,7 @@ def test_the_conversation_is_long_and_dated_and_its_ids_say_session_and_position
     assert all(text == text.strip() and text for text in TEXTS.values())
 
 
-def test_there_are_enough_documents_and_questions_and_none_twice() -> None:
-    assert 12 <= len(DOCUMENTS) <= 20
-    assert all("\n\n" in document["text"] for document in DOCUMENTS)
-    assert len(QUESTIONS["conversation"]) >= 24
-    assert len(QUESTIONS["documents"]) >= 12
+def test_no_document_and_no_question_is_there_twice() -> None:
     for told in (values("id", ALL), values("question", ALL), values("id", DOCUMENTS)):
         assert len(set(told)) == len(told)
 
