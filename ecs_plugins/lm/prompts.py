@@ -125,16 +125,28 @@ def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
     """The layout around one user turn, from the chat template if there is a usable one."""
     if not getattr(tokenizer, "chat_template", None):
         return PLAIN
+    mark = "ECS0000SENTINEL"
     try:
-        head, tail = _cut(tokenizer)
-    except ConfigurationError as error:
-        warnings.warn(
-            f"the chat template cannot be used, a plain layout is used instead: {error}",
-            RuntimeWarning,
-            stacklevel=2,
+        # A thinking block would stand between the question and the answer that is scored;
+        # templates that know no such switch ignore it.
+        text = tokenizer.apply_chat_template(
+            [{"role": "user", "content": mark}],
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
         )
-        return PLAIN
-    return ChatLayout(head=head, tail=tail, chat=True)
+        head, *tails = str(text).split(mark)
+        problem = "" if len(tails) == 1 else "it drops or repeats what the user says"
+    except Exception as error:  # templates raise whatever their authors chose
+        problem = f"it refuses a turn of the user ({error})"
+    if not problem:
+        return ChatLayout(head=head, tail=tails[0], chat=True)
+    warnings.warn(
+        f"the chat template cannot be used, a plain layout is used instead: {problem}",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return PLAIN
 
 
 def split_cue(text: str) -> tuple[str, str]:
@@ -147,28 +159,6 @@ def split_cue(text: str) -> tuple[str, str]:
     """
     said, _, cue = text.rpartition("\n")
     return (said, cue) if said and cue.endswith(":") else (text, "")
-
-
-def _cut(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
-    """Template text before and behind what the user says."""
-    mark = "ECS0000SENTINEL"
-    try:
-        # A thinking block would stand between the question and the answer that is scored;
-        # templates that know no such switch ignore it.
-        text = str(
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": mark}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=False,
-            )
-        )
-    except Exception as error:  # templates raise whatever their authors chose
-        raise ConfigurationError(f"it refuses a turn of the user ({error})") from error
-    if text.count(mark) != 1:
-        raise ConfigurationError("it drops or repeats what the user says")
-    head, _, tail = text.partition(mark)
-    return head, tail
 
 
 def _parse(text: str, part: str) -> list[tuple[str, str | None]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -87,13 +86,7 @@ def encoder_of(tokenizer: PreTrainedTokenizerBase, layout: ChatLayout) -> Segmen
 def encode_prompts(
     encoder: SegmentEncoder, prompts: Sequence[Segments], new: int, window: int
 ) -> list[tuple[int, ...]]:
-    """Whole prompts in ids, with BOS where the tokenizer adds one.
-
-    Args:
-        encoder: The model's.
-        prompts: To be continued.
-        new: Tokens that will be written behind each.
-        window: The longest prompt with its new tokens.
+    """Whole prompts in ids, with BOS where the tokenizer adds one, and room for ``new`` tokens.
 
     Raises:
         InvalidInputError: A prompt is too long, or has no tokens and the tokenizer none to begin
@@ -164,31 +157,15 @@ def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
     for k in range(len(request.candidates)):
         row = []
         for m, continuation in enumerate(request.continuations):
-            lengths = [b - a for a, b in continuation.spans]
-            flat = engine.scores.get((k, m))
-            if flat is None:
-                flat = np.full(sum(lengths), np.nan, dtype=np.float32)
-            scores = _split(flat, lengths)
+            *cuts, length = np.cumsum([b - a for a, b in continuation.spans])
+            nothing = np.full(length, np.nan, dtype=np.float32)
+            logprobs = np.split(engine.scores.get((k, m), nothing), cuts)
+            divergences: list[np.ndarray | None] = [None] * len(logprobs)
             if request.comparisons:
-                scores = _with_divergence(scores, request, k, m)
-            row.append(scores)
+                found = request.comparisons[m].found.get(request.path(k, m).ids, nothing)
+                divergences = [*np.split(found, cuts)]
+            # Copied, so that a score does not hold on to those of a whole pack.
+            row.append(tuple(map(SegmentScore, map(np.array, logprobs), divergences)))
         rows.append(tuple(row))
     tokens = tuple(len(candidate) for candidate in request.candidates)
     return ScoreResult(tuple(rows), tokens, engine.computed_tokens, engine.unscored)
-
-
-def _split(flat: np.ndarray, lengths: Sequence[int]) -> tuple[SegmentScore, ...]:
-    borders = np.cumsum(lengths)[:-1]
-    return tuple(SegmentScore(part.astype(np.float32)) for part in np.split(flat, borders))
-
-
-def _with_divergence(
-    scores: tuple[SegmentScore, ...], request: TokenRequest, k: int, m: int
-) -> tuple[SegmentScore, ...]:
-    found = request.comparisons[m].found.get(request.path(k, m).ids)
-    if found is None:
-        found = np.full(sum(score.tokens for score in scores), np.nan, dtype=np.float32)
-    parts = _split(found, [score.tokens for score in scores])
-    return tuple(
-        replace(score, divergence=part.logprobs) for score, part in zip(scores, parts, strict=True)
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import AliasPath, BaseModel, Field
@@ -96,7 +95,7 @@ class SGLang:
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
-        sampling = asdict(options)
+        sampling = options.to_json()
         seed = sampling.pop("seed")
         if options.temperature:
             sampling["sampling_seed"] = seed  # unknown to older versions
@@ -166,7 +165,7 @@ class VLLM:
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
-        sampling = asdict(options)
+        sampling = options.to_json()
         sampling["max_tokens"] = sampling.pop("max_new_tokens")
         body = {"model": self.model, "prompt": list(ids), **sampling}
         return ServerRequest("/v1/completions", _VLLMAnswer, _generation, body)

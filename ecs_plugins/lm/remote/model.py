@@ -147,28 +147,20 @@ class RemoteLM:
                     result.scores[k, m] = np.array(flat, dtype=np.float32)
         return to_results(encoded, results)
 
-    def generate(
-        self,
-        prompts: Sequence[Segments],
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
-        """Continue each prompt; greedy at temperature 0, else sampling with a seed.
+    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
+        """Continue each prompt, with the options of `LocalLM.generate`.
 
         SGLang honours the seed only in its deterministic mode.
 
         Raises:
-            InvalidInputError: An option is out of range, or a prompt does not fit.
+            ConfigurationError: An option is unknown or out of range.
+            InvalidInputError: A prompt does not fit.
             ModelError: As by `score`.
         """
-        options = GenerationOptions(max_new_tokens, temperature, top_p, seed, stop)
+        given = GenerationOptions(**options)
         client, deadline = self._connect()
-        encoded = encode_prompts(self._encoder, prompts, max_new_tokens, self._window)
-        asked = [(self._dialect.generate(ids, options), prompt_key(ids)) for ids in encoded]
+        encoded = encode_prompts(self._encoder, prompts, given.max_new_tokens, self._window)
+        asked = [(self._dialect.generate(ids, given), prompt_key(ids)) for ids in encoded]
         return client.send(asked, deadline)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:

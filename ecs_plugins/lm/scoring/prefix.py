@@ -144,10 +144,6 @@ class PrefixTree:
         self._use(way)
         return PrefixState(tuple(branch.piece.part(0, shared) for branch, shared in way))
 
-    def holds(self, ids: Ids) -> bool:
-        """Whether nothing of ``ids`` that is worth keeping is missing."""
-        return len(ids) - self.find(ids).length < MIN_SAVED
-
     def keep(self, state: PrefixState, *, grows: bool = False) -> bool:
         """Keep a state, and drop what was not used for longest where bytes run out.
 
@@ -156,7 +152,7 @@ class PrefixTree:
             grows: Whether it replaces what it extends.
 
         Returns:
-            Whether it `holds` it now.
+            Whether nothing of it that is worth keeping is missing now.
         """
         ids = state.ids
         way = self._way(ids)

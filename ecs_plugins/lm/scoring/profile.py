@@ -155,28 +155,32 @@ def _positions(config: Any, takes: frozenset[str]) -> list[Obstacle]:
 
 
 def _cascade(model: PreTrainedModel, takes: frozenset[str]) -> list[Obstacle]:
-    out: list[Obstacle] = []
-    if not getattr(model, "_supports_attention_backend", False):
-        out.append(Obstacle("its attention cannot be replaced"))
-    if "logits_to_keep" not in takes:
-        out.append(Obstacle("it computes the logits of every row"))
-    if model.device.type not in ("cpu", "cuda"):
-        out.append(Obstacle(f"no attention kernel for {model.device.type} returns its weights"))
-    if len(set(getattr(model, "hf_device_map", {}).values())) > 1:
-        out.append(Obstacle("it is spread over several devices"))
-    return out
+    kind, devices = model.device.type, set(getattr(model, "hf_device_map", {}).values())
+    return _obstacles(
+        {
+            "its attention cannot be replaced": not model._supports_attention_backend,
+            "it computes the logits of every row": "logits_to_keep" not in takes,
+            f"no attention kernel for {kind} returns its weights": kind not in ("cpu", "cuda"),
+            "it is spread over several devices": len(devices) > 1,
+        }
+    )
 
 
 def _mask(model: PreTrainedModel, config: Any, takes: frozenset[str]) -> list[Obstacle]:
-    out: list[Obstacle] = []
-    if "local" in str(getattr(config, "attention_types", None)):
-        out.append(Obstacle("its local attention counts keys, not positions"))
-    if "past_key_values" not in takes:
-        out.append(Obstacle("it has no key-value cache"))
     kind = str(getattr(model.config, "_attn_implementation", None) or "eager")
-    if kind not in _MASKED_ATTENTION:
-        out.append(Obstacle(f"its attention implementation {kind!r} takes no tree mask"))
-    return out
+    local = "local" in str(getattr(config, "attention_types", None))
+    return _obstacles(
+        {
+            "its local attention counts keys, not positions": local,
+            "it has no key-value cache": "past_key_values" not in takes,
+            f"its attention implementation {kind!r} takes no tree mask": kind
+            not in _MASKED_ATTENTION,
+        }
+    )
+
+
+def _obstacles(reasons: Mapping[str, bool]) -> list[Obstacle]:
+    return [Obstacle(reason) for reason, applies in reasons.items() if applies]
 
 
 def _rope(config: Any) -> list[Obstacle]:

@@ -227,13 +227,7 @@ _FULL = _FullFloat32()
 
 @dataclass
 class TokenBudget:
-    """Tokens that may pass through the model at once; shrinks for good when memory runs out.
-
-    Attributes:
-        tokens: The present budget.
-        stopped: Whether nobody waits for the results any more.
-        shrunk: How often it was halved.
-    """
+    """Tokens that may pass through the model at once; shrinks for good when memory runs out."""
 
     tokens: int = DEFAULT_TOKEN_BUDGET
     stopped: Callable[[], bool] | None = None
