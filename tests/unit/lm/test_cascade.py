@@ -90,13 +90,6 @@ def test_a_short_shared_head_is_repeated_and_a_long_one_is_not(shared, saved) ->
     assert len(plant([(*head, 500, 501), (*head, 600)]).tokens) == 2 * shared + 3 - saved
 
 
-def test_heads_nest() -> None:
-    forest = plant(DEEP)
-    assert_sound(DEEP, forest)
-    assert len(forest.tokens) == len(HEAD) + len(MIDDLE) + 2 + 1 + 3
-    assert [len(path) for path in forest.paths] == [3, 3, 2]
-
-
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ALPHABET), st.lists(ALPHABET))
 def test_common_length_is_that_of_a_plain_loop(a, b) -> None:
@@ -163,19 +156,6 @@ def test_the_number_of_calls_does_not_grow_with_the_passages(passages) -> None:
     forest = plant([(*HEAD, 1000 + n, *range(n % 7)) for n in range(passages)])
     attention([(forest, prefix_of(0, 5)), (forest, prefix_of(3, 8))], varlen)
     assert len(varlen.keys) == 3
-
-
-def test_one_prefix_and_one_head_are_not_copied() -> None:
-    plan, rows = planned([(plant([(*HEAD, 50), (*HEAD, 60, 61)]), prefix_of(0, 4))])
-    varlen = Watching()
-    plan.use(varlen, CPU)
-    ancestors, prefix = plan.ragged.blocks
-    assert (ancestors.rows, ancestors.keys) == (slice(20, rows), slice(0, 20))
-    assert prefix.rows == slice(0, rows)
-    query, key, value = row_of(rows)
-    cascade_attention(torch.nn.Module(), query, key, value, None, cascade_plan=plan)
-    kept = plan.prefixes[0][0][2].layers[0][0]
-    assert varlen.keys == [key.data_ptr(), key.data_ptr(), kept.data_ptr()]
 
 
 WAITING = {"_local_scalar_dense", "lift_fresh", "nonzero", "_to_copy", "is_pinned"}
@@ -363,16 +343,6 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
         made = prefill(forward, wanted, TokenBudget(), PrefixTree(0))
     assert [state.ids for state, _ in made] == wanted
     assert [spent for _, spent in made] == [70, 3, 8]
-
-
-def test_a_prefix_that_grew_costs_what_was_appended(engine) -> None:
-    prefix = ids(8, 60)
-    grown = token_request(prefix + ids(9, 12))
-    engine.forget()
-    engine.score([token_request(prefix)])
-    (result,) = engine.score([grown])
-    assert result.computed_tokens == 12 + grown.tokens - len(grown.prefix)
-    assert_right(engine, grown, result)
 
 
 def test_long_prefixes_do_not_pile_up_in_one_row(forward) -> None:
