@@ -34,9 +34,6 @@ class Ranking:
         """Indices of the k best, best first."""
         return self.order[: max(0, k)]
 
-    def __len__(self) -> int:
-        return len(self.order)
-
 
 @runtime_checkable
 class Ranker(Protocol):

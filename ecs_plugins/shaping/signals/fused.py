@@ -38,11 +38,9 @@ def z_scores(values: Sequence[float]) -> list[float]:
     A value that is not finite stays as it is.
     """
     finite = [value for value in values if math.isfinite(value)]
-    spread = pstdev(finite) if len(finite) > 1 else 0.0
-    if not spread:
-        return [0.0 if math.isfinite(value) else value for value in values]
-    mean = fmean(finite)
-    return [(value - mean) / spread if math.isfinite(value) else value for value in values]
+    spread = pstdev(finite) if finite else 0.0
+    mean = fmean(finite) if finite else 0.0
+    return [(v - mean) / (spread or math.inf) if math.isfinite(v) else v for v in values]
 
 
 @dataclass(frozen=True)

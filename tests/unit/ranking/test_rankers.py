@@ -121,7 +121,7 @@ def test_only_so_many_vectors_are_remembered():
     ranker = DenseRanker(embedder, cached=2)
     ranker.rank("bees", PASSAGES[:3])
     embedder.embedded.clear()
-    assert len(ranker.rank("bees", PASSAGES[1:4])) == 3
+    assert len(ranker.rank("bees", PASSAGES[1:4]).order) == 3
     assert embedder.embedded == [PASSAGES[3]]
     forgetful = DenseRanker(embedder, cached=0).rank("bees", PASSAGES)
     assert forgetful == DenseRanker(embedder).rank("bees", PASSAGES)
