@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from ecs_plugins.common.sqlite import refuse_open_database
-from ecs_plugins.errors import StorageError
+from ecs_plugins.errors import InvalidInputError, StorageError
+
+T = TypeVar("T")
 
 
 def read_text(path: str | os.PathLike[str], what: str = "") -> str:
@@ -27,6 +33,53 @@ def read_text(path: str | os.PathLike[str], what: str = "") -> str:
         raise StorageError(f"cannot read {name}: {reason}; check the path") from error
     except UnicodeDecodeError as error:
         raise StorageError(f"cannot read {name}: it is not UTF-8; convert it first") from error
+
+
+def read_versioned(
+    kind: TypeAdapter[T],
+    text: str,
+    format: str,
+    version: int,
+    *,
+    source: str,
+    otherwise: str,
+    again: str,
+) -> T:
+    """What JSON text of a format and version holds, every value checked.
+
+    Errors name the ``source``; ``otherwise`` says what it is not, ``again`` what to do about it.
+
+    Raises:
+        InvalidInputError: It is not JSON, something else, of another version, or damaged.
+    """
+    try:
+        head = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{source} is not valid JSON: {error}; was it cut short?"
+        ) from error
+    if not isinstance(head, dict) or head.get("format") != format:
+        raise InvalidInputError(f"{source} {otherwise}")
+    if head.get("version") != version:
+        raise InvalidInputError(
+            f"{source} has version {head.get('version')}, not the {version} that this package "
+            f"reads; upgrade ecs-plugins, or {again}"
+        )
+    try:
+        return kind.validate_json(text, strict=True)
+    except ValidationError as error:
+        raise InvalidInputError(f"{source}: {first_fault(error)}; {again}") from error
+
+
+def first_fault(error: ValidationError) -> str:
+    """The place of the first value that cannot be used, and why."""
+    (first, *_) = error.errors(include_url=False)
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else first["msg"]
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number")
 
 
 def private(path: str, flags: int) -> int:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
-from ecs_plugins.common.files import read_text, write_atomically
+from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import PriceVector
 from ecs_plugins.frontier.measurements import Bootstrap, Interval, Measurements
@@ -222,29 +222,15 @@ class MeasuredPoints:
                 the wrong type (named), a value out of range, or means that do not follow from
                 the measurements.
         """
-        try:
-            head = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInputError(
-                f"{source} is not valid JSON: {error}; was it cut short?"
-            ) from error
-        if not isinstance(head, dict) or head.get("format") != FORMAT:
-            raise InvalidInputError(
-                f"{source} is not a frontier; make one with: ecs-plugins calibrate --out "
-                "frontier.json"
-            )
-        if head.get("version") != VERSION:
-            raise InvalidInputError(
-                f"{source} has version {head.get('version')}, not the {VERSION} that this package "
-                "reads; upgrade ecs-plugins, or calibrate again"
-            )
-        try:
-            file = _File.model_validate_json(text, strict=True)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            message = f"{source}: {place}: {first['msg']}; calibrate again"
-            raise InvalidInputError(message) from error
+        file = read_versioned(
+            TypeAdapter(_File),
+            text,
+            FORMAT,
+            VERSION,
+            source=source,
+            otherwise="is not a frontier; make one with: ecs-plugins calibrate --out frontier.json",
+            again="calibrate again",
+        )
         parts = {name: value for name, value in file if name not in ("format", "version")}
         if file.measurements is not None:
             means = parts["points"] = file.measurements.points(file.prices)

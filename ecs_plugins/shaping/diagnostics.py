@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,20 +21,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from ecs_plugins.common.files import read_text, write_atomically
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.common.files import read_text, read_versioned, write_atomically
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.observations import (
     LabelledExample,
     Noise,
     Progress,
-    SignalObservations,
     data_hash,
     observe,
 )
+from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
@@ -75,19 +75,13 @@ class SignalDiagnostics:
     """One signal with one model.
 
     Attributes:
-        signal: Its name.
-        unit: Of its utility.
-        verdict: What is said of it.
-        reasons: Why, in words.
         auc: Mean over questions of the AUC of evidence against distractors, by what passages are
             ordered by; None without a question that has both.
-        evidence: Utilities of the evidence; None if there is none.
-        distractors: Utilities of the other passages of the same questions; None if there are none.
-        unrelated: Utilities of passages of other questions; None if there are none.
-        noise: Largest difference between computations that should agree.
+        evidence, distractors, unrelated: Utilities of passages, the unrelated ones from other
+            questions; None if there are none.
         threshold: The fitted one; None where none can be fitted or trusted.
-        questions: Questions with evidence and distractors.
-        unscored: Passages that could not be scored.
+        questions: How many have evidence and distractors.
+        unscored: How many passages could not be scored.
         tokens: Tokens computed per token of a passage.
     """
 
@@ -113,12 +107,8 @@ class ModelDiagnostics:
     Attributes:
         model: Name of the model; the numbers hold for no other.
         created: ISO 8601 date and time with time zone.
-        package_version: Of this package.
         data_hash: SHA-256 of the examples.
-        examples: How many.
-        passages: Of all examples.
-        evidence: How many of them are evidence.
-        seed: Of everything random.
+        examples, passages, evidence: How many.
         signals: The best first.
     """
 
@@ -163,7 +153,7 @@ class ModelDiagnostics:
             answered = all(example.answers for example in examples)
             signals = LABEL_FREE_SIGNALS + (ANSWER_SIGNALS if answered else ())
         observed = observe(model, examples, signals, seed=seed, progress=progress)
-        found = [_concluded(each, examples, seed) for each in observed]
+        found = [_concluded(*each, examples, seed) for each in observed]
         order = list(Fitness)  # the best first, then by what its ranking is worth at least
         found.sort(key=lambda s: (order.index(s.verdict), -(s.auc.low if s.auc else 0.0)))
         return cls(
@@ -279,23 +269,15 @@ class ModelDiagnostics:
         Raises:
             InvalidInputError: It is something else, damaged, or of a newer version.
         """
-        try:
-            data = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInputError(f"{source} is not JSON ({error}); was it cut short?") from error
-        if not isinstance(data, Mapping) or data.get("format") != _FORMAT:
-            raise InvalidInputError(f"{source} does not hold diagnostics; write them with save")
-        if data.get("version") != VERSION:
-            raise InvalidInputError(
-                f"{source} has version {data.get('version')}, not the {VERSION} that this package "
-                "reads; upgrade ecs-plugins, or measure again"
-            )
-        try:
-            return TypeAdapter(cls).validate_json(text, strict=True)
-        except ValidationError as error:
-            (first, *_) = error.errors(include_url=False)
-            place = ".".join(map(str, first["loc"]))
-            raise InvalidInputError(f"{source}: {place}: {first['msg']}") from error
+        return read_versioned(
+            TypeAdapter(cls),
+            text,
+            _FORMAT,
+            VERSION,
+            source=source,
+            otherwise="does not hold diagnostics; write them with save",
+            again="measure again",
+        )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write `to_json` into a file, whole or not at all.
@@ -317,12 +299,15 @@ class ModelDiagnostics:
 
 
 def _concluded(
-    observed: SignalObservations, examples: Sequence[LabelledExample], seed: int
+    signal: Signal,
+    found: Sequence[ShapedContext],
+    noise: Noise,
+    examples: Sequence[LabelledExample],
+    seed: int,
 ) -> SignalDiagnostics:
     """What follows for one signal."""
-    signal, noise = observed.signal, observed.noise
     sizes = [len(example.passages) for example in examples]
-    pairs = list(zip(sizes, observed.shaped, strict=True))
+    pairs = list(zip(sizes, found, strict=True))
     own = [verdict for size, shaped in pairs for verdict in shaped.verdicts[:size]]
     foreign = [verdict for size, shaped in pairs for verdict in shaped.verdicts[size:]]
     # Utility and score are None where a passage was not scored.
@@ -379,7 +364,7 @@ def _concluded(
         threshold=threshold,
         questions=number,
         unscored=int((~scored).sum()),
-        tokens=sum(shaped.ledger.total() for shaped in observed.shaped) / max(1, passages),
+        tokens=sum(shaped.ledger.total() for shaped in found) / max(1, passages),
     )
 
 
@@ -416,9 +401,9 @@ def _objections(
     threshold: float | None, unit: str, noise: Noise, unrelated: Distribution | None
 ) -> tuple[str, ...]:
     """What speaks against a threshold."""
-    found: list[str] = []
     if threshold is None:
         return ()
+    found: list[str] = []
     if threshold <= noise.largest:
         found.append(f"{threshold:.3g} {unit} lie within the numeric noise of {noise.largest:.2g}")
     if unrelated is not None and (share := unrelated.share_above(threshold)) > UNRELATED_SHARE:
@@ -459,7 +444,3 @@ def _paragraph(found: SignalDiagnostics) -> list[str]:
     if found.unscored:
         lines.append(f"  unscored    {found.unscored} passages")
     return lines
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")

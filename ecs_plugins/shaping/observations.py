@@ -20,7 +20,7 @@ from typing import NotRequired
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ecs_plugins.common.files import read_text
+from ecs_plugins.common.files import first_fault, read_text
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel, ModelAround, ScoreRequest, ScoreResult
 from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
@@ -126,9 +126,7 @@ def _example(line: str, where: str) -> LabelledExample:
         passages, evidence = tuple(found["passages"]), tuple(found["evidence"])
         return LabelledExample(found["question"], passages, evidence, answers)
     except ValidationError as error:
-        (first, *_) = error.errors(include_url=False)
-        place = ".".join(map(str, first["loc"][:1]))
-        raise InvalidInputError(f"{where}: {place} {first['msg']}".replace(":  ", ": ")) from None
+        raise InvalidInputError(f"{where}: {first_fault(error)}") from None
     except InvalidInputError as error:
         raise InvalidInputError(f"{where}: {error}") from error
 
@@ -140,14 +138,13 @@ def data_hash(examples: Sequence[LabelledExample]) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+Score = Callable[[Sequence[ScoreRequest]], list[ScoreResult]]
+
+
 class ScoredBy(ModelAround):
     """The same model, whose requests are scored by a function."""
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        score: Callable[[Sequence[ScoreRequest]], list[ScoreResult]],
-    ) -> None:
+    def __init__(self, model: LanguageModel, score: Score) -> None:
         super().__init__(model)
         self._score = score
 
@@ -174,29 +171,17 @@ def _one_by_one(model: LanguageModel, request: ScoreRequest) -> ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The largest difference between ways to compute a utility that should agree.
-
-    Attributes:
-        alone: Every passage in a request of its own, against all together.
-        reference: The slow reference path against the fast one; None where a model has none.
-    """
+    """The largest difference between ways to compute a utility that should agree."""
 
     alone: float
+    """Every passage in a request of its own, against all together."""
     reference: float | None = None
+    """The slow reference path against the fast one; None where a model has none."""
 
     @property
     def largest(self) -> float:
         """The larger of the two."""
         return max(self.alone, self.reference or 0.0)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SignalObservations:
-    """What was measured of one signal: by example, its own passages, and unrelated ones behind."""
-
-    signal: Signal
-    shaped: tuple[ShapedContext, ...]
-    noise: Noise
 
 
 def observe(
@@ -206,8 +191,8 @@ def observe(
     *,
     seed: int = 42,
     progress: Progress | None = None,
-) -> Iterator[SignalObservations]:
-    """Measure signals on labelled examples.
+) -> Iterator[tuple[Signal, list[ShapedContext], Noise]]:
+    """Every signal with what it makes of each example, its own passages before unrelated ones.
 
     Signals that need an answer are told it; those that do not are not, because they are made for
     questions whose answer is not known. Arguments and errors: `ModelDiagnostics.measure`.
@@ -241,11 +226,11 @@ def observe(
         return shaped
 
     for signal in found:
-        shaped = tuple(shape(model, signal, n) for n in range(len(examples)))
+        shaped = [shape(model, signal, n) for n in range(len(examples))]
         noise = (
             max(_difference(shaped[n], shape(way, signal, n)) for n in checked) for way in ways
         )
-        yield SignalObservations(signal, shaped, Noise(*noise))
+        yield signal, shaped, Noise(*noise)
 
 
 def _difference(one: ShapedContext, other: ShapedContext) -> float:
@@ -274,11 +259,6 @@ def _resolved(signals: Sequence[str | Signal], examples: Sequence[LabelledExampl
 
 def _unrelated(examples: Sequence[LabelledExample], of: int, draw: random.Random) -> list[str]:
     own = {passage.strip() for passage in examples[of].passages}
-    others = dict.fromkeys(
-        passage
-        for n, example in enumerate(examples)
-        if n != of
-        for passage in example.passages
-        if passage.strip() not in own
-    )
-    return draw.sample(list(others), min(UNRELATED, len(others)))
+    passages = dict.fromkeys(passage for example in examples for passage in example.passages)
+    others = [passage for passage in passages if passage.strip() not in own]
+    return draw.sample(others, min(UNRELATED, len(others)))

@@ -22,14 +22,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How a number is distributed.
-
-    Attributes:
-        count: How many values.
-        mean: Their mean.
-        sd: Their standard deviation.
-        percentiles: 101 of them, from the smallest value to the largest.
-    """
+    """How a number is distributed; 101 percentiles, from the smallest value to the largest."""
 
     count: int
     mean: float
@@ -68,15 +61,9 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A threshold and what to expect of it.
+    """A threshold for the best F1, and what to expect of it on questions that were held out.
 
-    Attributes:
-        value: Fitted on all questions, for the best F1; never negative.
-        precision: Of what reaches it, on questions that were held out while it was fitted.
-        recall: Of the evidence, likewise.
-        f1: Their harmonic mean.
-        low: The smallest threshold that was fitted without some of the questions.
-        high: The largest.
+    ``low`` and ``high`` are the extremes of those that were fitted without some of the questions.
     """
 
     value: float
@@ -118,11 +105,8 @@ def best_threshold(scores: Floats, labels: Labels) -> float:
 
     It lies midway between two utilities, or at 0 where everything above that is kept.
     """
-    values = np.unique(scores[scores >= 0.0])
+    values = np.unique([0.0, *scores[scores >= 0.0]])
     candidates = np.concatenate([[0.0], (values[1:] + values[:-1]) / 2])
-    if values.size and values[0] > 0.0:
-        candidates = np.append(candidates, values[0] / 2)
-    candidates = np.sort(candidates)
     ranked = np.sort(scores)
     evidence = np.sort(scores[labels])
     kept = scores.size - np.searchsorted(ranked, candidates, side="left")

@@ -284,7 +284,7 @@ def test_examples_are_read_from_json_lines(tmp_path):
         ("{", "line 1: .*JSON"),
         ("[]", "line 1: "),
         ('{"question": "Q?", "passages": ["a"]}', "line 1: evidence"),
-        ('{"question": "Q?", "passages": "a", "evidence": []}', "passages .*array"),
+        ('{"question": "Q?", "passages": "a", "evidence": []}', "passages: .*array"),
         ('{"question": " ", "passages": ["a"], "evidence": []}', "needs a question"),
         ('{"question": "Q?", "passages": [" "], "evidence": []}', "blank"),
         ('{"question": "Q?", "passages": [], "evidence": []}', "no passages"),
