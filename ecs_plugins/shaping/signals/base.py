@@ -18,7 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from operator import attrgetter
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import numpy as np
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
 from ecs_plugins.lm.base import (
@@ -144,17 +147,22 @@ class Signal(Protocol):
 class PromptSignal:
     """A signal that asks one request made from a prompt: the layout that all of ours share.
 
-    A subclass has a ``name``, ``unit``, ``needs_answer``, ``cost`` and ``threshold``, and says in
-    `requests` what is scored and in `utility` what follows from it.
+    A subclass has a ``name`` and a ``cost``, and says in `requests` what is scored and in `utility`
+    what follows from it.
 
     Attributes:
-        template: The prompt.
+        template: The prompt; in ours the passage comes before the question.
         layout: ``"plain"`` text, or the model's ``"chat"`` layout.
+        threshold: Utility from which on a passage helps, from a calibration of your own unless
+            the paper has one; None only ranks.
         has_base: Whether passages are compared with none, the first candidate of the request.
     """
 
     template: PromptTemplate
     layout: LayoutChoice = "plain"
+    threshold: float | None = None
+    unit: ClassVar[str] = "nats"
+    needs_answer: ClassVar[bool] = False
     has_base: ClassVar[bool] = True
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
@@ -237,25 +245,6 @@ class PromptSignal:
         return layout if self.layout == "chat" else PLAIN, values
 
 
-@dataclass(frozen=True)
-class TemplateSignal(PromptSignal):
-    """A `PromptSignal` whose prompt and threshold are settings; in nats, and without an answer.
-
-    Attributes:
-        template: The prompt; the passage comes before the question.
-        layout: ``"plain"`` text, or the model's ``"chat"`` layout.
-        threshold: Utility from which on a passage helps, from a calibration of your own unless
-            the paper has one; None only ranks.
-    """
-
-    template: PromptTemplate
-    layout: LayoutChoice = "plain"
-    threshold: float | None = None
-
-    unit = "nats"
-    needs_answer = False
-
-
 class SignalAround:
     """A signal made from another one: what a subclass does not say is the other's.
 
@@ -264,21 +253,9 @@ class SignalAround:
     """
 
     signal: Signal
-
-    @property
-    def unit(self) -> str:
-        """The unit of the utility."""
-        return self.signal.unit
-
-    @property
-    def needs_answer(self) -> bool:
-        """Whether it cannot work without an answer."""
-        return self.signal.needs_answer
-
-    @property
-    def threshold(self) -> float | None:
-        """Utility from which on a passage helps."""
-        return self.signal.threshold
+    unit: Any = property(attrgetter("signal.unit"))
+    needs_answer: Any = property(attrgetter("signal.needs_answer"))
+    threshold: Any = property(attrgetter("signal.threshold"))
 
     @property
     def reads_best_first(self) -> bool:
@@ -327,16 +304,10 @@ def marginal_logprob(logprobs: Sequence[float], log_weights: Sequence[float] = (
     Raises:
         InvalidInputError: No log-probability, or as many weights as there are not answers.
     """
-    if not logprobs:
-        raise InvalidInputError("marginal_logprob needs at least one log-probability")
-    if log_weights and len(log_weights) != len(logprobs):
+    if not logprobs or len(log_weights) not in (0, len(logprobs)):
         raise InvalidInputError(
-            f"{len(log_weights)} weights for {len(logprobs)} log-probabilities: give one for each"
+            f"{len(log_weights)} weights for {len(logprobs)} log-probabilities: give at least one "
+            "log-probability, and no weights or one for each"
         )
-    terms = [lp + (log_weights[i] if log_weights else 0.0) for i, lp in enumerate(logprobs)]
-    if any(math.isnan(term) for term in terms):
-        return math.nan
-    highest = max(terms)
-    if math.isinf(highest):
-        return highest
-    return highest + math.log(math.fsum(math.exp(term - highest) for term in terms))
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        return float(np.logaddexp.reduce(np.add(logprobs, log_weights or 0.0)))

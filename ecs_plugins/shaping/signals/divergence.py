@@ -24,9 +24,9 @@ from ecs_plugins.lm.base import ChatLayout, LanguageModel, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import (
     LayoutChoice,
+    PromptSignal,
     Rows,
     ScoringTask,
-    TemplateSignal,
     UnitUtility,
 )
 from ecs_plugins.shaping.signals.likelihood import ANSWER_TEMPLATE
@@ -40,10 +40,12 @@ _ANYTHING = "the"
 
 
 @dataclass(frozen=True)
-class DistributionShift(TemplateSignal):
+class DistributionShift(PromptSignal):
     """How far a passage moves the distribution of the answer's first token (Eq. 3)."""
 
     template: PromptTemplate = ANSWER_TEMPLATE
+    layout: LayoutChoice = "plain"
+    threshold: float | None = None
 
     name = "distribution_shift"
     cost = "passage + question, one pass per passage"
@@ -59,7 +61,7 @@ class DistributionShift(TemplateSignal):
 
 
 @dataclass(frozen=True)
-class TrajectoryShift(TemplateSignal):
+class TrajectoryShift(PromptSignal):
     """How far a passage moves the first T tokens of the reply (Definition 3.3).
 
     The model goes on greedily without a passage, once per question; behind every passage it is led
@@ -77,6 +79,7 @@ class TrajectoryShift(TemplateSignal):
 
     template: PromptTemplate = ANSWER_TEMPLATE
     layout: LayoutChoice = "chat"
+    threshold: float | None = None
     horizon: int = PAPER_HORIZON
 
     name = "trajectory_shift"

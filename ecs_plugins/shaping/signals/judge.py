@@ -14,9 +14,9 @@ from ecs_plugins.lm.base import ChatLayout, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import (
     LayoutChoice,
+    PromptSignal,
     Rows,
     ScoringTask,
-    TemplateSignal,
     UnitUtility,
 )
 
@@ -37,7 +37,7 @@ ANSWERED = (
 
 
 @dataclass(frozen=True)
-class Judge(TemplateSignal):
+class Judge(PromptSignal):
     """``ln P(Yes) - ln P(No)`` behind a passage and a question about it.
 
     There is no base: the log-odds have their own zero, where Yes and No are equally likely. It
@@ -50,6 +50,7 @@ class Judge(TemplateSignal):
 
     template: PromptTemplate = JUDGE_TEMPLATE
     layout: LayoutChoice = "chat"
+    threshold: float | None = None
     answered: str = ANSWERED
 
     name = "judge"

@@ -15,9 +15,10 @@ from ecs_plugins.lm.base import ChatLayout, ScoreRequest
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping.signals.base import (
     PAPER_THRESHOLD,
+    LayoutChoice,
+    PromptSignal,
     Rows,
     ScoringTask,
-    TemplateSignal,
     UnitUtility,
     marginal_logprob,
     pragmatic_utility,
@@ -44,13 +45,14 @@ JOINT_TEMPLATE = replace(QUERY_TEMPLATE, response=" {question}\nAnswer: {answer}
 
 
 @dataclass(frozen=True)
-class AnswerShift(TemplateSignal):
+class AnswerShift(PromptSignal):
     """Definition 3.1: how much a passage raises the log-probability of the known answer.
 
     Several answers are alternatives, marginalised by logsumexp. The threshold is the paper's delta.
     """
 
     template: PromptTemplate = ANSWER_TEMPLATE
+    layout: LayoutChoice = "plain"
     threshold: float | None = PAPER_THRESHOLD
 
     name = "answer_shift"
@@ -76,7 +78,7 @@ class AnswerShift(TemplateSignal):
 
 
 @dataclass(frozen=True)
-class QueryLikelihood(TemplateSignal):
+class QueryLikelihood(PromptSignal):
     """How much a passage raises the question's mean log-probability per token.
 
     The base (no passage) is the same for all, so the order is that of ``P(question | passage)``;
@@ -86,6 +88,8 @@ class QueryLikelihood(TemplateSignal):
     """
 
     template: PromptTemplate = QUERY_TEMPLATE
+    layout: LayoutChoice = "plain"
+    threshold: float | None = None
 
     name = "query_likelihood"
     unit = "nats per token"

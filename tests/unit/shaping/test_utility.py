@@ -28,7 +28,6 @@ def test_the_worked_example_accepts_the_useful_passage_and_rejects_the_red_herri
         (0.05, Verdict.HELPS),
         (-0.05, Verdict.NEUTRAL),
         (-0.06, Verdict.HURTS),
-        (math.nan, Verdict.UNSCORED),
         (pragmatic_utility(-math.inf, -math.inf), Verdict.NEUTRAL),
     ],
 )
