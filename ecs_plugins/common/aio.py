@@ -15,9 +15,9 @@ import contextvars
 import functools
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ecs_plugins.errors import ConfigurationError
 
@@ -90,13 +90,13 @@ def abandoned() -> threading.Event | None:
 
 
 def bridged(
-    method: Callable[Concatenate[S, P], T],
-) -> Callable[Concatenate[S, P], Awaitable[T]]:
-    """The async form of a memory's method; a second stage by ``shaper`` asks a model."""
+    method: Callable[Concatenate[S, P], T], *, asks_model: bool = False
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The async form of a method, off the event loop; a recall by ``shaper`` asks a model too."""
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        run = run_sync if kwargs.get("shaper") else run_memory
+        run = run_sync if asks_model or kwargs.get("shaper") else run_memory
         return await run(method, self, *args, **kwargs)
 
     return call

@@ -78,16 +78,8 @@ class LlamaIndexEmbedding(Protocol):
         """One vector."""
 
 
-class _CheckedEmbedder(ABC):
+class _CheckedEmbedder(Embedder, ABC):
     """Blank texts, checks and normalisation, once for every embedder of this package."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def dimension(self) -> int: ...
 
     @abstractmethod
     def _documents(self, texts: list[str]) -> npt.ArrayLike:

@@ -53,7 +53,7 @@ def terms(text: str) -> list[str]:
     return out
 
 
-def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_matrix | None:
+def tfidf_matrix(texts: Sequence[str]) -> csr_matrix | None:
     """L2-normalised TF-IDF rows, shape ``[len(texts), terms]``; None if no text has a term.
 
     Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
@@ -61,7 +61,7 @@ def tfidf_matrix(texts: Sequence[str], ngrams: tuple[int, int] = (1, 1)) -> csr_
     """
     if not any(terms(text) for text in texts):
         return None
-    return _vectorizer(ngram_range=ngrams).fit_transform(texts)
+    return _vectorizer().fit_transform(texts)
 
 
 def _vectorizer(**settings: Any) -> TfidfVectorizer:
@@ -71,22 +71,15 @@ def _vectorizer(**settings: Any) -> TfidfVectorizer:
 
 
 class TfidfQueryRanker:
-    """Query-aware TF-IDF: cosine between the query's and the passage's TF-IDF vectors.
-
-    Args:
-        ngrams: Shortest and longest word n-gram.
-    """
+    """Query-aware TF-IDF: cosine between the query's and the passage's TF-IDF vectors."""
 
     name = "tfidf_query"
-
-    def __init__(self, ngrams: tuple[int, int] = (1, 1)) -> None:
-        self._ngrams = ngrams
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [0, 1]; all zero where no passage shares a term with the query."""
         if not any(terms(passage) for passage in passages):
             return Ranking.from_scores([0.0] * len(passages))
-        vectorizer = _vectorizer(ngram_range=self._ngrams)
+        vectorizer = _vectorizer()
         rows = vectorizer.fit_transform(passages)
         cosines = rows @ vectorizer.transform([query]).T
         # Sums over the same terms in another order differ in the last bits; a tie must tie.

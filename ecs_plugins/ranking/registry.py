@@ -12,15 +12,12 @@ from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 
-RankerFactory = Callable[[Embedder | None], Ranker]
-"""Makes a ranker; the embedder is the caller's, None if there is none."""
-
 
 def _dense(embedder: Embedder | None) -> DenseRanker:
     return DenseRanker(embedder or default_embedder())
 
 
-RANKERS: dict[str, RankerFactory] = {
+RANKERS: dict[str, Callable[[Embedder | None], Ranker]] = {
     "tfidf": lambda _: TfidfRanker(),
     "tfidf_query": lambda _: TfidfQueryRanker(),
     "bm25": lambda _: BM25Ranker(),
@@ -28,10 +25,10 @@ RANKERS: dict[str, RankerFactory] = {
     "dense": _dense,
     "convex": lambda embedder: ConvexRanker(CoverageRanker(), _dense(embedder)),
 }
-"""What makes the ranker of each name; a name that is added is known everywhere."""
+"""What makes the ranker of each name, of the caller's embedder if there is one. A name that is
+added is known everywhere."""
 
-
-_DENSE = ("dense", "hybrid", "convex")
+_DENSE = ("dense", "convex")
 
 
 def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:

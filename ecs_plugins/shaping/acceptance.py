@@ -13,7 +13,6 @@ name which the kept one lacks is never redundant. "The meeting is on the 14th in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -107,12 +106,7 @@ class Limits:
 
 
 def verdict_of(utility: float, threshold: float) -> Verdict:
-    """`Verdict.HELPS` at or above the threshold, `Verdict.HURTS` below minus the threshold.
-
-    A utility that is not a number is `Verdict.UNSCORED`.
-    """
-    if math.isnan(utility):
-        return Verdict.UNSCORED
+    """`Verdict.HELPS` at or above the threshold, `Verdict.HURTS` below minus the threshold."""
     if utility >= threshold:
         return Verdict.HELPS
     return Verdict.HURTS if utility < -threshold else Verdict.NEUTRAL

@@ -16,6 +16,8 @@ from ecs_plugins.lm.base import (
     SegmentScore,
 )
 
+Rows = tuple[tuple[SegmentScore, ...], ...]
+
 FIRST = 2
 """Texts that are scored in any case: their time tells how many more there is time for."""
 CAUTION = 0.8
@@ -27,9 +29,7 @@ class ScoredOnce(ModelAround):
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__(model)
-        self._known: dict[
-            tuple[object, Segments], tuple[tuple[tuple[SegmentScore, ...], ...], int, str | None]
-        ] = {}
+        self._known: dict[tuple[object, Segments], tuple[Rows, int, str | None]] = {}
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """As the model; what has been scored costs nothing."""

@@ -241,8 +241,9 @@ class ShapedContext:
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: plain types only."""
+        plain = ("query", "signal", "model", "seconds", "error", "conversation", "timed_out")
         return {
-            "query": self.query,
+            **{name: getattr(self, name) for name in plain},
             "kept": [verdict.index for verdict in self.kept],
             "passages": [verdict.to_dict() for verdict in self.verdicts],
             "tokens": {
@@ -250,12 +251,6 @@ class ShapedContext:
                 "after": self.tokens_after,
                 "ledger": self.ledger.to_dict(),
             },
-            "signal": self.signal,
-            "model": self.model,
-            "seconds": self.seconds,
-            "error": self.error,
-            "conversation": self.conversation,
-            "timed_out": self.timed_out,
         }
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ecs_plugins.ranking.text import sentence_spans
 
@@ -41,8 +41,7 @@ _TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
 _ENDS = frozenset(".!?…。！？:：")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What is kept or dropped whole, with the white space behind it.
 
     It ``needs`` the pieces at these places to be understood. What is not ``said``, such as a title
@@ -106,7 +105,7 @@ class _Outline:
     def _row(self, line: str, start: int) -> None:
         if len(self._rows) == 1 and "-" in line and _RULE.match(line):
             (head,) = self._rows
-            self.pieces[head] = replace(self.pieces[head], said=False)
+            self.pieces[head] = self.pieces[head]._replace(said=False)
             self._header = (head, *self._add(line, start, said=False))
         else:
             self._rows += self._add(line, start, self._header)
@@ -137,10 +136,6 @@ class _Outline:
             leans = word is not None and word[1].casefold() in _PRONOUNS
             needs = (*named, *self._before) if leans else named
             self._before = self._add(line[begin:end], start + begin, needs)
-
-
-def _span(piece: Piece) -> Span:
-    return piece.start, piece.end
 
 
 def _blocks(text: str) -> list[Span]:
@@ -253,7 +248,7 @@ def prune(
     ]
     read = [
         join_spans(
-            [_span(passages[number][p]) for p in with_needs(passages[number], [place])],
+            [passages[number][p][:2] for p in with_needs(passages[number], [place])],
             texts[number],
         )
         for number, place in asked
@@ -263,7 +258,7 @@ def prune(
         for (number, place), found in zip(asked, score(read), strict=True):
             scores[number][place] = found
     return [
-        () if len(stay) == len(pieces) else tuple(_span(pieces[place]) for place in stay)
+        () if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in stay)
         for pieces, stay in zip(passages, best_pieces(passages, scores, share), strict=True)
     ]
 

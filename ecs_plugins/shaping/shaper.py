@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import bridged
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,
@@ -80,20 +80,10 @@ class ContextShaper:
         *,
         embedder: Embedder | None = None,
     ) -> None:
-        self._model = model
-        self._config = config or ShapingConfig()
-        ranker = self._config.ranker
+        self.model = model
+        self.config = config or ShapingConfig()
+        ranker = self.config.ranker
         self._ranker = LazyRanker(ranker, embedder) if isinstance(ranker, str) else ranker
-
-    @property
-    def model(self) -> LanguageModel:
-        """The model that scores."""
-        return self._model
-
-    @property
-    def config(self) -> ShapingConfig:
-        """The settings."""
-        return self._config
 
     def shape(
         self,
@@ -128,31 +118,19 @@ class ContextShaper:
         """
         started = time.perf_counter()
         passages = _checked_passages(query, passages)
-        signal = resolve_signal(self._config.signal, has_answer=bool(answer))
-        limits = Limits.of(self._config, signal.threshold, signal.name, signal.unit)
+        signal = resolve_signal(self.config.signal, has_answer=bool(answer))
+        limits = Limits.of(self.config, signal.threshold, signal.name, signal.unit)
         try:
             return self._run(query, passages, context, answer, read_as, signal, limits, started)
         except _ALWAYS_RAISED:
             raise
         except Exception as error:
-            if self._config.on_error == "raise":
+            if self.config.on_error == "raise":
                 raise
             _log.warning("passages could not be scored and are returned as given", exc_info=True)
             return self._returned(query, passages, signal, error, started)
 
-    async def ashape(
-        self,
-        query: str,
-        passages: Sequence[str],
-        *,
-        context: str = "",
-        answer: str | Sequence[str] | None = None,
-        read_as: Sequence[str] | None = None,
-    ) -> ShapedContext:
-        """As `shape`, in a worker thread: the event loop stays free."""
-        return await run_sync(
-            self.shape, query, passages, context=context, answer=answer, read_as=read_as
-        )
+    ashape = bridged(shape, asks_model=True)
 
     def prepare(self, passages: Sequence[str], *, context: str = "") -> int:
         """Read passages before anybody asks about them: `shape` then computes the question alone.
@@ -165,13 +143,10 @@ class ContextShaper:
         Returns:
             Tokens read; 0 for a model that keeps nothing between calls.
         """
-        config, model = self._config, self._model
+        config, model = self.config, self.model
         passages = _checked_passages("?", passages)
-        conversation = config.conversation
-        if conversation is None:
-            conversation = is_conversation(passages)
         units = split_passages(
-            as_replies(passages) if conversation else passages,
+            as_replies(passages) if self._is_conversation(passages) else passages,
             model.count_tokens,
             max(1, min(UNIT_TOKENS, model.max_tokens // 4)),
         )
@@ -179,6 +154,10 @@ class ContextShaper:
         signal = resolve_signal(config.signal, has_answer=config.signal != "auto")
         task = ScoringTask("?", texts, context, ("?",), trajectory="?")
         return prepare(model, signal.requests(task, model.layout)) if texts else 0
+
+    def _is_conversation(self, passages: Sequence[str]) -> bool:
+        told = self.config.conversation
+        return is_conversation(passages) if told is None else told
 
     def _run(
         self,
@@ -191,17 +170,15 @@ class ContextShaper:
         limits: Limits,
         started: float,
     ) -> ShapedContext:
-        config, model = self._config, self._model
+        config, model = self.config, self.model
         answers = checked_answers(answer, model)
         if not passages:
             return ShapedContext(query, (), signal.name, model.name)
-        conversation = config.conversation
         if read_as is not None:
             read: Sequence[str] = list(read_as)
             conversation = read != passages
         else:
-            if conversation is None:
-                conversation = is_conversation(passages)
+            conversation = self._is_conversation(passages)
             read = as_replies(passages) if conversation else passages
             if config.beyond_question:
                 read = [
@@ -291,13 +268,13 @@ class ContextShaper:
         kept = [verdict for verdict in verdicts if verdict.kept]
 
         def score(texts: Sequence[str]) -> list[float | None]:
-            if self._config.beyond_question:
+            if self.config.beyond_question:
                 texts = [beyond_question(query, text) for text in texts]
             return scoring.score_texts(texts)
 
         spans = prune([verdict.text for verdict in kept], score)
         shorter = {v.index: replace(v, spans=s) for v, s in zip(kept, spans, strict=True) if s}
-        counts = self._model.count_tokens([v.kept_text for v in shorter.values()] or [""])
+        counts = self.model.count_tokens([v.kept_text for v in shorter.values()] or [""])
         for verdict, tokens in zip(shorter.values(), counts, strict=False):
             shorter[verdict.index] = replace(verdict, tokens_kept=tokens)
         return [shorter.get(verdict.index, verdict) for verdict in verdicts]
@@ -310,9 +287,10 @@ class ContextShaper:
         error: Exception,
         started: float,
     ) -> ShapedContext:
+        """Every passage kept, and why."""
         message = f"{type(error).__name__}: {error}"
         try:
-            tokens = self._model.count_tokens(passages) if passages else []
+            tokens = self.model.count_tokens(passages) if passages else []
         except Exception:
             _log.debug("tokens cannot be counted either", exc_info=True)
             tokens = [0] * len(passages)
@@ -322,7 +300,7 @@ class ContextShaper:
             query=query,
             verdicts=tuple(verdicts),
             signal=signal.name,
-            model=self._model.name,
+            model=self.model.name,
             seconds=time.perf_counter() - started,
             error=message,
         )

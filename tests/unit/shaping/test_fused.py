@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.lm.fake import FakeLanguageModel
@@ -22,6 +22,7 @@ rows = st.integers(2, 7).flatmap(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(rows, st.sampled_from([0.5, 1.0, 2.0]), st.integers(1, 5))
 def test_each_of_the_first_passages_is_the_best_of_those_left_by_relevance_and_gain(
     drawn, weight, depth
