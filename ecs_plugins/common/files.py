@@ -52,8 +52,9 @@ def read_versioned(
     Raises:
         InvalidInputError: It is not JSON, something else, of another version, or damaged.
     """
+    strange: list[str] = []
     try:
-        head = json.loads(text, parse_constant=_refuse_constant)
+        head = json.loads(text, parse_constant=strange.append)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{source} is not valid JSON: {error}; was it cut short?"
@@ -66,9 +67,12 @@ def read_versioned(
             f"reads; upgrade ecs-plugins, or {again}"
         )
     try:
-        return kind.validate_json(text, strict=True)
+        found = kind.validate_json(text, strict=True)
     except ValidationError as error:
         raise InvalidInputError(f"{source}: {first_fault(error)}; {again}") from error
+    if strange:
+        raise InvalidInputError(f"{source}: {strange[0]} is no number; {again}")
+    return found
 
 
 def first_fault(error: ValidationError) -> str:
@@ -76,10 +80,6 @@ def first_fault(error: ValidationError) -> str:
     (first, *_) = error.errors(include_url=False)
     place = ".".join(map(str, first["loc"]))
     return f"{place}: {first['msg']}" if place else first["msg"]
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number")
 
 
 def private(path: str, flags: int) -> int:

@@ -16,6 +16,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -383,26 +384,23 @@ def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> Em
     )
 
 
+@dataclass(frozen=True)
 class FakeEmbedder(_CheckedEmbedder):
     """Hashed bags of words, without weights: texts that share words are similar.
 
     Deterministic in every process; for tests of code that is built on this package.
     """
 
-    def __init__(self, dimension: int = 384) -> None:
-        if dimension < 1:
-            raise InvalidInputError(f"dimension is {dimension}; it must be at least 1")
-        self._dimension = dimension
+    dimension: int = 384
+
+    def __post_init__(self) -> None:
+        if self.dimension < 1:
+            raise InvalidInputError(f"dimension is {self.dimension}; it must be at least 1")
 
     @property
     def name(self) -> str:
         """``fake-`` and the dimension."""
-        return f"fake-{self._dimension}"
-
-    @property
-    def dimension(self) -> int:
-        """The dimension given at construction."""
-        return self._dimension
+        return f"fake-{self.dimension}"
 
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
         return [self._bag(text) for text in texts]
@@ -411,8 +409,8 @@ class FakeEmbedder(_CheckedEmbedder):
         return self._bag(text)
 
     def _bag(self, text: str) -> npt.NDArray[np.float64]:
-        bag = np.zeros(self._dimension)
+        bag = np.zeros(self.dimension)
         words = re.findall(r"\w+", text.lower()) or [text.strip()]
         for word in words:
-            bag[zlib.crc32(word.encode()) % self._dimension] += 1.0
+            bag[zlib.crc32(word.encode()) % self.dimension] += 1.0
         return bag

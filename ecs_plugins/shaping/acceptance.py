@@ -69,12 +69,10 @@ class Limits:
             )
         return cls(threshold, config.effective_top_k, config.max_tokens, unit)
 
-    def full(self, kept: int) -> bool:
-        """Whether no further passage may be kept."""
-        return self.top_k is not None and kept >= self.top_k
-
-    def beyond_budget(self, spent: int, tokens: int) -> str | None:
-        """Why a passage does not fit what is left of the budget; None if it does."""
+    def no_room(self, kept: int, spent: int, tokens: int) -> str | None:
+        """Why no passage of so many tokens may be kept any more; None if one may."""
+        if self.top_k is not None and kept >= self.top_k:
+            return f"{self.top_k} passages are kept before it (top_k)"
         if self.max_tokens is None or spent + tokens <= self.max_tokens:
             return None
         left = max(0, self.max_tokens - spent)
@@ -184,9 +182,7 @@ def select(
             repeated = repetitions.of(index, taken)
             if repeated is not None:
                 decision = redundant(repeated)
-            elif limits.full(len(taken)):
-                decision = limits.crowded_out(place, f"top_k is {limits.top_k}")
-            elif reason := limits.beyond_budget(spent, tokens[index]):
+            elif reason := limits.no_room(len(taken), spent, tokens[index]):
                 decision = limits.crowded_out(place, reason)
             else:
                 taken.append(index)
@@ -233,11 +229,7 @@ def stream(
         repeated = repetitions.of(index, kept)
         if repeated is not None:
             outcome.decisions[index] = redundant(repeated)
-        elif limits.full(len(kept)):
-            outcome.decisions[index] = Decision(
-                Verdict.UNSCORED, False, f"{limits.top_k} passages were kept before it (top_k)"
-            )
-        elif reason := limits.beyond_budget(spent, tokens[index]):
+        elif reason := limits.no_room(len(kept), spent, tokens[index]):
             outcome.decisions[index] = Decision(Verdict.UNSCORED, False, reason)
         else:
             scored = score((index,), kept)

@@ -311,12 +311,8 @@ class PassageScoring:
 
     A passage that was split is worth what its best unit is worth, because a reader needs only one
     place that answers. The length penalty is charged for the whole passage, which is what would
-    enter the context. Passages and context of the task are filled in per call.
-
-    Attributes:
-        ledger: Tokens spent so far.
-        unscored: Passage index -> reason, for passages the model could not score.
-        timed_out: Whether something was left out because the time was up.
+    enter the context. Passages and context of the task are filled in per call. ``unscored`` holds
+    the reason by passage.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Verdict
 from ecs_plugins.shaping.deadline import ScoredOnce
+from ecs_plugins.shaping.signals.base import ScoringTask
 
 PASSAGES = [f"The tram number {n} was late in town{n}." for n in range(30)]
 PASSAGES[20] = "Anna lives in Rome."
@@ -63,18 +64,14 @@ def test_with_time_enough_the_result_is_that_without_a_limit(signal):
 
 def test_a_candidate_is_computed_once_whatever_stands_beside_it():
     model = ScoredOnce(FakeLanguageModel())
-    (request,) = SIGNALS["query_likelihood"]().requests(_task(["a", "b"]), model.layout)
+    (request,) = SIGNALS["query_likelihood"]().requests(
+        ScoringTask(ASKED, ("a", "b")), model.layout
+    )
     first = model.score([request])[0]
     again = model.score([request])[0]
     assert first.computed_tokens > again.computed_tokens == 0
     assert first.candidate_tokens == again.candidate_tokens
     assert len(again.scores) == 3
-
-
-def _task(passages):
-    from ecs_plugins.shaping.signals.base import ScoringTask
-
-    return ScoringTask(ASKED, tuple(passages))
 
 
 def test_no_time_at_all_is_refused():

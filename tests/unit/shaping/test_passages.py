@@ -40,32 +40,20 @@ def test_sentences_end_where_a_reader_would_say_so(text, expected):
     assert (len(found) if isinstance(expected, int) else found) == expected
 
 
-def test_sentences_are_packed_up_to_the_limit():
-    passage = "One two three. Four five six. Seven eight nine. Ten eleven twelve."
-    units = split_passages([passage], count, max_tokens=6)
-    assert [unit.text.strip() for unit in units] == [
-        "One two three. Four five six.",
-        "Seven eight nine. Ten eleven twelve.",
-    ]
-
-
-def test_a_wall_without_punctuation_is_cut_between_words():
-    passage = " ".join(f"w{i}" for i in range(1000))
-    units = split_passages([passage], count, max_tokens=200)
-    assert [unit.tokens for unit in units] == [200] * 5
-    assert all(re.fullmatch(r"\s*w\d+( w\d+)*", unit.text) for unit in units)
-
-
-def test_one_endless_word_is_cut_between_characters():
-    units = split_passages(["x" * 10_000], count, max_tokens=50)
-    assert all(unit.tokens <= 50 for unit in units)
-    assert "".join(unit.text for unit in units) == "x" * 10_000
-
-
-def test_a_long_text_without_spaces_is_cut_at_its_full_stops():
-    passage = "東京は晴れ。" * 60
-    units = split_passages([passage], lambda texts: [len(t) for t in texts], max_tokens=100)
-    assert all(unit.text.endswith("。") and unit.tokens <= 100 for unit in units)
+@pytest.mark.parametrize(
+    ("passage", "limit", "unit", "number"),
+    [
+        ("One two three. Four five six. " * 2, 6, r"One two three\. Four five six\. ", 2),
+        ("w1 " * 1000, 200, r"\s*w1( w1)*\s*", 5),
+        ("x" * 10_000, 50, "x+", 32),
+        ("東京は晴れ。" * 60, 1, "(東京は晴れ。)+", 60),
+    ],
+    ids=["sentences", "between words", "between characters", "without spaces"],
+)
+def test_a_long_text_is_cut_at_sentences_else_words_else_characters(passage, limit, unit, number):
+    units = split_passages([passage], count, max_tokens=limit)
+    assert all(re.fullmatch(unit, each.text) and each.tokens <= limit for each in units)
+    assert len(units) == number
 
 
 def test_units_know_their_passage_and_hold_at_least_one_token():

@@ -198,18 +198,6 @@ def test_a_context_longer_than_the_window_is_forgotten_from_its_oldest_end():
     assert verdicts(result) == ["helps"]
 
 
-def test_ten_thousand_passages_are_all_given_a_verdict():
-    passages = [f"Turn {i} about nothing in particular." for i in range(10_000)]
-    passages[7321] = GOOD
-    model = FakeLanguageModel(knows)
-    result = ContextShaper(model, ShapingConfig(ranker="tfidf_query")).shape(
-        QUESTION, passages, answer="Rome"
-    )
-    assert len(result.verdicts) == 10_000
-    assert kept(result) == [7321]
-    assert len(model.requests[0].candidates) == 41
-
-
 def test_only_blank_and_repeated_passages_never_reach_the_model():
     model = FakeLanguageModel(knows)
     result = ContextShaper(model).shape(QUESTION, ["", "\n\t"], answer="Rome")

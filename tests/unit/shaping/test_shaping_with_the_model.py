@@ -38,15 +38,6 @@ def test_a_counterfactual_does_not_pass_for_the_truth(bundled_lm):
     assert found[EVIDENCE] > found[COUNTERFACTUAL] + 1.0
 
 
-def test_order_and_company_do_not_change_a_utility(bundled_lm):
-    forwards = utilities(shape(bundled_lm, PASSAGES, answer="hurdy-gurdies"))
-    backwards = utilities(shape(bundled_lm, PASSAGES[::-1], answer="hurdy-gurdies"))
-    alone = utilities(shape(bundled_lm, [EVIDENCE], answer="hurdy-gurdies"))
-    for text, utility in forwards.items():
-        assert backwards[text] == pytest.approx(utility, abs=1e-3)
-    assert alone[EVIDENCE] == pytest.approx(forwards[EVIDENCE], abs=1e-3)
-
-
 def test_what_is_known_already_loses_its_utility(bundled_lm):
     result = shape(
         bundled_lm,
