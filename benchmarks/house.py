@@ -30,7 +30,7 @@ BUDGETS = {
     "arrows that run the wrong way": 0,
     "strangers at the root": 0,
     "classes of one name": 0,
-    "lines of tests": 20_300,  # on the way to 18,000
+    "lines of tests": 20_100,  # on the way to 18,000
 }
 """What the house may be at most. A change lowers these numbers or leaves them."""
 
@@ -40,7 +40,7 @@ AREAS = {
     "memory": ("memory",),
     "frontier": ("frontier",),
     "adapters": ("integrations", "langchain", "langgraph", "llama_index"),
-    "command line and server": ("cli", "server"),
+    "command line": ("cli",),
     "common and root": ("common", ""),
 }
 """What the table of sizes puts together: folders below the package; ``""`` is its root."""
@@ -62,8 +62,7 @@ _ENGINES = ("shaping", "memory", "frontier")
 _SEEN["integrations"] = {*_BASE, "lm", "ranking", *_ENGINES, "integrations"}
 for _framework in ("langchain", "langgraph", "llama_index"):
     _SEEN[_framework] = {*_SEEN["integrations"], _framework}
-_SEEN["server"] = {*_SEEN["frontier"], "server"}
-_SEEN["cli"] = {*_SEEN["integrations"], "server", "cli"}
+_SEEN["cli"] = {*_SEEN["integrations"], "cli"}
 
 _FRAMEWORKS = {
     "langchain": {"langchain", "langchain_core", "langchain_classic", "langgraph"},
