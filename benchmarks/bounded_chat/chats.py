@@ -21,8 +21,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from ecs_plugins.common.files import read_text
+from ecs_plugins.common.text import as_reply, asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.ranking.conversation import as_reply, asked_at_end, same_speaker
 from ecs_plugins.ranking.embedder import Embedder, Vectors
 
 Split = Literal["chronological", "interleaved", "end"]

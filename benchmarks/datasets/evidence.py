@@ -32,8 +32,8 @@ from benchmarks.datasets.records import (
     read_records,
 )
 from benchmarks.evidence.questions import EvidenceQuestion
+from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.ranking.text import sentence_spans
 
 NQ_PASSAGES = 20
 """Passages per question, the gold one among them."""

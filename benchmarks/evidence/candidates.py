@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.evidence.questions import EvidenceQuestion
+from ecs_plugins.common.text import as_replies, is_conversation
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Pool, Unit, build_pool, sought, split_passages
 
 _REMEMBERED = 32

@@ -12,7 +12,7 @@ import typer
 
 from ecs_plugins import __version__
 from ecs_plugins.cli import diagnose, frontier, memory, model, shape
-from ecs_plugins.common.unicode import printable
+from ecs_plugins.common.text import printable
 from ecs_plugins.errors import EcsPluginsError
 
 app = typer.Typer(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption
-from ecs_plugins.common.unicode import printable
+from ecs_plugins.common.text import printable
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import typer
 from ecs_plugins.cli._passages import STDIN, read_text
 from ecs_plugins.cli._setup import JsonOption
 from ecs_plugins.common import files
-from ecs_plugins.common.unicode import one_line, printable
+from ecs_plugins.common.text import one_line, printable
 from ecs_plugins.errors import InvalidInputError, StorageError
 
 if TYPE_CHECKING:

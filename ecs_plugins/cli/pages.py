@@ -9,9 +9,9 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
+from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.types import Namespace
-from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.shaping import ContextShaper, ShapedContext
 
 SENTENCES = 200

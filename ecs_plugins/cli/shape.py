@@ -14,7 +14,7 @@ import typer
 from ecs_plugins.cli._passages import read_passages
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption, ModelOption
 from ecs_plugins.common import files
-from ecs_plugins.common.unicode import printable
+from ecs_plugins.common.text import printable
 
 HELP = """Keep the passages that help to answer a question, and say why.
 

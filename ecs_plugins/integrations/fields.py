@@ -18,12 +18,11 @@ from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
 from ecs_plugins.common.config import StrictFields, unknown
-from ecs_plugins.common.unicode import one_line
+from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.conversation import as_replies, as_replies_to, is_conversation
 from ecs_plugins.ranking.embedder import (
     Embedder,
     LangChainEmbeddings,

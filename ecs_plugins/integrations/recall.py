@@ -16,7 +16,7 @@ from uuid import UUID
 from pydantic import BeforeValidator, Field
 
 from ecs_plugins.common.config import Config, StrictFields
-from ecs_plugins.common.unicode import one_line, well_formed
+from ecs_plugins.common.text import one_line, well_formed
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter

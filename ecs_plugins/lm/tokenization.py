@@ -17,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ecs_plugins.common.unicode import well_formed
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.lm.base import Segment, Segments
 
 if TYPE_CHECKING:

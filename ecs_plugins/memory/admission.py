@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 
 import numpy as np
 
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem, Vector
 from ecs_plugins.memory.wording import difference, may_replace
-from ecs_plugins.ranking.conversation import as_reply
 
 HALF_LIFE: Final = 1000.0
 """Steps after which an observed event counts half."""

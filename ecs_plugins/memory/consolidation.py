@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from ecs_plugins.common.text import as_reply, asks
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.clustering import cluster, medoid
@@ -37,8 +38,6 @@ from ecs_plugins.memory.types import (
     Vector,
 )
 from ecs_plugins.memory.utility import entropies, utilities
-from ecs_plugins.memory.wording import is_question
-from ecs_plugins.ranking.conversation import as_reply
 
 
 def consolidate(
@@ -210,9 +209,9 @@ def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
 
 def _representative(members: Sequence[HotItem], nearest: HotItem) -> HotItem:
     """The medoid; if that is a question, the newest statement."""
-    if not is_question(nearest.text):
+    if not asks(nearest.text):
         return nearest
-    statements = [item for item in members if not is_question(item.text)]
+    statements = [item for item in members if not asks(item.text)]
     return max(statements or [nearest], key=lambda item: item.evidence.last_seen)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.config import Config
-from ecs_plugins.common.unicode import well_formed
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig

@@ -16,9 +16,8 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Final, Literal
 
-from ecs_plugins.memory.wording import is_question, word_list
-from ecs_plugins.ranking.lexical import UNSPACED, terms
-from ecs_plugins.ranking.text import WORD, sentence_spans
+from ecs_plugins.common.text import UNSPACED, WORD, asks, sentence_spans, terms
+from ecs_plugins.memory.wording import word_list
 
 Known = Literal["english", "cased", "any"]
 """What is known of a language: its words, else whether its script has capitals."""
@@ -140,7 +139,7 @@ def features(text: str) -> tuple[Known, dict[str, float]]:
         ),
     }
     values = {name: math.log1p(count) for name, count in counts.items()} | {
-        "asks": float(is_question(said)),
+        "asks": float(asks(said)),
         "first person": float(not _FIRST_PERSON.isdisjoint(stems)),
         "second person": sum(stem in _SECOND_PERSON for stem in stems) / (len(stems) or 1),
     }

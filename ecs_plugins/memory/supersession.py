@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ecs_plugins.memory.wording import IN_WORDS, is_question, word_list
-from ecs_plugins.ranking.text import WORD, sentence_spans
+from ecs_plugins.common.text import WORD, asks, sentence_spans
+from ecs_plugins.memory.wording import IN_WORDS, word_list
 
 _MOST_CHARACTERS = 300  # of a text that is looked at
 _MOST_WORDS = 16  # of a sentence
@@ -99,7 +99,7 @@ def claims(text: str) -> list[Claim]:
     spans = sentence_spans(text) if len(text) <= _MOST_CHARACTERS else []
     for sentence in (text[start:end].strip() for start, end in spans):
         words = sentence.count(" ") + 1
-        if words <= _MOST_WORDS and not is_question(sentence):
+        if words <= _MOST_WORDS and not asks(sentence):
             falls = words >= _SHARE * (text.count(" ") + 1)
             found += [Claim(*claim, falls) for claim in _claimed(sentence)]
     return found

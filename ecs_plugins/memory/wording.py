@@ -18,11 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ecs_plugins.ranking.text import WORD, stating
+from ecs_plugins.common.text import WORD, asks, stating
 
 Difference = Literal["negation", "number", "name"]
-
-_QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 
 _NUMBER = re.compile(r"\d+(?:[.,:/]\d+)*")
 _SPOKEN = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
@@ -73,14 +71,9 @@ _NO_NAMES = word_list(
 _NAME_NOTHING = _NO_NAMES | _NEGATIONS | IN_WORDS.keys()
 
 
-def is_question(text: str) -> bool:
-    """Whether a text ends as a question does."""
-    return text.rstrip().rstrip("\"')\u201d\u2019").endswith(_QUESTION_MARKS)
-
-
 def may_replace(new: str, old: str) -> bool:
     """Whether ``new`` may stand for what ``old`` said."""
-    return is_question(old) or not is_question(new)
+    return asks(old) or not asks(new)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +93,7 @@ class Wording:
         words = WORD.findall(text)
         spoken = _spoken(text, words)
         return cls(
-            is_question(text),
+            asks(text),
             _negations(spoken),
             _numbers(text, spoken),
             tuple([word for word in stating(words) if _may_name(word)]),

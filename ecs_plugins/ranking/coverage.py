@@ -18,8 +18,8 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence, Set
 
+from ecs_plugins.common.text import terms
 from ecs_plugins.ranking.base import Ranking
-from ecs_plugins.ranking.lexical import terms
 
 MIN_TEXTS = 100
 """The least n."""

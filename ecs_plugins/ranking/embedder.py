@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.common.unicode import well_formed
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import EcsPluginsError, InvalidInputError, ModelError, ModelNotFoundError
 
 Vectors = npt.NDArray[np.float32]

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ecs_plugins.common.text import names_and_numbers
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.lexical import tfidf_matrix
-from ecs_plugins.ranking.text import names_and_numbers
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import Verdict
 

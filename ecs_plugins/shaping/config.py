@@ -82,7 +82,7 @@ class ShapingConfig(Config):
         seed: Seeds signals that sample; recorded.
         conversation: Whether the passages are turns of a conversation, in the order in which
             they were said: a question that a turn ends with is then read with the reply to it
-            (`ecs_plugins.ranking.conversation`). None decides by `is_conversation`, which asks
+            (`ecs_plugins.common.text`). None decides by `is_conversation`, which asks
             for at least 12 turns that begin with the speaker's name.
         unit: ``"sentence"`` leaves out of kept passages the sentences that do not help
             (`ecs_plugins.shaping.sentences`), with one more request to the model; limits count

@@ -18,9 +18,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.text import sentence_spans
 
 UNIT_TOKENS = 200
 """Section 4.10 of the paper: score passages of at most about 200 tokens."""

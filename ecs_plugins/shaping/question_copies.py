@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ecs_plugins.ranking.lexical import UNSPACED
+from ecs_plugins.common.text import UNSPACED
 
 COPIED = 0.75
 """Share of the question's words from which on a run of them is a copy."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ecs_plugins.common.unicode import one_line
+from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
 from ecs_plugins.tokens import TokenLedger

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ecs_plugins.ranking.text import sentence_spans
+from ecs_plugins.common.text import sentence_spans
 
 KEPT_SHARE = 0.35
 """Share of the characters of the kept passages that their best sentences may take, without what

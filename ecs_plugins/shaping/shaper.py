@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ecs_plugins.common.aio import bridged
+from ecs_plugins.common.text import as_replies, is_conversation
 from ecs_plugins.errors import (
     ConfigurationError,
     InvalidInputError,
@@ -22,7 +23,6 @@ from ecs_plugins.errors import (
     ScoringError,
 )
 from ecs_plugins.lm.base import LanguageModel, prepare
-from ecs_plugins.ranking.conversation import as_replies, is_conversation
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.registry import LazyRanker
 from ecs_plugins.shaping.acceptance import (
@@ -103,7 +103,7 @@ class ContextShaper:
             answer: The known answer, or several acceptable ones, for signals that use it.
             read_as: For each passage, what ranker and model read in its place, such as a turn
                 behind the question that it replies to
-                (`ecs_plugins.ranking.conversation.as_replies_to`).
+                (`ecs_plugins.common.text.as_replies_to`).
 
         Returns:
             A verdict for every passage, with its numbers; the kept ones in input order.

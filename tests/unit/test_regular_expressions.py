@@ -17,9 +17,8 @@ from re import _constants, _parser
 import pytest
 
 import ecs_plugins
+from ecs_plugins.common.text import as_replies, sentence_spans
 from ecs_plugins.integrations.recall import TAG, inert, said
-from ecs_plugins.ranking.conversation import as_replies
-from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.shaping.passages import split_passages
 
 SMALL, LARGE = 8_000, 400_000

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
@@ -31,7 +32,6 @@ from ecs_plugins.memory.store.derivation import derived, is_strange, joined_at
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, key_of
 from ecs_plugins.memory.types import Matrix, Namespace
-from ecs_plugins.ranking.conversation import as_reply, asked_at_end
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
@@ -25,7 +26,6 @@ from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
 from ecs_plugins.memory.store.vector_index import OpenIndex
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier
-from ecs_plugins.ranking.conversation import as_reply
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.unicode import well_formed
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.database import crc, damaged, packed, unpack
 from ecs_plugins.memory.store.sqlite_store import SqliteStore

@@ -13,12 +13,12 @@ from itertools import count
 from numbers import Real
 from typing import Any, TypeAlias
 
+from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store import claims
 from ecs_plugins.memory.store.database import checked_text, crc, dump, packed, unpack
 from ecs_plugins.memory.store.tiers import Space, decode
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
-from ecs_plugins.ranking.conversation import asked_at_end, same_speaker
 
 MAX_TEXT = 1_000_000
 SESSION = 12 * 3600.0

@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.store.database import Database, pack, packed
 from ecs_plugins.memory.types import Matrix, Vector
-from ecs_plugins.ranking.conversation import as_reply
 
 Embed: TypeAlias = Callable[[Sequence[str]], Matrix]
 Progress: TypeAlias = Callable[[int, int], None]

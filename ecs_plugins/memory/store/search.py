@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import claims, tiers
@@ -27,7 +28,6 @@ from ecs_plugins.memory.store.sqlite_store import SqliteStore, erasures_of
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.store.vector_index import OpenIndex, Rows
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
-from ecs_plugins.ranking.conversation import as_reply
 
 CANDIDATES = 100
 """Items that are looked at, of the nearest ones and of those that cover most of the query."""

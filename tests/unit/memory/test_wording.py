@@ -1,14 +1,15 @@
 import pytest
 
+from ecs_plugins.common.text import asks
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
-from ecs_plugins.memory.wording import difference, is_question, may_replace
+from ecs_plugins.memory.wording import difference, may_replace
 from ecs_plugins.ranking.embedder import default_embedder
 
 FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
 
 
 @pytest.mark.parametrize(
-    ("text", "asks"),
+    ("text", "expected"),
     [
         *(
             (text, True)
@@ -17,8 +18,8 @@ FACT, QUESTION = "My locker code is 4711.", "What is my locker code?"
         *((text, False) for text in ("", "Here.", "Is it? Yes.", "?no")),
     ],
 )
-def test_what_ends_with_a_question_mark_is_a_question(text: str, asks: bool) -> None:
-    assert is_question(text) == asks
+def test_what_ends_with_a_question_mark_is_a_question(text: str, expected: bool) -> None:
+    assert asks(text) == expected
 
 
 def test_only_a_question_makes_room_for_a_question() -> None:

@@ -2,8 +2,8 @@ import random
 
 import pytest
 
+from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.ranking.conversation import as_replies, as_replies_to, is_conversation
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecs_plugins.common.text import terms
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking import coverage, make_ranker
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.ranking.lexical import terms
 
 WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=6).map(" ".join)
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecs_plugins.common.text import terms
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import RANKERS, Ranker, Ranking, make_ranker
 from ecs_plugins.ranking.dense import DenseRanker
-from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker, terms
+from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
 from ecs_plugins.ranking.registry import LazyRanker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 

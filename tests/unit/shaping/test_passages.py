@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.ranking.text import sentence_spans
 from ecs_plugins.shaping.passages import split_passages
 
 

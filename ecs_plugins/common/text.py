@@ -1,22 +1,52 @@
-"""Turns of a conversation, read as they were meant: a question belongs to the reply to it.
+"""What can be read off a text: its sentences and words, names, questions, and who speaks.
 
+**Words.** Terms are runs of letters and digits after NFKC normalisation and case folding. Scripts
+that are written without spaces have no such words, so a run of them becomes its character bigrams
+(the practice of Lucene's CJK analyser). There is no stop-word list and no stemming: both are tied
+to one language, and inverse document frequency already discounts what is everywhere.
+
+**Turns of a conversation** are read as they were meant: a question belongs to the reply to it.
 Whoever asks "What did your kids make of it?" makes a question about the kids likely, and answers
 nothing; the reply, "They were awestruck.", answers it and shares no word with it. Rankers and
 likelihoods alike prefer the asker. So the short questions at the end of a turn are read at the
 beginning of the reply to it, and not where they were asked: passages are cut between statements
-then, and not within an adjacency pair (Schegloff and Sacks 1973).
-
-Only how a passage is read for ranking and scoring changes; what is kept is the turn as it is.
-Any language that ends questions with one of ``?？؟`` is served.
+then, and not within an adjacency pair (Schegloff and Sacks 1973). Only how a passage is read for
+ranking and scoring changes; what is kept is the turn as it is. Any language that ends questions
+with one of ``?？؟`` is served.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from ecs_plugins.ranking.text import sentence_spans
+# Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
+UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED += "\U00020000-\U0003ffff"
+_RUN = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+(?:['’][^\W{UNSPACED}]+)?")
+_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
+
+WORD = re.compile(r"\w+")
+
+_ABBREVIATION_LIST = """
+mr mrs ms dr prof st sr jr vs etc eg ie e.g i.e cf al fig figs eq nos vol pp ed eds approx est
+dept univ inc ltd co corp gen col sgt capt lt rev hon gov sen rep pres mt ft jan feb mar apr jun
+jul aug sep sept oct nov dec u.s u.k u.n a.m p.m ph.d z.b d.h bzw nr ca usw mme mlle p.ej sra dra
+"""
+_ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
+_END = re.compile(
+    r"""\n+                                         # a turn or a line
+      | (?<![.!?…]) [.!?…]++ ["')\]»”’]*+ (?P<space>[^\S\n]+)  # a sentence, with what closes it
+      | [。！？｡]+ [」』”’）)]* [^\S\n]*              # the same where no space follows
+    """,
+    re.VERBOSE,
+)
+_LETTER = re.compile(r"[^\W\d_]")
+_WORD_BACKWARDS = re.compile(r"[\w.]*")
+_LONGEST_WORD = 24  # characters before a full stop that are looked at
 
 MIN_TURNS = 12
 """Passages from which on chance hardly makes a selection of turns alternate as a chat does."""
@@ -40,7 +70,120 @@ _TURN = re.compile(
 )
 _QUESTION_MARKS = "?？؟"
 _NO_WORD_BACKWARDS = re.compile(r"[\W_]*")
-_WORD = re.compile(r"\w")
+
+
+def well_formed(text: str) -> str:
+    """``text`` with U+FFFD for every half of a surrogate pair; as it is where there is none.
+
+    A cut through UTF-16 or a bad PDF leaves such halves behind. Tokenizers refuse the text, and
+    all others of the same batch with it. Halves that stand side by side become the character
+    that they were.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def one_line(text: str) -> str:
+    """``text`` for a terminal: one line, without anything that does not print."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def printable(text: str) -> str:
+    """``text`` for a terminal, lines kept; what does not print is escaped as JSON does it."""
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a text, in order.
+
+    >>> terms("Anna's train, 9:30")
+    ["anna's", 'train', '9', '30']
+    >>> terms("東京都へ")
+    ['東京', '京都', '都へ']
+    """
+    out: list[str] = []
+    for run in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
+        if len(run) > 1 and _IS_UNSPACED.match(run):
+            out.extend(run[i : i + 2] for i in range(len(run) - 1))
+        else:
+            out.append(run)
+    return out
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Character spans of sentences and lines; they partition the text.
+
+    A full stop ends no sentence after an abbreviation or a single initial, nor where a lower-case
+    word follows. White space belongs to the sentence before it.
+    """
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for match in _END.finditer(text):
+        if match["space"] and not _ends_sentence(text, match):
+            continue
+        if text[start : match.end()].strip() or not spans:
+            spans.append((start, match.end()))
+        else:
+            spans[-1] = (spans[-1][0], match.end())
+        start = match.end()
+    if start < len(text):
+        if text[start:].strip() or not spans:
+            spans.append((start, len(text)))
+        else:
+            spans[-1] = (spans[-1][0], len(text))
+    return spans
+
+
+def _ends_sentence(text: str, match: re.Match[str]) -> bool:
+    following = text[match.end() : match.end() + 1]
+    if following.islower():
+        return False
+    mark = match.group().rstrip()
+    if mark != ".":
+        return True
+    before = _last_word(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
+    if not before:
+        return True
+    # A single capital is an initial ("J. Smith"), but "I" and "A" also end sentences.
+    initial = len(before) == 1 and before.isupper() and before != "I"
+    return not initial and before.lower() not in _ABBREVIATIONS
+
+
+def _last_word(text: str) -> str:
+    """The word that a text ends with, from its first letter on; blank if it ends with none."""
+    backwards = _WORD_BACKWARDS.match(text[::-1])
+    run = backwards.group()[::-1] if backwards else ""
+    letter = _LETTER.search(run)
+    return run[letter.start() :] if letter else ""
+
+
+def names_and_numbers(text: str) -> list[str]:
+    """Numbers, words with a capital, and words of a script that has no lower case, casefolded.
+
+    They stand in the order of the text. Any other word is left out.
+
+    >>> names_and_numbers("Ada met Bob on May 4")
+    ['ada', 'bob', 'may', '4']
+    """
+    return stating(WORD.findall(text))
+
+
+def stating(words: Iterable[str]) -> list[str]:
+    """`names_and_numbers` of a text whose words are these."""
+    return [word.casefold() for word in words if not word.islower()]
+
+
+def asks(text: str) -> bool:
+    """Whether a question mark stands behind the last word of a text."""
+    end = _NO_WORD_BACKWARDS.match(text[::-1])
+    return end is not None and any(mark in end.group() for mark in _QUESTION_MARKS)
 
 
 def is_conversation(passages: Sequence[str]) -> bool:
@@ -183,14 +326,8 @@ def _questions_from(text: str) -> int:
     start = len(text)
     for begin, end in reversed(sentence_spans(text)):
         sentence = text[begin:end]
-        if _asks(sentence):
+        if asks(sentence):
             start = begin
-        elif _WORD.search(sentence):  # what is no sentence, such as a smiley, comes along
+        elif WORD.search(sentence):  # what is no sentence, such as a smiley, comes along
             break
     return start
-
-
-def _asks(sentence: str) -> bool:
-    """Whether a question mark stands behind the last word."""
-    end = _NO_WORD_BACKWARDS.match(sentence[::-1])
-    return end is not None and any(mark in end.group() for mark in _QUESTION_MARKS)
