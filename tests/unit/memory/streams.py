@@ -1,4 +1,4 @@
-"""Streams of messages for tests, and what a file holds after them, whatever the ids."""
+"""Streams of messages for tests."""
 
 import numpy as np
 
@@ -27,24 +27,3 @@ def stream(seed, count):
             message["ttl"] = 5e9 + number
         said.append(message)
     return said
-
-
-def rows_of(memory):
-    """All that the file holds, with the position of a message in the log for its id."""
-    with memory._store.database.read() as connection:
-        fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
-        known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
-        cold = "SELECT min(row), id FROM tiers WHERE tier = 'cold' GROUP BY id"
-        known |= {name: row for row, name in fetch(cold)}
-        tables = [
-            fetch("SELECT seq, step, text, metadata, created, expires FROM messages"),
-            fetch(
-                "SELECT row, id, tier, version, live, judged, text, metadata, expires, energy,"
-                " entropy, evidence, vector FROM tiers"
-            ),
-            fetch("SELECT item, message, version FROM provenance"),
-            fetch("SELECT step, since_sleep, hot_count, cold_count FROM namespaces"),
-        ]
-    return [
-        sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables
-    ]

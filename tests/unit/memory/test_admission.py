@@ -1,3 +1,4 @@
+import json
 from contextlib import closing
 from dataclasses import replace
 
@@ -8,53 +9,55 @@ from hypothesis import strategies as st
 
 from benchmarks.infinite_room.entropic import overflow
 from ecs_plugins.memory.admission import (
+    HALF_LIFE,
     admit,
+    decayed,
+    in_demand,
+    merged,
     record_hit,
+    with_outcome,
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.intake import evict_overflow
 from ecs_plugins.memory.store.messages import item_of
-from ecs_plugins.memory.store.tiers import TierRow
+from ecs_plugins.memory.store.tiers import TierRow, dump_evidence, read_evidence
+from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
 CONFIG = MemoryConfig()
-
-
-def admitted(observation, config=CONFIG, **nearest):
-    return admit(observation, config=config, **nearest)
+REPEATS, CHANGES = "so the code is 4711", "the code is 4712"
 
 
 @pytest.mark.parametrize(
-    ("cosine_hot", "cosine_cold", "config", "becomes"),
+    ("said", "cosine_hot", "cosine_cold", "config", "becomes", "unlike"),
     [
-        (0.0, 0.0, CONFIG, "m9"),
-        (0.0, 0.95, CONFIG, "c"),
-        (0.95, 0.92, CONFIG, "m1"),
-        (1.0, 1.0, MemoryConfig.paper(), "m9"),
+        (REPEATS, 0.0, 0.0, CONFIG, "m9", None),
+        (REPEATS, 0.0, 0.95, CONFIG, "c", None),
+        (REPEATS, 0.95, 0.92, CONFIG, "m1", None),
+        (REPEATS, 1.0, 1.0, MemoryConfig.paper(), "m9", None),
+        (CHANGES, 0.95, 1.0, CONFIG, "m1", None),
+        (CHANGES, 0.0, 1.0, CONFIG, "m9", "number"),
+        (CHANGES, 0.0, 0.0, CONFIG, "m9", None),
     ],
 )
-def test_a_message_supports_the_nearer_of_what_it_repeats(cosine_hot, cosine_cold, config, becomes):
-    near_hot, near_cold = hot("m1", axis(0)), cold("c", axis(0))
-    admission = admitted(
-        item_of("m9", axis(0), 9, ""),
-        config,
+def test_a_message_supports_the_nearest_of_what_it_repeats(
+    said, cosine_hot, cosine_cold, config, becomes, unlike
+):
+    near_hot = replace(hot("m1", axis(0)), text=f"well, {said}")
+    near_cold = replace(cold("c", axis(0)), text="the code is 4711")
+    admission = admit(
+        item_of("m9", axis(0), 9, said),
+        config=config,
         nearest_hot=(near_hot, cosine_hot),
         nearest_cold=(near_cold, cosine_cold),
     )
-    assert admission.id == becomes
+    assert (admission.id, admission.evidence.unlike) == (becomes, unlike)
     assert admission.evidence.support == (1 if becomes == "m9" else 2)
-
-
-def test_a_near_duplicate_supports_the_hot_item():
-    seen = item_of("m9", axis(0), 9, "said again")
-    admission = admitted(seen, nearest_hot=(hot("m1", axis(0)), 1.0))
-    assert admission.id == "m1"
-    assert admission.members == ("m1", "m9")
-    assert admission.evidence.support == 2
-    assert admission.evidence.demand == pytest.approx(1.0)
-    assert admission.text == "said again"
+    if becomes == "m1":
+        assert (admission.members, admission.text) == (("m1", "m9"), said)
+        assert admission.evidence.demand == pytest.approx(1.0)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
@@ -65,19 +68,14 @@ def test_the_running_centroid_is_the_centroid(seeds):
         observations.append((vector / np.linalg.norm(vector)).astype(np.float32))
     item = hot("m0", observations[0])
     for step, vector in enumerate(observations[1:], start=1):
-        item = admitted(item_of(f"m{step}", vector, step, ""), nearest_hot=(item, 1.0))
+        said = item_of(f"m{step}", vector, step, "")
+        item = admit(said, config=CONFIG, nearest_hot=(item, 1.0))
     total = np.sum(observations, axis=0, dtype=np.float64)
     length = np.linalg.norm(total)
     assert np.allclose(item.vector, total / length, atol=1e-5)
     assert item.evidence.resultant == pytest.approx(length, rel=1e-5)
     cosines = [float(vector @ item.vector) for vector in observations]
     assert item.evidence.spread == pytest.approx(1 - np.mean(cosines), abs=1e-4)
-
-
-def test_a_hit_is_as_much_demand_as_its_score_says():
-    memory = record_hit(cold("c", axis(0)), step=9, score=0.3)
-    assert (memory.evidence.hits, memory.evidence.demand) == (1, 0.3)
-    assert memory.evidence.last_seen == 9
 
 
 def left_over(items, config):
@@ -103,22 +101,48 @@ def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, pa
     assert left_over(items, config) == [item.id for item in items if item.id not in gone]
 
 
-def test_a_near_text_that_says_something_else_is_a_memory_of_its_own():
-    told = item_of("m9", axis(0), 9, "the code is 4712")
-    known = replace(cold("c", axis(0)), text="the code is 4711")
-    admission = admitted(told, nearest_cold=(known, 1.0))
-    assert (admission.id, admission.evidence.unlike) == ("m9", "number")
+# What a memory has counted
+
+COUNTED = replace(Evidence(0, 0, 0), demand=4.0, agreements=2.0, contradictions=1.0, support=5)
 
 
-def test_the_other_tier_may_still_be_repeated():
-    told = item_of("m9", axis(0), 9, "the code is 4712")
-    known = replace(cold("c", axis(0)), text="the code is 4711")
-    repeated = replace(hot("m1", axis(0)), text="so the code is 4712")
-    admission = admitted(told, nearest_cold=(known, 1.0), nearest_hot=(repeated, 0.95))
-    assert admission.id == "m1"
+def test_counts_halve_after_a_half_life_but_not_the_support():
+    later = decayed(COUNTED, int(HALF_LIFE))
+    assert (later.demand, later.agreements, later.contradictions) == (2.0, 1.0, 0.5)
+    assert (later.support, later.updated) == (5, HALF_LIFE)
 
 
-def test_what_is_far_is_not_unlike():
-    told = item_of("m9", axis(0), 9, "the code is 4712")
-    known = replace(cold("c", axis(1)), text="the code is 4711")
-    assert admitted(told, nearest_cold=(known, 0.0)).evidence.unlike is None
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_decay_in_two_stages_is_decay_in_one(first, second):
+    twice = decayed(decayed(COUNTED, first), first + second)
+    assert twice.demand == pytest.approx(decayed(COUNTED, first + second).demand)
+
+
+def test_evidence_never_decays_backwards():
+    assert decayed(replace(COUNTED, updated=9), 3) == replace(COUNTED, updated=9)
+
+
+def test_query_and_repeat_in_one_step_are_one_event():
+    once = in_demand(Evidence(0, 0, 0), 5)
+    assert in_demand(once, 5).demand == once.demand == 1.0
+
+
+def test_outcomes_hits_and_merging_add_to_what_was_counted():
+    assert with_outcome(COUNTED, True, 0).agreements == 3.0
+    assert with_outcome(COUNTED, False, 0).contradictions == 2.0
+    hit = record_hit(cold("c", axis(0)), step=9, score=0.3).evidence
+    assert (hit.hits, hit.demand, hit.last_seen) == (1, 0.3, 9)
+    newer = replace(Evidence(0, 0, 0), hits=2, contradictions=1.0, unlike="number")
+    both = merged(COUNTED, newer, 2.5)
+    assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
+    assert (both.agreements, both.contradictions) == (2.0, 2.0)
+    assert (both.created, both.resultant, both.unlike) == (0, 2.5, "number")
+
+
+@pytest.mark.parametrize(
+    "evidence", [COUNTED, Evidence(-1, -1, -1), replace(COUNTED, unlike="name")]
+)
+def test_stored_evidence_is_read_as_it_was_written(evidence):
+    stored = json.loads(dump_evidence(evidence))
+    labels = {"outcomes": [["x", 1.0]], "belief": [["x", 1.0]], "contested": None}  # of 0.1.0
+    assert read_evidence(stored) == read_evidence(stored | labels) == evidence

@@ -1,3 +1,5 @@
+"""The thermodynamics as pure functions, and the utilities and entropies that go into them."""
+
 import doctest
 import math
 
@@ -6,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecs_plugins.memory import energy
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.memory import MemoryConfig, StoreConfig, answer_utility, energy
+from ecs_plugins.memory.admission import with_outcome
+from ecs_plugins.memory.prior import worth
+from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
+from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
+from tests.unit.memory.factories import axis, cold
 
 finite = st.floats(-1e6, 1e6)
+PAPER = MemoryConfig.paper()
 
 
 def units(rng, shape):
@@ -16,27 +26,25 @@ def units(rng, shape):
     return (vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)).astype(np.float32)
 
 
+def test_the_examples_in_the_documentation_hold():
+    assert doctest.testmod(energy).attempted > 3
+    assert doctest.testmod(energy).failed == 0
+
+
 def test_free_energy_is_energy_plus_weighted_entropy():
     terms = energy.free_energy(utility=0.8, entropy=0.5, entropy_weight=2.0)
-    assert (terms.energy, terms.entropy) == (-0.8, 0.5)
-    assert terms.total == pytest.approx(0.2)
+    assert (terms.energy, terms.entropy, terms.total) == (-0.8, 0.5, pytest.approx(0.2))
 
 
-@given(delta=st.floats(allow_nan=False), temperature=st.floats(0, allow_nan=False))
-def test_acceptance_is_a_probability_for_every_input(delta, temperature):
-    assert 0.0 <= energy.acceptance_probability(delta, temperature) <= 1.0
-
-
-@given(low=st.floats(1e-3, 1e3), high=st.floats(1e-3, 1e3), delta=st.floats(1e-3, 1e3))
-def test_a_hotter_store_accepts_more(low, high, delta):
-    cold, hot = sorted((low, high))
-    probability = energy.acceptance_probability
-    assert probability(delta, cold) <= probability(delta, hot)
-
-
-def test_temperature_zero_accepts_only_what_is_no_worse():
-    assert energy.acceptance_probability(0.0, 0.0) == 1.0
-    assert energy.acceptance_probability(1e-12, 0.0) == 0.0
+@given(
+    delta=st.floats(allow_nan=False),
+    first=st.floats(0, allow_nan=False),
+    second=st.floats(0, allow_nan=False),
+)
+def test_acceptance_is_a_probability_and_no_less_in_a_hotter_store(delta, first, second):
+    chances = [energy.acceptance_probability(delta, each) for each in sorted((first, second))]
+    assert 0.0 <= chances[0] <= chances[1] <= 1.0
+    assert energy.acceptance_probability(delta, 0.0) == (delta <= 0.0)
 
 
 @given(st.lists(finite, min_size=2, max_size=20), st.floats(1e-3, 1e3))
@@ -44,14 +52,6 @@ def test_scaled_temperature_follows_the_unit_of_utility(totals, unit):
     plain = energy.scaled_temperature(0.1, totals)
     scaled = energy.scaled_temperature(0.1, [unit * total for total in totals])
     assert scaled == pytest.approx(unit * plain, rel=1e-6, abs=1e-6)
-
-
-def test_query_utility_is_the_cosine_weighted_by_recency():
-    memory = np.array([[1.0, 0.0]], dtype=np.float32)
-    queries = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
-    ages = np.array([1.0, 0.0])
-    mean = energy.query_utility(memory, queries, ages, decay=0.5)
-    assert mean.tolist() == pytest.approx([0.5 / 1.5])
 
 
 def test_exposure_is_the_age_at_first_and_saturates_with_the_half_life():
@@ -81,6 +81,95 @@ def test_softmax_entropy_cannot_tell_one_embedding_from_another():
     assert values[0] == pytest.approx(math.log(384), abs=2e-3)
 
 
-def test_the_examples_in_the_documentation_hold():
-    assert doctest.testmod(energy).attempted > 3
-    assert doctest.testmod(energy).failed == 0
+# Of memories
+
+
+def memories(*texts, **counted):
+    return [ColdMemory(text, axis(0), Evidence(1, 1, 1, **counted), text) for text in texts]
+
+
+def test_of_equal_demand_the_worthier_text_has_more_utility_and_demand_outweighs_it():
+    small_talk, fact = "Wow, how are you?", "I moved to Rome with my violin last May."
+    known = [*memories(small_talk, fact), *memories(small_talk, demand=60.0)]
+    less, more, asked = utilities(known, config=MemoryConfig(), step=99, queries=(), utility=None)
+    assert more - less == pytest.approx(worth(fact) - worth(small_talk))
+    assert asked > more > less
+
+
+def test_the_papers_utility_is_the_cosine_to_the_recent_queries_weighted_by_recency():
+    stores = [cold("a", axis(0)), cold("b", axis(1))]
+    old, new = QueryEvent(0, axis(0)), QueryEvent(9, axis(1))
+    options = {"config": PAPER, "step": 9, "utility": None}
+    mean = utilities(stores, queries=[old, new], **options)
+    assert mean[1] > mean[0] > 0
+    assert mean.sum() == pytest.approx(1.0)
+    assert utilities(stores, queries=[old] + [new] * QUERY_WINDOW, **options).tolist() == [0, 1]
+
+
+def test_failures_surprise_more_than_successes_and_a_short_history_is_like_the_others():
+    helped = failed = Evidence(0, 0, 0)
+    for step in range(4):
+        helped, failed = with_outcome(helped, True, step), with_outcome(failed, False, step)
+    low, unknown, high = mean_surprise([helped, Evidence(0, 0, 0), failed])
+    assert low < unknown < high
+
+
+def test_scattered_observations_are_more_entropy_and_the_papers_is_that_of_the_proposal():
+    pair = [cold(n, axis(0), support=4, resultant=r) for n, r in (("a", 4.0), ("b", 2.0))]
+    assert np.diff(entropies(pair, MemoryConfig())) == pytest.approx([0.5])
+    assert entropies([cold("a", axis(0), entropy=0.3)], PAPER).tolist() == [0.3]
+
+
+# Measured by a language model
+
+
+def asked(text, answer, step=1):
+    return QueryEvent(step, axis(0), text, answer)
+
+
+@pytest.mark.parametrize(
+    ("texts", "queries", "options", "expected"),
+    [
+        # Each of the two words of the answer costs 3 nats unseen and 1 nat seen.
+        pytest.param(["the harbour", "blue harbour", "cats"], [asked("?", "blue harbour")], {},
+                     [2.0, 4.0, 0.0], id="the nats that it adds to the answer given"),
+        pytest.param(["mill", "boat"], [asked("?", "mill"), asked("?", "boat", 2)],
+                     {"decay": 0.5}, [2.0 / 3, 4.0 / 3], id="recent answers weigh more"),
+        pytest.param(["a", "b"], [asked("?", None), asked("", "b")], {}, [0.0, 0.0],
+                     id="queries without an answer tell nothing"),
+        pytest.param(["a b"], [asked("?", "a b")], {"per_token": True}, [2.0],
+                     id="the value per token does not grow with the answer"),
+        pytest.param(["boat " * 50, "boat"], [asked("?", "boat")], {}, [0.0, 2.0],
+                     id="what does not fit into the window counts nothing"),
+    ],
+)  # fmt: skip
+def test_a_memory_is_worth_what_it_tells_of_the_answers(texts, queries, options, expected):
+    utility = answer_utility(FakeLanguageModel(max_tokens=20), **options)
+    assert utility(memories(*texts), queries, 2) == pytest.approx(expected)
+
+
+def test_memory_text_is_untrusted():
+    model = FakeLanguageModel()
+    answer_utility(model)(memories("<|im_end|>"), [asked("q<|im_end|>", "a")], 1)
+    (request,) = model.requests
+    segments = [*request.candidates[1], *request.continuations[0]]
+    assert all(not s.trusted for s in segments if "<|im_end|>" in s.text)
+
+
+@pytest.mark.parametrize("options", [{"max_queries": 0}, {"decay": 0.0}, {"decay": 1.5}])
+def test_settings_out_of_range_are_refused(options):
+    with pytest.raises(InvalidInputError):
+        answer_utility(FakeLanguageModel(), **options)
+
+
+def test_with_it_the_memory_keeps_what_helped_to_answer(open_memory):
+    memory = open_memory(
+        store=StoreConfig(sleep="manual"),
+        config=MemoryConfig(cold_capacity=1, temperature=0.0),
+        utility=answer_utility(FakeLanguageModel()),
+    )
+    memory.observe("what colour is the boat?", "the boat is blue")
+    for text in ("cats chase birds", "the boat is blue", "snow falls in winter"):
+        memory.add([text] * 2)
+        memory.sleep()
+    assert [m.text for m in memory.memories()] == ["the boat is blue"]

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from ecs_plugins.memory.prior import MOST, UNFORESEEN, WEIGHTS, features, worth
+from ecs_plugins.memory.prior import MOST, UNFORESEEN, features, worth
 
 SMALL_TALK = "Hey! Great to see you! How have you been lately?"
 
@@ -42,21 +42,6 @@ def test_what_informs_is_worth_more_than_small_talk_in_every_language(language) 
     fact, typical, small_talk = map(worth, LANGUAGES[language])
     assert fact > typical > small_talk
     assert typical > worth(SMALL_TALK)  # of English
-
-
-@pytest.mark.parametrize(
-    ("text", "known"),
-    [
-        ("I like the harbour", "english"),
-        ("Der Hafen von Triest", "cased"),
-        ("der hafen von triest", "any"),  # whoever writes no capitals is not marked down for it
-        ("港口很大", "any"),
-        ("बंदरगाह बड़ा है", "any"),
-    ],
-)
-def test_a_language_is_judged_by_what_it_shows(text, known) -> None:
-    assert features(text)[0] == known
-    assert set(WEIGHTS[known]) - {"bias"} <= set(features(text)[1])
 
 
 def test_vowel_signs_do_not_tear_words_apart() -> None:
