@@ -194,13 +194,21 @@ def route(
             show_default=False,
         ),
     ] = None,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(help="Only what answers within it at p95.", show_default=False),
+    ] = None,
     prices: PricesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """See `ROUTE_HELP`, which the command line shows."""
     measured = _load(frontier, prices)
     decision = measured.decide(
-        reuse=reuse, target_f1=target_f1, budget=max_tokens, weight=performance_weight
+        reuse=reuse,
+        target_f1=target_f1,
+        budget=max_tokens,
+        weight=performance_weight,
+        max_seconds=max_seconds,
     )
     if as_json:
         typer.echo(json.dumps(decision.to_dict(), indent=2))

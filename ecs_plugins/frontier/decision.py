@@ -65,6 +65,7 @@ class RoutingDecision:
         sunk: Whether the context is already prepared for this strategy.
         prepared: All strategies for which it is.
         note: What else led to it, such as where N comes from.
+        max_seconds: The limit of p95 latency that it keeps, if there was one.
     """
 
     point: StrategyPoint
@@ -77,6 +78,7 @@ class RoutingDecision:
     prepared: frozenset[PointKey]
     _measured: MeasuredPoints = field(repr=False, compare=False)
     note: str = ""
+    max_seconds: float | None = None
 
     @property
     def strategy(self) -> str:
@@ -214,6 +216,9 @@ class RoutingDecision:
     def _reason(self, point: StrategyPoint) -> str:
         if not point.routable:
             return "measured as an upper bound, never routed"
+        seconds = self._measured.latency(point)
+        if self.max_seconds is not None and seconds and seconds[1] > self.max_seconds:
+            return f"its p95 latency of {seconds[1]:.3g} s is above {self.max_seconds:g} s"
         cost = self._cost(point)
         if self.objective == Objective.TARGET_F1:
             if point.f1 < self.value:

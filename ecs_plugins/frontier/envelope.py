@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -97,8 +97,30 @@ class EfficiencyFrontier(MeasuredPoints):
         """By rising F1; of equals the cheaper first, which is the one that is chosen."""
         return sorted(self.routable, key=lambda p: (p.f1, p.stage2, p.stage1))
 
-    def reaching(self, target_f1: float) -> list[StrategyPoint]:
-        """The routable points that reach an F1, by rising F1.
+    def in_time(self, max_seconds: float | None) -> list[StrategyPoint]:
+        """The routable points whose p95 latency keeps a limit, by rising F1; all without one.
+
+        Raises:
+            InvalidInputError: There are no measurements.
+            UnreachableTargetError: Nothing keeps it.
+        """
+        if max_seconds is None:
+            return self._by_f1
+        known = [(p, seconds[1]) for p in self._by_f1 if (seconds := self.latency(p))]
+        if not known:
+            raise InvalidInputError("this frontier holds means only; a limit of seconds needs rows")
+        able = [point for point, p95 in known if p95 <= max_seconds]
+        if not able:
+            least, label = min((p95, point.label) for point, p95 in known)
+            raise UnreachableTargetError(
+                f"nothing measured answers within {max_seconds:g} s at p95; the nearest is "
+                f"{_above(least)} s with {label}",
+                least,
+            )
+        return able
+
+    def reaching(self, target_f1: float, max_seconds: float | None = None) -> list[StrategyPoint]:
+        """The routable points that reach an F1 `in_time`, by rising F1.
 
         Raises:
             InvalidInputError: The target is no F1.
@@ -106,9 +128,10 @@ class EfficiencyFrontier(MeasuredPoints):
         """
         if not 0 <= target_f1 <= 1:
             raise InvalidInputError(f"the target F1 must lie in [0, 1], got {target_f1!r}")
-        able = [point for point in self._by_f1 if point.f1 >= target_f1]
+        known = self.in_time(max_seconds)
+        able = [point for point in known if point.f1 >= target_f1]
         if not able:
-            best = max(self.routable, key=lambda point: point.f1)
+            best = max(known, key=lambda point: point.f1)
             raise UnreachableTargetError(
                 f"no measured strategy reaches F1 {target_f1:g}; the nearest is {_below(best.f1)} "
                 f"with {best.label}. Ask for at most that, or calibrate stronger strategies",
@@ -124,6 +147,7 @@ class EfficiencyFrontier(MeasuredPoints):
         budget: float | None = None,
         weight: float | None = None,
         prepared: Iterable[PointKey] = (),
+        max_seconds: float | None = None,
     ) -> RoutingDecision:
         """Choose by exactly one of target F1, budget per query, and weight.
 
@@ -134,6 +158,7 @@ class EfficiencyFrontier(MeasuredPoints):
             weight: The best efficiency score (Eq. 2); of equals the cheaper.
             prepared: Keys of the points for which the context is prepared: their stage 1 is
                 sunk and counts nothing.
+            max_seconds: Choose among what answers within it at p95, as it was measured.
 
         Raises:
             InvalidInputError: Not exactly one objective, or a value out of range.
@@ -146,7 +171,9 @@ class EfficiencyFrontier(MeasuredPoints):
         value, reuse = bounded(value), bounded(reuse)
         check_reuse(reuse)
         ready = frozenset(prepared)
-        pool = self._by_f1 if target_f1 is None else self.reaching(target_f1)
+        pool = self.in_time(max_seconds)
+        if target_f1 is not None:
+            pool = self.reaching(target_f1, max_seconds)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
         if target_f1 is not None:
             _, chosen = min(choices, key=lambda choice: (choice[0], -choice[1].f1))
@@ -165,7 +192,8 @@ class EfficiencyFrontier(MeasuredPoints):
         else:
             w = check_weight(value)
             _, chosen = max(choices, key=lambda c: (w * c[1].f1 - (1 - w) * math.log(c[0]), -c[0]))
-        return self.decided(chosen, Objective(name), value, reuse, ready)
+        decision = self.decided(chosen, Objective(name), value, reuse, ready)
+        return decision if max_seconds is None else replace(decision, max_seconds=max_seconds)
 
     def decided(
         self,

@@ -99,6 +99,10 @@ class MeasuredPoints:
         names = ("points", "measurements", "prices", "provenance", "dropped")
         return {name: getattr(self, name) for name in names} | changes
 
+    def with_points(self, points: Iterable[StrategyPoint], **changes: Any) -> Self:
+        """A copy with other points, and with what else is changed."""
+        return type(self)(**self._parts(points=points, **changes))
+
     def priced(self, prices: PriceVector) -> Self:
         """The same measurements in another unit.
 
@@ -107,7 +111,7 @@ class MeasuredPoints:
         """
         rows = self.measurements
         points = [p.priced(prices) for p in self.points] if rows is None else rows.points(prices)
-        return type(self)(**self._parts(points=points, prices=prices))
+        return self.with_points(points, prices=prices)
 
     def only(self, names: Iterable[str]) -> Self:
         """The same measurements with fewer points: what there are chains for.
@@ -125,8 +129,7 @@ class MeasuredPoints:
             raise self._not_measured(", ".join(sorted(unknown)))
         rows = [k for k, p in enumerate(self.points) if wanted & {p.label, p.strategy}]
         kept = self.measurements and self.measurements.select(rows)
-        points = [self.points[row] for row in rows]
-        return type(self)(**self._parts(points=points, measurements=kept))
+        return self.with_points([self.points[row] for row in rows], measurements=kept)
 
     def get(self, strategy: str, **config: ConfigValue) -> StrategyPoint:
         """The point of a strategy and configuration.
@@ -189,10 +192,14 @@ class MeasuredPoints:
 
     def latency(self, point: StrategyPoint) -> tuple[float, float] | None:
         """Seconds of a query, p50 and p95; None without measurements."""
-        if self.measurements is None:
-            return None
-        p50, p95 = np.quantile(self.measurements.query_seconds[self.row(point)], [0.5, 0.95])
-        return float(p50), float(p95)
+        return self._latencies[self.row(point)] if self._latencies else None
+
+    @cached_property
+    def _latencies(self) -> list[tuple[float, float]]:
+        rows = () if self.measurements is None else self.measurements.query_seconds
+        return [
+            (float(p50), float(p95)) for p50, p95 in (np.quantile(r, [0.5, 0.95]) for r in rows)
+        ]
 
     @property
     def caution(self) -> str:

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
-from ecs_plugins.errors import InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import CacheTokens
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, objectives
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measured import FEW_QUESTIONS, wilson
-from ecs_plugins.frontier.points import PointKey
+from ecs_plugins.frontier.points import PointKey, config_json
 from ecs_plugins.frontier.rental import Slope, plan_cost, plan_forecast, plan_rental
 from ecs_plugins.frontier.reuse import HORIZON, ReuseLedger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
+_LEARN_SECONDS = 60.0
 
 OnlinePolicy = Literal["deterministic"]
 """How to decide without knowing N; ``"deterministic"`` is at most 4 times the optimum, always."""
@@ -41,8 +43,9 @@ def decide_online(
     *,
     prepared: Iterable[PointKey] = (),
     free: Iterable[PointKey] = (),
+    max_seconds: float | None = None,
 ) -> RoutingDecision:
-    """Rent or buy at equal quality, all reaching ``target_f1``; the reason is the note.
+    """Rent or buy at equal quality, all `EfficiencyFrontier.reaching` it; the reason is the note.
 
     It is query ``seen`` >= 1 of its context. Of the points ``prepared`` for it one is used where
     what the plan would use costs no less per query. Those that were before the first query are
@@ -50,7 +53,7 @@ def decide_online(
     """
     given = frozenset(free)
     ready = given | frozenset(prepared)
-    able = frontier.reaching(target_f1)
+    able = frontier.reaching(target_f1, max_seconds)
     plan = plan_rental(
         tuple((0.0 if point.key in given else point.stage1, point.stage2) for point in able)
     )
@@ -74,7 +77,7 @@ def decide_online(
         )
     note += f". Never more than {plan.bound:.2f} times the optimum, however many queries come"
     decision = frontier.decided(chosen, Objective.TARGET_F1, target_f1, float(seen), ready)
-    return replace(decision, note=note)
+    return replace(decision, note=note, max_seconds=max_seconds)
 
 
 @lru_cache(maxsize=256)
@@ -100,7 +103,7 @@ def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> tuple[float, 
 
 
 class RouterConfig(Config):
-    """What is asked of every decision, unless a call says otherwise; exactly one objective.
+    """What is asked of every decision; a call may ask for another objective, and must without one.
 
     Attributes:
         target_f1: The cheapest that reaches it.
@@ -110,7 +113,8 @@ class RouterConfig(Config):
             the ledger once it would have saved more than rent or buy, and rents or buys until
             then.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy; scores
-            that were observed narrow it.
+            that were observed narrow it, those of other processes after a minute.
+        max_seconds: Choose among what answers within it at p95, as it was measured.
     """
 
     target_f1: float | None = None
@@ -118,12 +122,13 @@ class RouterConfig(Config):
     weight: float | None = None
     policy: OnlinePolicy | None = None
     cautious: bool = False
+    max_seconds: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _one_objective(self) -> Self:
-        if len(self.objective) != 1:
-            raise ValueError("a router needs exactly one objective: target_f1, budget or weight")
-        if self.policy is not None and self.target_f1 is None:
+        if len(self.objective) > 1:
+            raise ValueError("give at most one of target_f1, budget and weight")
+        if self.policy is not None and self.objective and self.target_f1 is None:
             raise ValueError("an online policy compares strategies of equal quality: use target_f1")
         return self
 
@@ -174,6 +179,7 @@ class Router:
         self.config = config
         self.ledger = ledger
         self._lower: EfficiencyFrontier | None = None
+        self._learned = 0.0
 
     def route(
         self,
@@ -199,6 +205,7 @@ class Router:
 
         Raises:
             InvalidInputError: A value out of range.
+            ConfigurationError: No objective is given.
             UnreachableTargetError: Nothing measured can do it.
 
         A ledger that fails costs no answer: the query is then decided as without one, and the
@@ -207,7 +214,10 @@ class Router:
         given = objectives(target_f1, budget, weight)
         if len(given) > 1:
             raise InvalidInputError("give at most one of target_f1, budget and weight")
-        asked = given or self.config.objective
+        asked: dict[str, Any] = given or self.config.objective
+        if not asked:
+            raise ConfigurationError(f"exactly one objective is needed: {', '.join(Objective)}")
+        asked["max_seconds"] = self.config.max_seconds
         ready = frozenset(prepared)
         known = 1.0 if reuse is None else reuse
         why = "" if reuse is not None else "N = 1: no reuse was given and there is no ledger"
@@ -231,7 +241,7 @@ class Router:
 
     def _by_ledger(
         self,
-        asked: Mapping[str, float],
+        asked: Mapping[str, Any],
         given: frozenset[PointKey],
         paid: Mapping[PointKey, float],
         seen: int,
@@ -248,13 +258,16 @@ class Router:
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
         free = given | {key for key, cost in paid.items() if not cost}
-        online = decide_online(self._judged, target, seen, prepared=ready, free=free)
+        limit = self.config.max_seconds
+        online = decide_online(
+            self._judged, target, seen, prepared=ready, free=free, max_seconds=limit
+        )
         cost = online.stage2 + online.stage1 / (1 + more)
         return replace(online, reuse=1 + more, effective=cost)
 
     def _trusted(self, model: ReuseModel, target: float) -> bool:
         """Whether the forecast would have paid off so far, by more than one mistake costs."""
-        able = self._judged.reaching(target)
+        able = self._judged.reaching(target, self.config.max_seconds)
         slopes = tuple((point.stage1, point.stage2) for point in able)
         # Each context since the fit may have been a mistake, and this one may be the next.
         mistakes = 1 + (self.ledger.unfitted if self.ledger is not None else 0)
@@ -314,8 +327,10 @@ class Router:
                 _log.warning("what a routed query prepared could not be noted: %s", failure)
         return Settlement(decision.stage1, decision.stage2, one, two, self.frontier.unit, failed)
 
-    def observe(self, decision: RoutingDecision, score: float) -> None:
+    def observe(self, decision: RoutingDecision | Mapping[str, Any], score: float) -> None:
         """Note how good an answer was, in [0, 1], as F1 is measured; kept in the ledger.
+
+        The decision may be its `RoutingDecision.summary`, as traces and responses hold it.
 
         Raises:
             InvalidInputError: The score is out of range, or there is no ledger.
@@ -323,7 +338,11 @@ class Router:
         """
         if self.ledger is None or not 0 <= score <= 1:
             raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {score!r}")
-        self.ledger.observe(decision.point.key, "score", float(score))
+        if isinstance(decision, Mapping):
+            key = (str(decision["strategy"]), config_json(decision["config"]))
+        else:
+            key = decision.point.key
+        self.ledger.observe(key, "score", float(score))
         self._lower = None
 
     def drift(self) -> list[str]:
@@ -351,11 +370,16 @@ class Router:
 
     @property
     def _judged(self) -> EfficiencyFrontier:
-        """What is decided on: the frontier, or its cautious copy as of the last score here."""
+        """What is decided on: the frontier, or its cautious copy."""
         if not self.config.cautious:
             return self.frontier
-        if self._lower is None:
-            seen = {} if self.ledger is None else self.ledger.observed("score")
+        now = time.monotonic()
+        if self._lower is None or now - self._learned > _LEARN_SECONDS:
+            seen: dict[PointKey, tuple[int, float, float]] = {}
+            try:
+                seen = {} if self.ledger is None else self.ledger.observed("score")
+            except StorageError as failure:
+                _log.warning("observed scores could not be read: %s", failure)
             lower = []
             for point in self.frontier.points:
                 n, mean, _ = seen.get(point.key, (0, 0.0, 0.0))
@@ -363,8 +387,7 @@ class Router:
                 known = replace(point, f1=pooled, n=point.n + n)
                 low = self.frontier.f1_interval(point) if not n else wilson(known)
                 lower.append(replace(point, f1=low.low))
-            kept = self.frontier
-            self._lower = EfficiencyFrontier(lower, prices=kept.prices, provenance=kept.provenance)
+            self._lower, self._learned = self.frontier.with_points(lower), now
         return self._lower
 
     def _done(

@@ -42,7 +42,7 @@ from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, ob
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
+from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy
 from ecs_plugins.integrations.fields import as_model
@@ -283,28 +283,47 @@ def route(
     source: EfficiencyFrontier | str,
     request: RouteRequest,
     *,
+    config: RouterConfig,
     ledger: ReuseLedger | str | None = None,
-    policy: OnlinePolicy | None = None,
     count_tokens: TokenCounter | None = None,
     count: bool = True,
     names: Iterable[str] = (),
 ) -> RoutedQuery:
     """Decide for one query; a ledger that fails is noted in the decision and costs no answer."""
-    # Rent or buy compares at equal quality, so a call by budget or weight goes without it.
-    usable = policy if request.target_f1 is not None else None
-    config = RouterConfig.from_json({**request.objective, "policy": usable})
     opened, failed = None, ""
     try:
         opened = open_ledger(ledger)
     except StorageError as failure:
         failed = f"as the ledger failed: {failure}"
         _log.warning("%s", failed)
-    router = Router(open_frontier(source, names), config, ledger=opened)
-    decision = router.route(context_id=request.context_id, reuse=request.reuse, count=count)
+    router = _router(open_frontier(source, names), config, opened)
+    asked: dict[str, Any] = request.objective
+    decision = router.route(
+        context_id=request.context_id, reuse=request.reuse, count=count, **asked
+    )
     if failed:
         decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
     trace_attributes(decision.summary())
     return RoutedQuery(router, decision, request, count_tokens)
+
+
+@lru_cache(maxsize=32)
+def _router(
+    frontier: EfficiencyFrontier, config: RouterConfig, ledger: ReuseLedger | None
+) -> Router:
+    # Kept, as a cautious one works out its intervals once.
+    return Router(frontier, config, ledger=ledger)
+
+
+def core_router(
+    source: EfficiencyFrontier | str, config: RouterConfig, ledger: ReuseLedger | str | None
+) -> Router:
+    """The engine's router, for scores that are observed and alarms of drift.
+
+    Raises:
+        StorageError: The frontier or the ledger cannot be opened.
+    """
+    return _router(open_frontier(source), config, open_ledger(ledger))
 
 
 def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.frontier") -> None:

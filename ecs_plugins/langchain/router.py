@@ -36,7 +36,7 @@ from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import OnlinePolicy
+from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
@@ -46,6 +46,7 @@ from ecs_plugins.integrations.routing import (
     check_frontier,
     check_names,
     chosen_name,
+    core_router,
     named_fallback,
     route,
 )
@@ -101,6 +102,8 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         context_id: What queries are about; by default the hash of the documents.
         ledger: A `ReuseLedger` or the path of one.
         policy: How to decide when N is unknown; None trusts the forecast of the ledger.
+        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
+        max_seconds: Choose among what answers within it at p95, as it was measured.
         fallback: Runs when a chain fails, unless its stream has begun.
         count_tokens: Tokens of each text, for models that do not report what they used.
     """
@@ -118,6 +121,8 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
     context_id: str | None = Field(default=None, description="What queries are about.")
     ledger: ReuseLedger | str | None = None
     policy: OnlinePolicy | None = None
+    cautious: bool = False
+    max_seconds: float | None = None
     fallback: Runnable[Any, Any] | None = None
     count_tokens: TokenCounter | None = None
 
@@ -126,7 +131,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         """Refuse what cannot work, as far as that takes no file."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
-        RouteRequest.read(self)
+        RouteRequest.read(self), self._settings
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if isinstance(self.frontier, EfficiencyFrontier):
@@ -349,12 +354,23 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         return route(
             self.frontier,
             request,
+            config=self._settings,
             ledger=self.ledger,
-            policy=self.policy,
             count_tokens=self.count_tokens,
             count=count,
             names=self.chains,
         )
+
+    @property
+    def _settings(self) -> RouterConfig:
+        return RouterConfig(
+            policy=self.policy, cautious=self.cautious, max_seconds=self.max_seconds
+        )
+
+    @property
+    def core(self) -> Router:
+        """The engine's router: `Router.observe` and `Router.drift`."""
+        return core_router(self.frontier, self._settings, self.ledger)
 
     # What LangChain asks of a Runnable.
 

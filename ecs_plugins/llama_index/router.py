@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -42,7 +42,7 @@ from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.reuse import ReuseLedger
-from ecs_plugins.frontier.routing import OnlinePolicy
+from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
@@ -53,6 +53,7 @@ from ecs_plugins.integrations.routing import (
     check_frontier,
     check_names,
     chosen_name,
+    core_router,
     named_fallback,
     open_frontier,
     reason,
@@ -125,6 +126,8 @@ class FrontierSelector(BaseSelector):
         context_id: What queries are about, where they do not say.
         ledger: A `ReuseLedger` or the path of one; gives N where nobody says.
         policy: How to decide when N is unknown; None trusts the forecast of the ledger.
+        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
+        max_seconds: Choose among what answers within it at p95, as it was measured.
 
     Raises:
         StorageError: There is no such artefact.
@@ -144,15 +147,18 @@ class FrontierSelector(BaseSelector):
         context_id: str | None = None,
         ledger: ReuseLedger | str | None = None,
         policy: OnlinePolicy | None = None,
+        cautious: bool = False,
+        max_seconds: float | None = None,
     ) -> None:
         self.frontier = check_frontier(frontier)
         self.request = RouteRequest(reuse, context_id, target_f1, budget, weight)
         self.ledger = ledger
-        self.policy = policy
-        if policy not in (None, *get_args(OnlinePolicy)):
-            raise ConfigurationError(
-                f"policy must be one of {', '.join(get_args(OnlinePolicy))}, got {policy!r}"
-            )
+        self.config = RouterConfig(policy=policy, cautious=cautious, max_seconds=max_seconds)
+
+    @property
+    def core(self) -> Router:
+        """The engine's router: `Router.observe` and `Router.drift`."""
+        return core_router(self.frontier, self.config, self.ledger)
 
     def route(
         self,
@@ -178,8 +184,8 @@ class FrontierSelector(BaseSelector):
         return route(
             self.frontier,
             asked.over(self.request).over(RouteRequest(context_id=context_id)),
+            config=self.config,
             ledger=self.ledger,
-            policy=self.policy,
             count_tokens=count_tokens,
             count=count,
             names=names,

@@ -1,3 +1,4 @@
+import json
 import pickle
 import random
 import sqlite3
@@ -6,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.answering import cache_tokens
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
@@ -225,8 +226,49 @@ def test_a_cautious_router_chooses_by_the_lower_end_and_learns_from_scores(
     assert careful.route(reuse=100).strategy == "full"
     decision = measured_frontier.decide(reuse=100, target_f1=0.65)
     for _ in range(200):
-        careful.observe(decision, 1.0)
-    assert careful.route(reuse=100).strategy == "memory"
+        careful.observe(json.loads(json.dumps(decision.to_dict())), 1.0)
+    learned = careful.route(reuse=100)
+    assert (learned.strategy, learned.f1_interval.high) == ("memory", decision.f1_interval.high)
+
+
+def test_a_cautious_router_answers_without_the_scores_of_a_locked_ledger(
+    measured_frontier, ledger, monkeypatch
+):
+    def locked(_):
+        raise StorageError("locked")
+
+    monkeypatch.setattr(ledger, "observed", locked)
+    config = RouterConfig(target_f1=0.6, cautious=True)
+    assert Router(measured_frontier, config, ledger=ledger).route(context_id="a").strategy
+
+
+@pytest.mark.parametrize("policy", [None, "deterministic"])
+def test_only_what_answers_in_time_is_chosen_and_the_others_say_why(
+    measured_frontier, ledger, policy
+):
+    full, tfidf = measured_frontier.get("full"), measured_frontier.get("tfidf", depth=4)
+    slow, fast = (measured_frontier.latency(point)[1] for point in (full, tfidf))
+    config = RouterConfig(target_f1=tfidf.f1 - 0.01, policy=policy, max_seconds=(slow + fast) / 2)
+    asked = {"context_id": "a", "reuse": None if policy else 1.0}
+    decision = Router(measured_frontier, config, ledger=ledger).route(**asked)
+    assert decision.strategy in ("tfidf", "memory")
+    assert "p95 latency of 1.3" in decision.why_not()["full"]
+    with pytest.raises(UnreachableTargetError, match="no measured strategy"):
+        Router(measured_frontier, config).route(target_f1=full.f1)
+    with pytest.raises(UnreachableTargetError, match="the nearest is") as refused:
+        measured_frontier.decide(reuse=1, weight=0.9, max_seconds=0.01)
+    nearest = refused.value.nearest
+    assert measured_frontier.decide(reuse=1, weight=0.9, max_seconds=nearest).strategy == "memory"
+
+
+def test_a_limit_of_seconds_needs_measurements(frontier):
+    with pytest.raises(InvalidInputError, match="means only"):
+        frontier.decide(reuse=1, target_f1=0.6, max_seconds=1)
+
+
+def test_a_call_without_any_objective_is_refused(frontier):
+    with pytest.raises(ConfigurationError, match="exactly one objective"):
+        Router(frontier, RouterConfig()).route()
 
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
@@ -289,10 +331,10 @@ def test_a_pickled_router_serves_many_threads(frontier, ledger):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"target_f1": 0.5, "weight": 0.5},
         {"weight": 0.5, "policy": "deterministic"},
         {"target_f1": 0.5, "policy": "hope"},
+        {"target_f1": 0.5, "max_seconds": 0},
     ],
 )
 def test_impossible_router_settings_are_refused(settings):
