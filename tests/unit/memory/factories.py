@@ -1,10 +1,18 @@
-"""Small memories for tests: unit vectors on named axes, evidence with the counts that matter."""
+"""What memory tests share: unit vectors on named axes, small items, files, processes."""
+
+import os
+from pathlib import Path
 
 import numpy as np
 
+from ecs_plugins.memory.store.database import pack
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
+from ecs_plugins.ranking.embedder import FakeEmbedder
 
 DIMENSION = 8
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "memory"
+FIRST_SCHEMA = FIXTURES / "first-schema.db.gz"
+SECRET = "xyzzysecret plugh lives at harbour 4711"
 
 
 def axis(index, toward=None, cosine=1.0):
@@ -41,3 +49,33 @@ def cold(name, vector, *, pinned=False, entropy=0.0, **changes):
     return ColdMemory(
         name, vector, evidence(**changes), text_of(name), pinned=pinned, entropy=entropy
     )
+
+
+def files_that_hold(folder: Path, content: bytes) -> list[str]:
+    return [p.name for p in folder.rglob("*") if p.is_file() and content in p.read_bytes()]
+
+
+def leftovers(folder: Path, text: str = SECRET) -> list[str]:
+    """Files that still hold a word of the text, or its vector."""
+    vector = pack(FakeEmbedder(32).embed_query(text))
+    words = [word.encode() for word in text.split() if len(word) > 5]
+    return [name for content in (*words, vector) for name in files_that_hold(folder, content)]
+
+
+def in_child(action) -> str:
+    """What ``action`` returns or raises in a forked child, as text."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(source)
+        try:
+            said = str(action())
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(sink, said.encode())
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    return said

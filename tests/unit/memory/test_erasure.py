@@ -1,5 +1,4 @@
 import random
-from pathlib import Path
 
 import pytest
 
@@ -8,20 +7,10 @@ from ecs_plugins.memory import MemoryConfig, StoreConfig
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.database import pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import SECRET, files_that_hold, leftovers
 
 MANUAL = StoreConfig(sleep="manual")
-SECRET = "xyzzysecret plugh lives at harbour 4711"
-
-
-def files_that_hold(folder: Path, content: bytes) -> list[str]:
-    return [p.name for p in folder.rglob("*") if p.is_file() and content in p.read_bytes()]
-
-
-def leftovers(folder: Path, text: str = SECRET) -> list[str]:
-    """Files that still hold a word of the text, or its vector."""
-    vector = pack(FakeEmbedder(32).embed_query(text))
-    words = [word.encode() for word in text.split() if len(word) > 5]
-    return [name for content in (*words, vector) for name in files_that_hold(folder, content)]
+MILL = "the old mill burned down"
 
 
 def fill(memory, count: int = 30) -> None:
@@ -29,14 +18,18 @@ def fill(memory, count: int = 30) -> None:
         memory.add(f"subject{i} does thing{i} " + "padding " * (37 * i % 200))
 
 
-def test_an_erased_message_is_in_no_file(db, open_memory):
+@pytest.mark.parametrize("how", ["delete", "update"])
+def test_an_erased_text_is_in_no_file(db, open_memory, how):
     memory = open_memory(store=MANUAL)
     fill(memory)
     name = memory.add(SECRET, metadata={"note": "keep"})[0]
     fill(memory)
-    receipt = memory.delete(name)
-    assert receipt.messages == (name,)
-    assert receipt.hot_erased == 1
+    if how == "delete":
+        receipt = memory.delete(name)
+        assert (receipt.messages, receipt.hot_erased) == ((name,), 1)
+    else:
+        receipt = memory.update(name, text="nothing to see here", metadata={"note": "new"})
+        assert memory.recall("nothing to see here")[0].metadata == {"note": "new"}
     assert receipt.scrubbed
     assert leftovers(db.parent) == []
     assert memory.admin.verify().ok
@@ -59,19 +52,19 @@ def test_erasure_follows_a_message_into_memories_and_their_versions(db, open_mem
 @pytest.mark.parametrize("tier", ["hot", "cold"])
 def test_an_item_is_derived_anew_from_the_messages_that_remain(db, open_memory, tier):
     memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
-    rest = memory.add(["the old mill burned down"] * 2)
+    rest = memory.add([MILL] * 2)
     name = memory.add("the old mill burned down xyzzysecret")[0]
     if tier == "cold":
         memory.sleep()
-    before = memory.recall("the old mill burned down")[0]
+    before = memory.recall(MILL)[0]
     assert (before.support, before.tier) == (3, tier)
     receipt = memory.delete(name)
-    after = memory.recall("the old mill burned down")[0]
+    after = memory.recall(MILL)[0]
     assert (receipt.hot_derived, receipt.memories_derived) == (
         (1, ()) if tier == "hot" else (0, (before.id,))
     )
     assert (after.text, after.support, after.provenance) == (
-        "the old mill burned down", 2, tuple(rest),
+        MILL, 2, tuple(rest),
     )  # fmt: skip
     assert after.similarity == pytest.approx(1.0)
     assert files_that_hold(db.parent, b"xyzzysecret") == []
@@ -82,12 +75,12 @@ def test_a_summary_that_drew_on_an_erased_message_goes(db, open_memory):
     model = FakeLanguageModel(replies=lambda _: "somebody at 4711 plughsummary")
     config = MemoryConfig(proposal="summary", merge_threshold=0.5)
     memory = open_memory(store=MANUAL, config=config, model=model)
-    memory.add(["the old mill burned down"] * 2)
+    memory.add([MILL] * 2)
     name = memory.add("the old mill burned down xyzzysecret")[0]
     memory.sleep()
     assert memory.memories()[0].text == "somebody at 4711 plughsummary"
     memory.delete(name)
-    assert memory.memories()[0].text == "the old mill burned down"
+    assert memory.memories()[0].text == MILL
     assert files_that_hold(db.parent, b"plughsummary") == []
 
 
@@ -105,25 +98,6 @@ def test_decisions_that_mention_what_was_erased_say_so_and_still_replay(open_mem
     assert recorded.decision.candidate_id == ERASED
     assert memory.replay()[0].agrees
     assert memory.decisions(item_id=memory_id) == []
-
-
-def test_queries_that_quote_or_used_what_was_erased_go(db, open_memory):
-    memory = open_memory(store=MANUAL)
-    name = memory.add(SECRET)[0]
-    memory.observe("who lives at harbour 4711?", "xyzzysecret plugh does", [name], True)
-    memory.observe("is this so?", f"they say {SECRET}")
-    memory.observe("another thing", "another answer")
-    receipt = memory.delete(name)
-    assert receipt.queries == 2
-    assert leftovers(db.parent) == []
-    assert files_that_hold(db.parent, b"another answer")
-
-
-def test_the_old_text_of_a_changed_message_is_in_no_file(db, open_memory):
-    memory = open_memory(store=MANUAL)
-    name = memory.add(SECRET)[0]
-    memory.update(name, text="nothing to see here")
-    assert leftovers(db.parent) == []
 
 
 def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory):
@@ -147,22 +121,16 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory
 def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memory):
     memory = open_memory(store=MANUAL)
     memory.add([SECRET] * 2, metadata={"person": 7})
-    memory.add(["the old mill burned down"] * 2, metadata={"person": 8})
+    memory.add([MILL] * 2, metadata={"person": 8})
     memory.sleep()
     receipt = memory.forget(("default",), filter={"person": 7})
     assert len(receipt.messages) == 2
-    assert [m.text for m in memory.memories()] == ["the old mill burned down"]
+    assert [m.text for m in memory.memories()] == [MILL]
     assert leftovers(db.parent) == []
 
 
-@pytest.fixture
-def snapshots(monkeypatch):
-    """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)
-
-
 def test_erasing_removes_the_index_snapshot_and_what_is_saved_later_lacks_it(
-    db, open_memory, snapshots
+    db, open_memory, small_snapshots
 ):
     config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
     memory = open_memory(store=MANUAL, config=config)
@@ -197,7 +165,7 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
 
 
 def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
-    db, open_memory, monkeypatch, snapshots
+    db, open_memory, monkeypatch, small_snapshots
 ):
     memory = open_memory(store=MANUAL, config=MemoryConfig(hot_capacity=500))
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
@@ -209,9 +177,6 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     assert leftovers(db.parent)
     open_memory(store=MANUAL)
     assert leftovers(db.parent) == []
-
-
-MILL = "the old mill burned down"
 
 
 @pytest.mark.parametrize("where", ["hot", "cold", "pinned"])
@@ -298,7 +263,7 @@ def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
     assert found.provenance == (name,)
 
 
-def test_questions_that_repeat_what_was_erased_go_with_it(db, open_memory):
+def test_questions_that_repeat_or_used_what_was_erased_go_with_it(db, open_memory):
     memory = open_memory(store=MANUAL)
     memory.add([MILL, "cats chase birds"])
     memory.add(MILL, namespace=("other",))
@@ -306,10 +271,13 @@ def test_questions_that_repeat_what_was_erased_go_with_it(db, open_memory):
     memory.recall("cats chase birds")
     memory.observe(f"is it true that {SECRET}?", "so they say", namespace=("other",))
     name = memory.add(SECRET)[0]
+    memory.observe("who lives there?", "somebody does", [name], True)
+    memory.observe("another thing", "another answer")
     memory.sleep()
     memory.sleep(("other",))
-    assert memory.delete(name).queries == 3
+    assert memory.delete(name).queries == 4
     assert leftovers(db.parent) == []
+    assert files_that_hold(db.parent, b"another answer")
     assert files_that_hold(db.parent, pack(FakeEmbedder(32).embed_query("cats chase birds")))
 
 

@@ -2,20 +2,19 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 
 from ecs_plugins.memory import EntropicMemory, StoreConfig
 from ecs_plugins.memory.store.schema import VERSION
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import FIXTURES
 
-FOLDER = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "memory"
-ANSWERS = json.loads((FOLDER / "answers.json").read_text())
+ANSWERS = json.loads((FIXTURES / "answers.json").read_text())
 
 
 def unpacked(name, target):
-    target.write_bytes(gzip.decompress((FOLDER / f"{name}.gz").read_bytes()))
+    target.write_bytes(gzip.decompress((FIXTURES / f"{name}.gz").read_bytes()))
     return target
 
 
@@ -90,22 +89,14 @@ def test_an_old_file_can_be_added_to_slept_and_erased(old):
     assert old.admin.verify().problems == ()
 
 
-def test_an_old_folder_of_index_snapshots_is_removed(tmp_path):
+@pytest.mark.parametrize(("name", "stays"), [("1-hot-abc.hnsw", False), ("notes.txt", True)])
+def test_an_old_folder_of_index_snapshots_is_removed_and_no_other(tmp_path, name, stays):
     file = unpacked("memory.db", tmp_path / "memory.db")
-    folder = tmp_path / "memory.db.index"
-    folder.mkdir()
-    (folder / "1-hot-abc.hnsw").write_bytes(b"vectors")
+    inside = tmp_path / "memory.db.index" / name
+    inside.parent.mkdir()
+    inside.write_text("vectors, or somebody's notes")
     EntropicMemory.open(file, embedder=FakeEmbedder(16)).close()
-    assert not folder.exists()
-
-
-def test_a_folder_of_somebody_else_stays(tmp_path):
-    file = unpacked("memory.db", tmp_path / "memory.db")
-    theirs = tmp_path / "memory.db.index" / "notes.txt"
-    theirs.parent.mkdir()
-    theirs.write_text("theirs")
-    EntropicMemory.open(file, embedder=FakeEmbedder(16)).close()
-    assert theirs.read_text() == "theirs"
+    assert (inside.exists(), inside.parent.exists()) == (stays, stays)
 
 
 def test_a_file_of_the_first_schema_opens(tmp_path):

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.memory import crash_writer
-from tests.unit.memory.test_storage_database import FIRST
+from tests.unit.memory.factories import FIRST_SCHEMA
 
 FILES, KILLS_PER_FILE = 20, 10
 
@@ -117,7 +117,7 @@ def test_a_killed_writer_keeps_every_promise(tmp_path, writers, file):
     path = tmp_path / "memory.db"
     promises = Promises()
     if file % 4 == 0:  # the first kills hit the upgrade of an old file
-        path.write_bytes(gzip.decompress(FIRST.read_bytes()))
+        path.write_bytes(gzip.decompress(FIRST_SCHEMA.read_bytes()))
         promises.kept["old"] = "an old fact"
     for kill in range(KILLS_PER_FILE):
         upgrade = file % 4 == 0 and kill < 2

@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import in_child
 
 MANUAL = StoreConfig(sleep="manual")
 APPEND = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
@@ -27,13 +29,7 @@ SUMMARY = MemoryConfig(proposal="summary")
 
 
 @pytest.fixture
-def small(monkeypatch):
-    """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)
-
-
-@pytest.fixture
-def snapshot(db, open_memory, small):
+def snapshot(db, open_memory, small_snapshots):
     """A closed memory of 60 messages with an index snapshot; returns that file."""
     memory = open_memory(store=MANUAL, config=APPEND)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
@@ -63,22 +59,23 @@ def test_a_whole_snapshot_is_used(snapshot, open_memory, monkeypatch):
     assert memory.admin.stats().indexes["linked"] == 60
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "foreign"])
-def test_a_damaged_snapshot_is_not_used_and_nothing_is_lost(snapshot, open_memory, damage, caplog):
-    content = bytearray(snapshot.read_bytes())
-    if damage == "truncated":
-        del content[len(content) // 2 :]
-    elif damage == "flipped":
-        content[len(content) * 3 // 4] ^= 1
-    elif damage == "foreign":
-        content = bytearray(b"something else")
-    snapshot.write_bytes(content)
-    if damage == "missing":
+DAMAGED = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: content[:-9] + bytes([content[-9] ^ 1]) + content[-8:],
+    "foreign": lambda _: b"something else",
+    "missing": None,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_snapshot_is_not_used_and_nothing_is_lost(snapshot, open_memory, damage):
+    if change := DAMAGED[damage]:
+        snapshot.write_bytes(change(snapshot.read_bytes()))
+    else:
         snapshot.unlink()
     memory = open_memory(store=MANUAL, config=APPEND)
     assert memory.admin.verify().rebuildable
-    with caplog.at_level(logging.WARNING):
-        memory.recall("subject1 does thing1")
+    memory.recall("subject1 does thing1")
     memory.close()
     answers(open_memory)
 
@@ -104,7 +101,7 @@ def test_a_stale_snapshot_is_brought_up_to_date(snapshot, open_memory, monkeypat
 
 
 def test_a_graph_is_saved_while_the_memory_is_open_and_again_when_it_has_grown(
-    db, open_memory, small, monkeypatch
+    db, open_memory, small_snapshots, monkeypatch
 ):
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._SAVE_EVERY", 0.0)
     memory = open_memory(store=MANUAL, config=APPEND)
@@ -123,7 +120,7 @@ def test_a_graph_is_saved_while_the_memory_is_open_and_again_when_it_has_grown(
 
 
 def test_a_snapshot_that_cannot_be_written_costs_nothing_but_itself(
-    db, open_memory, monkeypatch, caplog, small
+    db, open_memory, monkeypatch, caplog, small_snapshots
 ):
     memory = open_memory(store=MANUAL, config=APPEND)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
@@ -219,19 +216,6 @@ def test_verify_says_what_is_wrong_with_a_value_of_another_type(open_memory, col
     assert memory.admin.verify().problems
 
 
-def test_a_file_without_a_byte_is_refused(db, open_memory, monkeypatch):
-    monkeypatch.setattr("ecs_plugins.memory.store.database._BIRTH", 0.05)
-    db.touch()
-    with pytest.raises(StorageError, match="is empty"):
-        open_memory()
-    with pytest.raises(StorageError, match="is empty"):
-        EntropicMemory.open(db, read_only=True)
-    db.unlink()  # by somebody else, just as it is opened
-    monkeypatch.setattr("ecs_plugins.common.sqlite.create_private", lambda _: False)
-    with pytest.raises(StorageError, match=r"memory\.db"):
-        open_memory()
-
-
 def test_an_altered_decision_is_found_by_verify_and_replay(open_memory):
     memory = open_memory(store=MANUAL, config=MemoryConfig(cold_capacity=1))
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
@@ -245,23 +229,27 @@ def test_an_altered_decision_is_found_by_verify_and_replay(open_memory):
     assert any("does not follow" in problem for problem in memory.admin.verify().problems)
 
 
+@contextmanager
+def full_disk(memory, pages=0):
+    """Lets the file grow by no more than these pages."""
+    with memory._store.database._pool.connection() as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        pages += connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(StorageError, match="free space"):
+        yield
+    with memory._store.database._pool.connection() as connection:
+        connection.execute("PRAGMA max_page_count=1000000")
+
+
 def test_a_full_disk_loses_nothing_that_was_acknowledged(open_memory):
     memory = open_memory(store=MANUAL)
     memory.add("the boat is blue")
-    with memory._store.database._pool.connection() as connection:
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count={pages + 2}")
-
-    def add_for_ever() -> None:
+    with full_disk(memory, pages=2):
         for i in itertools.count():
             memory.add(f"subject{i} " + "word " * 400)
-
-    with pytest.raises(StorageError, match="free space"):
-        add_for_ever()
     said = len(memory.messages())
     assert said >= 1
-    with memory._store.database._pool.connection() as connection:
-        connection.execute("PRAGMA max_page_count=1000000")
     memory.add("there is room again")
     assert len(memory.messages()) == said + 1
     assert memory.admin.verify().ok
@@ -271,15 +259,9 @@ def test_a_full_disk_during_a_sleep_phase_leaves_the_tiers_as_they_were(open_mem
     memory = open_memory(store=MANUAL)
     memory.add([f"subject{i} {i}{'x' * 3000}" for i in range(8)] * 2)
     before = memory.admin.stats().namespaces
-    with memory._store.database._pool.connection() as connection:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count={pages}")
-    with pytest.raises(StorageError, match="free space"):
+    with full_disk(memory):
         memory.sleep()
     assert memory.admin.stats().namespaces == before
-    with memory._store.database._pool.connection() as connection:
-        connection.execute("PRAGMA max_page_count=1000000")
     assert memory.sleep().counts
     assert memory.admin.verify().ok
 
@@ -351,24 +333,12 @@ def test_a_bad_embedder_is_refused_and_nothing_is_written(open_memory, value):
     memory = open_memory(embedder=embedder, store=MANUAL)
     memory.add("the boat is blue")
     embedder.value = value
-    with pytest.raises(ModelError):
-        memory.add("lost in translation")
-    with pytest.raises(ModelError):
-        memory.recall("the boat is blue")
+    for use in (memory.add, memory.recall, lambda _: memory.admin.reembed(embedder)):
+        with pytest.raises(ModelError):
+            use("lost in translation")
     embedder.value = None
     assert [m.text for m in memory.messages()] == ["the boat is blue"]
-    assert memory.recall("the boat is blue")
-    assert memory.admin.verify().ok
-
-
-def test_a_reembedding_that_fails_leaves_the_old_vectors(open_memory):
-    memory = open_memory(store=MANUAL)
-    memory.add("the boat is blue")
-    broken = BadEmbedder()
-    broken.value = np.zeros(32)
-    with pytest.raises(ModelError):
-        memory.admin.reembed(broken)
-    assert memory.recall("the boat is blue")[0].text == "the boat is blue"
+    assert memory.recall("the boat is blue")[0].similarity == pytest.approx(1.0)
     assert memory.admin.verify().ok
 
 
@@ -387,8 +357,7 @@ class Hanging(FakeLanguageModel):
 
 class Rambling(FakeLanguageModel):
     def generate(self, prompts, **kwargs):
-        kwargs["max_new_tokens"] = 10_000
-        return super().generate(prompts, **kwargs)
+        return super().generate(prompts, **(kwargs | {"max_new_tokens": 10_000}))
 
 
 def raising(_: str) -> str:
@@ -477,27 +446,19 @@ def test_a_sleep_phase_that_others_keep_disturbing_still_ends(open_memory):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_read_only_directory_is_a_clear_error():
     folder = Path(tempfile.mkdtemp())  # not below a folder that only its owner may enter
     file = folder / "memory.db"
     EntropicMemory.open(file, embedder=FakeEmbedder(32)).close()
     file.chmod(0o444)
     folder.chmod(0o555)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def write() -> None:
         if os.geteuid() == 0:
             os.setuid(65534)  # permissions do not bind root
-        try:
-            EntropicMemory.open(file, embedder=FakeEmbedder(32)).add("text")
-            os.write(writer, b"written")
-        except BaseException as error:
-            os.write(writer, f"{type(error).__name__}: {error}".encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    said = os.read(reader, 1000).decode()
+        EntropicMemory.open(file, embedder=FakeEmbedder(32)).add("text")
+
+    said = in_child(write)
     folder.chmod(0o755)
     shutil.rmtree(folder)
     assert said.startswith("StorageError")

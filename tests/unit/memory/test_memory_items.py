@@ -8,9 +8,9 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import SECRET, leftovers
 
 NOTES = ("notes", "acme")
-SECRET = "xyzzysecret plugh lives at number 4711"
 
 
 def put(memory, namespace=NOTES, key="k", text="the boat is blue", **options):
@@ -22,10 +22,6 @@ def found(memory, query="which boat is blue", prefix=()):
     with memory.items.view(search=True) as view:
         pairs = view.nearest(prefix, memory.items.embed_query(query))
         return [(i.namespace, i.key, i.value, i.created, i.ttl, i.message, s) for i, s in pairs]
-
-
-def files_that_hold(folder, content):
-    return [p.name for p in folder.rglob("*") if p.is_file() and content in p.read_bytes()]
 
 
 @pytest.fixture
@@ -52,20 +48,24 @@ def copied(memory, open_memory, folder, *, dimension=32, **options):
     return copy
 
 
-@pytest.mark.parametrize("waiting", [False, True])
-def test_an_import_holds_the_items_that_were_exported(filled, open_memory, tmp_path, waiting):
-    if waiting:  # the next search replaces the vectors
-        filled.admin.reembed(FakeEmbedder(64))
-    copy = copied(filled, open_memory, tmp_path, dimension=64 if waiting else 32)
+@pytest.mark.parametrize(
+    ("reembedded", "dimension"),
+    [(None, 32), (None, 64), (64, 64)],
+    ids=["as it is", "by another embedder", "while its vectors are to be replaced"],
+)
+def test_an_import_holds_the_items_that_were_exported(
+    filled, open_memory, tmp_path, reembedded, dimension
+):
+    if reembedded:
+        filled.admin.reembed(FakeEmbedder(reembedded))
+    copy = copied(filled, open_memory, tmp_path, dimension=dimension)
     assert copy.admin.verify().ok
-    assert found(copy) == found(filled)
-    assert len(found(copy)) == 5
-
-
-def test_an_import_with_another_embedder_embeds_the_items_anew(filled, open_memory, tmp_path):
-    copy = copied(filled, open_memory, tmp_path, dimension=64)
-    assert found(copy)[0][1:3] == ("k", {"text": "the boat is blue", "n": [1, None]})
-    assert copy.admin.verify().ok
+    held, there = found(copy), found(filled)
+    assert len(held) == 5
+    if (reembedded or 32) == dimension:
+        assert held == there
+    assert held[0][1:3] == there[0][1:3] == ("k", {"text": "the boat is blue", "n": [1, None]})
+    assert sorted(each[:2] for each in held) == sorted(each[:2] for each in there)
 
 
 def test_a_namespace_is_exported_with_its_items_but_not_those_of_other_messages(
@@ -119,20 +119,14 @@ def test_an_expired_item_is_neither_counted_nor_exported(filled, tmp_path):
 
 
 def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
+    assert filled.forget(NOTES, filter={"n": 1}).items == 0
+    assert filled.admin.stats(NOTES).items == 3
     assert filled.forget(NOTES).items == 2
     assert {each[0] for each in found(filled)} == {(*NOTES, "deep"), ("notes", "acmes"), ("chat",)}
     assert filled.forget(("notes",), below=True).items == 2
     assert {each[0] for each in found(filled)} == {("chat",)}
-
-
-def test_forgetting_by_a_filter_leaves_the_items(filled):
-    assert filled.forget(NOTES, filter={"n": 1}).items == 0
-    assert filled.admin.stats(NOTES).items == 3
-
-
-def test_erasing_a_message_erases_its_item(filled):
-    filled.forget(("chat",))
-    assert ("chat",) not in {each[0] for each in found(filled)}
+    filled.forget(("chat",))  # whose item goes with its message
+    assert found(filled) == []
     assert filled.admin.verify().ok
 
 
@@ -143,7 +137,7 @@ def test_an_erased_item_is_in_no_file(db, open_memory, how):
         put(memory, key=f"other {number}", text=f"subject{number} " + "padding " * 7 * number)
     put(memory, ("secret", "place"), text=SECRET, ttl=0.05 if how in ("purge", "sleep") else None)
     memory.add("the boat is blue", namespace=NOTES)
-    assert files_that_hold(db.parent, b"xyzzysecret")
+    assert leftovers(db.parent)
     if how == "forget":
         memory.forget(("secret", "place"))
     elif how == "delete":
@@ -151,6 +145,5 @@ def test_an_erased_item_is_in_no_file(db, open_memory, how):
     else:
         time.sleep(0.06)
         assert memory.sleep(NOTES) if how == "sleep" else memory.admin.purge().items == 1
-    assert files_that_hold(db.parent, b"xyzzysecret") == []
-    assert files_that_hold(db.parent, FakeEmbedder(32).embed_query(SECRET).tobytes()) == []
+    assert leftovers(db.parent) == []
     assert memory.admin.stats().items == 30

@@ -1,0 +1,359 @@
+"""What a file may be; one opened several times, by readers, after a fork, by several processes.
+
+POSIX locks belong to a process and a file: closing any descriptor of the file drops all of them,
+and a forked child inherits SQLite's note of the locks without the locks.
+"""
+
+import gzip
+import json
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.memory import EntropicMemory, StoreConfig
+from ecs_plugins.memory.store import schema
+from ecs_plugins.memory.store.database import Database
+from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import FIRST_SCHEMA, in_child
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+FACT = "Ada lives in Paris."
+
+
+def opened(path, **options):
+    store = StoreConfig(sleep="manual")
+    return EntropicMemory.open(path, embedder=FakeEmbedder(), store=store, **options)
+
+
+@pytest.fixture
+def path(db):
+    with opened(db) as memory:
+        memory.add([FACT, "Bob plays the cello."])
+        memory.sleep()
+    return db
+
+
+# Files
+
+
+NEWER = f"PRAGMA application_id={schema.APPLICATION_ID}; PRAGMA user_version=999;"
+
+
+@pytest.mark.parametrize(
+    ("content", "refused"),
+    [
+        (NEWER, "upgrade ecs-plugins"),
+        ("CREATE TABLE theirs (x)", "something else"),
+        (b"plain text, long enough to be taken for a header " * 40, "not a database"),
+        (b"", "is empty"),
+    ],
+)
+def test_a_file_that_is_no_memory_is_refused(db, monkeypatch, content, refused):
+    monkeypatch.setattr("ecs_plugins.memory.store.database._BIRTH", 0.05)
+    if isinstance(content, bytes):
+        db.write_bytes(content)
+    else:
+        with closing(sqlite3.connect(db)) as connection:
+            connection.executescript(content)
+    size = db.stat().st_size
+    for read_only in (False, True):
+        with pytest.raises(StorageError, match=refused):
+            Database(db, read_only=read_only)
+    assert db.stat().st_size == size
+
+
+def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="make its directory writable"):
+        Database(tmp_path / "file" / "memory.db")
+    monkeypatch.setattr("ecs_plugins.common.sqlite.create_private", lambda _: False)
+    with pytest.raises(StorageError, match=r"memory\.db"):
+        Database(tmp_path / "memory.db")
+
+
+def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
+    db.write_bytes(gzip.decompress(FIRST_SCHEMA.read_bytes()))
+    broken = (*schema.TABLES, "CREATE TABLE half_done (x)", "SELECT nothing")
+    monkeypatch.setattr(schema, "TABLES", broken)
+    with pytest.raises(StorageError):
+        Database(db)
+    connection = sqlite3.connect(db)
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert not {"half_done", "tiers"} & tables
+
+
+def test_the_files_can_be_read_by_their_owner_only_and_a_closed_one_says_so(path):
+    with opened(path) as memory:
+        memory.add("Carl has a boat.")
+        modes = [stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()]
+    assert modes == [0o600] * 3
+    with pytest.raises(StorageError, match="closed"):
+        memory.messages()
+
+
+# Readers and backups
+
+
+def test_a_reader_leaves_the_file_as_it_is(path):
+    before = path.read_bytes()
+    with opened(path, read_only=True) as reader:
+        assert reader.recall(FACT)[0].text == FACT
+        kept = reader.memories()[0]
+        assert reader.explain(kept.id).versions == tuple(reader.history(kept.id))
+        assert reader.admin.verify().ok
+        assert reader.admin.stats().pending == 0
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda memory: memory.add("Carl has a boat."),
+        lambda memory: memory.sleep(),
+        lambda memory: memory.forget(("default",)),
+        lambda memory: memory.update(memory.messages()[0].id, text="other"),
+        lambda memory: memory.observe(FACT, "Paris"),
+        lambda memory: memory.admin.compact(),
+        lambda memory: memory.admin.reembed(FakeEmbedder(8)),
+    ],
+    ids=["add", "sleep", "forget", "update", "observe", "compact", "reembed"],
+)
+def test_what_would_write_is_refused_to_a_reader(path, write):
+    before = path.read_bytes()
+    with opened(path, read_only=True) as reader, pytest.raises(StorageError, match="read"):
+        write(reader)
+    assert path.read_bytes() == before
+
+
+def test_a_reader_sees_what_a_writer_adds_meanwhile(path):
+    with opened(path) as writer, opened(path, read_only=True) as reader:
+        writer.add("Carl has a boat.")
+        assert reader.recall("Carl has a boat.")[0].text == "Carl has a boat."
+        writer.delete(reader.messages()[-1].id)
+        assert "Carl has a boat." not in {each.text for each in reader.recall("Carl has a boat.")}
+
+
+def test_a_reader_makes_no_file_and_upgrades_none(path, tmp_path):
+    with pytest.raises(StorageError, match="check the path"):
+        opened(tmp_path / "none.db", read_only=True)
+    assert not (tmp_path / "none.db").exists()
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 5")
+    with pytest.raises(StorageError, match="schema 5"):
+        opened(path, read_only=True)
+
+
+def test_a_reader_needs_no_embedder_until_it_embeds(path):
+    with EntropicMemory.open(path, read_only=True) as reader:
+        assert len(reader.messages()) == 2
+        with pytest.raises(ConfigurationError, match="fake-384"):
+            reader.recall(FACT)
+    with pytest.raises(ConfigurationError, match="fake-384"):
+        EntropicMemory.open(path, embedder=FakeEmbedder(8), read_only=True)
+
+
+def test_a_backup_is_whole_and_private_and_taken_while_others_write(path, tmp_path):
+    copy = tmp_path / "copy.db"
+    with opened(path) as writer, writer._store.database.write() as connection:
+        connection.execute("UPDATE namespaces SET since_sleep = 77")
+        writer.admin.backup(copy)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert {each.name for each in tmp_path.iterdir()} == {"copy.db", path.name}
+    with opened(copy, read_only=True) as memory:
+        assert memory.admin.verify().ok
+        assert memory.recall(FACT)[0].text == FACT
+        assert memory.admin.stats().namespaces[0].since_sleep == 0
+
+
+def test_a_backup_has_recalls_that_were_not_written_yet_also_without_a_file(tmp_path):
+    with opened(":memory:") as memory:
+        memory.add(FACT)
+        memory.recall(FACT)
+        memory.admin.backup(tmp_path / "copy.db")
+    with opened(tmp_path / "copy.db", read_only=True) as copy:
+        assert "recalled 1 times" in copy.recall(FACT)[0].why
+
+
+@pytest.mark.parametrize("target", ["memory.db", "memory.db-wal", "other", "other/copy.db"])
+def test_a_backup_replaces_no_file_and_leaves_no_piece(path, tmp_path, target):
+    (tmp_path / "other").write_text("mine")
+    with opened(path) as memory:
+        memory.add("Carl has a boat.")
+        before = {each.name: each.stat().st_ino for each in tmp_path.iterdir()}
+        with pytest.raises(StorageError, match=r"name a new file|cannot open"):
+            memory.admin.backup(tmp_path / target)
+        assert {each.name: each.stat().st_ino for each in tmp_path.iterdir()} == before
+    assert (tmp_path / "other").read_text() == "mine"
+
+
+# Several openings
+
+
+def locks_on(path: Path) -> int:
+    """How many POSIX locks this process holds on a file, by the kernel's table."""
+    inode, mine = path.stat().st_ino, str(os.getpid())
+    lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    return sum(row[4] == mine and row[5].endswith(f":{inode}") for row in lines if row[1] != "->")
+
+
+def import_itself(memory):
+    with pytest.raises(StorageError, match="that is open"):
+        memory.admin.import_(memory.path)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the kernel's table of locks")
+@pytest.mark.parametrize(
+    "touch",
+    [
+        lambda memory: opened(memory.path).close(),
+        lambda memory: EntropicMemory.open(memory.path, read_only=True).close(),
+        lambda memory: memory.admin.export(f"{memory.path}.jsonl"),
+        import_itself,
+        lambda memory: memory.admin.verify(),
+        lambda memory: memory.admin.compact(),
+        lambda memory: memory.admin.backup(f"{memory.path}.copy"),
+    ],
+    ids=["open", "read", "export", "import", "verify", "compact", "backup"],
+)
+def test_nothing_that_a_process_does_drops_its_locks(path, touch):
+    files = Path(f"{path}-shm"), path
+    with opened(path) as memory:
+        memory.add(FACT)
+        before = [locks_on(file) for file in files]
+        assert before[0] > 0
+        touch(memory)
+        assert [locks_on(file) for file in files] == before
+
+
+@pytest.mark.parametrize("file", ["memory.db", "memory.db-wal", "other-name"])
+def test_an_open_memory_cannot_be_overwritten_by_an_export(path, tmp_path, file):
+    with opened(path) as memory:
+        memory.add(FACT)
+        (tmp_path / "other-name").hardlink_to(path)
+        with pytest.raises(StorageError, match="that is open"):
+            memory.admin.export(tmp_path / file)
+        assert memory.admin.verify().problems == ()
+
+
+WORKER = """
+import json, sys, time
+from ecs_plugins.ranking.embedder import FakeEmbedder
+from ecs_plugins.memory import EntropicMemory
+path, name = sys.argv[1:]
+long_lived = EntropicMemory.open(path, embedder=FakeEmbedder())
+end = time.monotonic() + 2.5
+number = 0
+while time.monotonic() < end:
+    with EntropicMemory.open(path, embedder=FakeEmbedder()) as request:
+        ids = request.add(f"{name} said {number}")
+    ids += long_lived.add(f"{name} repeated {number}")
+    number += 1
+    print(json.dumps(ids), flush=True)
+long_lived.close()
+"""
+
+
+@pytest.mark.slow
+def test_two_workers_that_open_the_file_per_request_lose_nothing(path):
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path), name],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for name in ("first", "second")
+    ]
+    said = [worker.communicate(timeout=120)[0].decode().split("\n") for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    acknowledged = {name for lines in said for line in lines if line for name in json.loads(line)}
+    with opened(path) as memory:
+        log = memory.messages()
+        assert acknowledged
+        assert acknowledged <= {message.id for message in log}
+        assert [message.step for message in log] == list(range(1, len(log) + 1))
+        assert memory.admin.verify().problems == ()
+
+
+@needs_fork
+def test_what_a_child_acknowledges_survives_the_close_of_its_parent(path):
+    memory = opened(path)
+    ready, go = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        memory.recall("parent")  # connects while the parent is still connected
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        for number in range(20):
+            memory.add(f"The child said {number}.")
+        os._exit(0)
+    memory.recall("parent")
+    os.read(ready[0], 1)
+    memory.close()
+    os.write(go[1], b"x")
+    os.waitpid(child, 0)
+    with opened(path) as again:
+        texts = [message.text for message in again.messages(limit=None)]
+    assert texts[2:] == [f"The child said {n}." for n in range(20)]
+
+
+@needs_fork
+def test_a_file_that_is_in_use_during_a_fork_is_closed_to_the_child(path, monkeypatch):
+    monkeypatch.setattr("ecs_plugins.common.sqlite._FORK_WAIT", 0.05)
+    with opened(path) as memory:
+        inside, leave = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with memory._store.database.read():
+                inside.set()
+                leave.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait()
+        refused = in_child(lambda: memory.add("lost?"))
+        refused_again = in_child(lambda: opened(path).add("lost?"))
+        leave.set()
+        thread.join()
+        assert refused.startswith("StorageError")
+        assert "spawn" in refused
+        assert refused_again.startswith("StorageError")
+        assert in_child(lambda: memory.add("kept") and "added") == "added"
+        assert memory.messages()[-1].text == "kept"
+
+
+@needs_fork
+def test_a_memory_in_memory_is_copied_into_the_child():
+    with opened(":memory:") as memory:
+        memory.add(FACT)
+        assert in_child(lambda: memory.add("Bob.") and len(memory.messages())) == "2"
+        assert len(memory.messages()) == 1
+
+
+@pytest.mark.parametrize(
+    "handed_out",
+    [
+        lambda memory, space: memory.recall("tea", namespace=space, threshold=-1)[0],
+        lambda memory, space: memory.get(memory.messages(space)[0].id),
+        lambda memory, space: memory.messages(space)[0],
+        lambda memory, space: memory.memories(space)[0],
+    ],
+    ids=["recall", "get", "messages", "memories"],
+)
+def test_metadata_that_is_handed_out_is_nobody_elses(path, handed_out):
+    with opened(path) as memory:
+        for tenant in ("ada", "bob"):
+            tags = {"tags": ["a", "b"]}
+            memory.add(f"{tenant} likes tea", namespace=(tenant,), metadata=tags, pinned=True)
+        handed_out(memory, ("ada",)).metadata["tags"].append("secret of ada")
+        assert handed_out(memory, ("bob",)).metadata == {"tags": ["a", "b"]}
+        memory.sleep(("bob",))
+        assert handed_out(memory, ("ada",)).metadata == {"tags": ["a", "b"]}
