@@ -4,8 +4,11 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.database import pack
+from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -79,3 +82,23 @@ def in_child(action) -> str:
         said = file.read()
     os.waitpid(child, 0)
     return said
+
+
+def assert_current(memory, namespace=("default",)):
+    """An index that followed every change holds what one that reads the file anew does."""
+    store = memory._store
+    memory.recall("red", namespace=namespace, threshold=0.0, record=False)
+    with store.reading(namespace) as (connection, space):
+        indexes = store.indexes, Indexes(store.database, store.dimension)
+        known, fresh = (each.worded(connection, space) for each in indexes)
+        cold = [
+            sleeps._cold_memories(connection, space.id, store.dimension, each)
+            for each in (known.cold, {})
+        ]
+    assert cold[0] == cold[1]
+    assert known.words._postings == fresh.words._postings
+    assert known.words.size == fresh.words.size
+    assert sorted(known.index.rows()) == sorted(fresh.index.rows())
+    for query in np.eye(store.dimension, dtype=np.float32)[:4]:
+        near = [dict(zip(*each.index.search(query, 500), strict=True)) for each in (known, fresh)]
+        assert near[0] == pytest.approx(near[1], abs=1e-6)

@@ -1,12 +1,14 @@
 import asyncio
+import inspect
 import math
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
@@ -142,23 +144,6 @@ def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
     assert memory.admin.stats().pending == 0
 
 
-def test_recalls_are_counted_even_if_nothing_else_is_written(open_memory):
-    memory = open_memory()
-    memory.add("the boat is blue")
-    memory.recall("the boat is blue")
-    memory.close()
-    assert "recalled 1 times" in open_memory().recall("the boat is blue")[0].why
-
-
-def test_changing_a_message_changes_what_rests_on_it(open_memory):
-    memory = open_memory(store=MANUAL)
-    name = memory.add("the boat is blue")[0]
-    memory.update(name, text="the boat is green", metadata={"v": 2})
-    found = memory.recall("the boat is green")
-    assert [(i.text, i.metadata) for i in found] == [("the boat is green", {"v": 2})]
-    assert memory.admin.verify().ok
-
-
 def test_another_embedder_is_refused_and_reembedding_takes_it(open_memory):
     memory = open_memory()
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"])
@@ -182,31 +167,28 @@ def test_a_process_that_still_has_the_old_embedder_is_told(open_memory):
     assert texts(new.recall("the boat is blue")) == ["the boat is blue"]
 
 
-def test_eight_threads_add_and_recall_while_sleeps_run(open_memory):
+@pytest.mark.parametrize("path", ["memory.db", ":memory:"])
+def test_eight_threads_add_and_recall_while_sleeps_run(open_memory, tmp_path, path):
     memory = open_memory(
+        path=path if path == ":memory:" else tmp_path / path,
         config=MemoryConfig(sleep_every=10, hot_capacity=20),
         store=StoreConfig(sleep="background"),
     )
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for i in range(15):
-                memory.add(f"worker{number} says thing{i}", namespace=("shared",))
-                memory.recall(f"worker{number} thing{i}", namespace=("shared",))
-        except BaseException as error:
-            failures.append(error)
+        for i in range(15):
+            memory.add(f"worker{number} says thing{i}", namespace=("shared",))
+            memory.recall(f"worker{number} thing{i}", namespace=("shared",))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
     assert memory.admin.wait(60)
-    assert failures == []
     assert len(memory.messages(("shared",))) == 120
     assert memory.sleeps(("shared",))
+    memory.admin.compact()
     assert memory.admin.verify().ok
+    memory.forget(("shared",))
+    assert memory.namespaces() == []
 
 
 async def test_the_async_forms_do_the_same(open_memory):
@@ -217,16 +199,6 @@ async def test_the_async_forms_do_the_same(open_memory):
     assert texts(found) == ["subject3 does thing3"]
     assert (await memory.admin.averify()).ok
     assert (await memory.aforget(("default",))).namespaces == (("default",),)
-
-
-def test_the_in_memory_form_does_everything_but_last():
-    with EntropicMemory.open(embedder=FakeEmbedder(32)) as memory:
-        memory.add(["the boat is blue"] * 20)
-        assert texts(memory.recall("the boat is blue")) == ["the boat is blue"]
-        memory.admin.compact()
-        assert memory.admin.verify().ok
-        memory.forget(("default",))
-        assert memory.namespaces() == []
 
 
 def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):
@@ -308,3 +280,19 @@ def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
     for verb in (memory.explain, memory.delete):
         with pytest.raises(InvalidInputError):
             verb("\ud800")
+
+
+@pytest.mark.parametrize("kind", [EntropicMemory, MemoryAdmin])
+def test_every_method_has_an_async_form(kind):
+    methods = {
+        name
+        for name, value in vars(kind).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
+    forms = {name for name in methods if inspect.iscoroutinefunction(vars(kind)[name])}
+    lacking = {
+        name
+        for name in methods - forms
+        if not {f"a{name}", f"a{name.rstrip('_')}", f"a{name}_"} & forms  # `await` is taken
+    }
+    assert lacking == set()

@@ -17,6 +17,7 @@ from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.search import probability
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import assert_current, in_child
 
 MANUAL = StoreConfig(sleep="manual")
 WIDE = MemoryConfig(merge_threshold=1.0, hot_capacity=2000)
@@ -84,60 +85,14 @@ def test_the_paper_recalls_by_cosine_alone(open_memory):
     assert "cosine" in best.why
 
 
-def words_of(memory, namespace=("default",)):
-    """The words that a recall searches, by row, and what they are read from anew."""
-    memory.recall("red", namespace=namespace, threshold=0.0, record=False)
-    with memory._store.reading(namespace) as (connection, space):
-        held = memory._store.indexes.worded(connection, space).words
-        rows = connection.execute(
-            "SELECT row, text, asked FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-        ).fetchall()
-    fresh = CoverageIndex()
-    for row, text, asked in rows:
-        fresh.add(row, f"{asked} {text}")
-    return (held._postings, held.size), (fresh._postings, fresh.size)
-
-
-def follows(memory, namespace=("default",)):
-    held, read = words_of(memory, namespace)
-    return held == read
-
-
-def test_the_words_follow_every_kind_of_write(open_memory):
-    config = MemoryConfig(hot_capacity=8, cold_capacity=6, merge_threshold=0.95)
-    memory, other = open_memory(config=config, store=MANUAL), open_memory(config=config)
-    texts = sentences(30)
-    ids = memory.add(texts[:6])
-    assert [follows(memory), follows(other)] == [True, True]
-    memory.add(texts[2])
-    other.add([*texts[6:9], "What is it?", {"role": "assistant", "content": "A red tower."}])
-    assert [follows(memory), follows(other)] == [True, True]
-    memory.sleep()
-    assert [follows(memory), follows(other)] == [True, True]
-    memory.update(ids[0], text="a green heron")
-    other.delete(ids[1])
-    assert [follows(memory), follows(other)] == [True, True]
-    memory.add(texts[9:30])
-    memory.sleep()
-    memory.forget(("default",), filter={"n": 1})
-    assert [follows(memory), follows(other)] == [True, True]
-    other.forget(("default",))
-    memory.add("a new beginning")
-    assert [follows(memory), follows(other)] == [True, True]
-    assert words_of(memory)[0][0].keys() == {"a", "new", "beginning"}
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_a_forked_child_reads_the_words_anew(open_memory):
     memory = open_memory(store=MANUAL)
     memory.add(["red bees", "a blue mill"])
-    assert follows(memory)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if follows(memory) and "red bees" in found(memory, "red bees") else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert_current(memory)
+    assert in_child(lambda: [assert_current(memory), *found(memory, "red bees")][1]) == "red bees"
     memory.add("the ferry leaves")
-    assert follows(memory)
+    assert_current(memory)
 
 
 def test_a_question_about_nothing_recalls_nothing(open_memory):
@@ -270,7 +225,7 @@ def test_erasing_a_question_erases_its_copies(open_memory, tmp_path, consolidate
     assert "spare" not in dump_of(memory, tmp_path / "export.jsonl")
     assert b"spare" not in (tmp_path / "memory.db").read_bytes()
     assert b"spare" not in (tmp_path / "memory.db-wal").read_bytes()
-    assert follows(memory)
+    assert_current(memory)
     assert memory.admin.verify().ok or log_lost
 
 
@@ -281,7 +236,7 @@ def test_an_erased_question_that_cannot_be_taken_out_stays_whole(open_memory, mo
     with pytest.raises(ModelError):
         memory.delete(asker)
     assert memory.get(asker) is not None
-    assert follows(memory)
+    assert_current(memory)
 
 
 def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_memory):
@@ -294,7 +249,7 @@ def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_mem
     assert (best.text, best.similarity) == ("In the shed.", pytest.approx(1.0))
     memory.update(asker, text="I have a ladder.")
     assert asked(memory)["In the shed."] == ""
-    assert follows(memory)
+    assert_current(memory)
 
 
 def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
@@ -308,7 +263,7 @@ def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
     for each in (anew, copy):
         (best,) = each.recall("Where do you keep the spare key? Under the blue pot.", k=1)
         assert (best.text, best.similarity) == ("Under the blue pot.", pytest.approx(1.0))
-        assert follows(each)
+        assert_current(each)
 
 
 def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db):
@@ -331,3 +286,81 @@ def test_what_integrations_share_hands_the_shaper_on(open_memory):
     told = recall(memory, "red bees", ("default",), options, len)
     assert len(told.notes) == 1
     assert "bees of the mill" in told.text
+
+
+# What is recorded of the questions
+
+QUESTION = "where is the blue boat?"
+
+
+def events(memory, namespace=("default",)):
+    with memory._store.reading(namespace) as (connection, space):
+        rows = connection.execute(
+            "SELECT text, answer, json_array_length(recalled) FROM queries WHERE namespace = ?"
+            " ORDER BY id",
+            (space.id,),
+        )
+        return rows.fetchall()
+
+
+@pytest.fixture
+def memory(open_memory):
+    filled = open_memory(store=MANUAL, config=MemoryConfig(threshold=0.1, merge_threshold=1.0))
+    filled.add(["the boat is blue", "a cat sleeps", "the blue boat is in the harbour"])
+    return filled
+
+
+def ask(memory, question=QUESTION, **options):
+    return [item.id for item in memory.recall(question, **options)]
+
+
+@pytest.mark.parametrize("used", [1, 9])
+def test_a_recall_and_its_observation_are_one_query(memory, used):
+    recalled = ask(memory)
+    memory.observe(QUESTION, "in the harbour", recalled[:used])
+    assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
+
+
+@pytest.mark.parametrize("recalls", [1, 2])
+def test_every_answer_to_a_question_stays(memory, recalls):
+    used = ask(memory)
+    memory.observe(QUESTION, "in the harbour", used)
+    memory.observe(QUESTION, "at sea", ask(memory) if recalls == 2 else used)
+    assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
+
+
+def test_an_observation_may_name_what_other_namespaces_held(memory):
+    memory.add("all boats are in the harbour", namespace=("team",))
+    used = ask(memory, also=[("team",)])
+    memory.observe(QUESTION, "in the harbour", used)
+    assert [event[:2] for event in events(memory)] == [(QUESTION, "in the harbour")]
+
+
+def test_only_what_a_recall_returns_is_hit(memory):
+    memory.add("where is the blue boat", namespace=("team",))
+    (best,) = memory.recall(QUESTION, also=[("team",)], k=1)
+    for namespace in (("default",), ("team",)):
+        memory._store.flush(namespace)
+    again = memory.recall(QUESTION, also=[("team",)], k=4, threshold=-1, record=False)
+    assert [each.id for each in again if "recalled 1 times" in each.why] == [best.id]
+    assert best.namespace == ("team",)
+
+
+def test_an_observation_of_another_question_or_of_what_was_not_recalled_is_a_query_of_its_own(
+    memory,
+):
+    (cat,) = ask(memory, "a cat sleeps", k=1, record=False)
+    ask(memory, k=1)
+    memory.observe("who sleeps?", "a cat")
+    memory.observe(QUESTION, "on the sofa", [cat])
+    assert [event[:2] for event in events(memory)] == [
+        ("", None), ("who sleeps?", "a cat"), (QUESTION, "on the sofa"),
+    ]  # fmt: skip
+
+
+def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
+    used = ask(memory)
+    memory.close()
+    later = open_memory(store=MANUAL)
+    later.observe(QUESTION, "in the harbour", used)
+    assert len(events(later)) == 1

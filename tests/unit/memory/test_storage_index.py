@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store import sleeps, tiers
-from ecs_plugins.memory.store.vector_index import Indexes, VectorIndex
+from ecs_plugins.memory.store.vector_index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import assert_current
 from tests.unit.memory.streams import stream
 
 
@@ -160,26 +160,14 @@ def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed)
         if start % 48 == 0:
             second.sleep()
             first.delete(name)
+            second.update(first.add("the mill is red")[0], text="the mill is green")
+            first.forget(("default",), filter={"source": 1})
         assert_current(first)
         assert_current(second)
-
-
-def assert_current(memory):
-    store = memory._store
-    with store.database.read() as connection:
-        (space,) = tiers.list_spaces(connection)
-        fresh = Indexes(store.database, store.dimension).current(connection, space).index
-        opened = store.indexes.current(connection, space)
-        known = opened.index
-        cold = [
-            sleeps._cold_memories(connection, space.id, store.dimension, each)
-            for each in (opened.cold, {})
-        ]
-    assert cold[0] == cold[1]
-    assert sorted(known.rows()) == sorted(fresh.rows())
-    for query in np.eye(store.dimension, dtype=np.float32)[:4]:
-        near = [dict(zip(*each.search(query, 500), strict=True)) for each in (known, fresh)]
-        assert near[0] == pytest.approx(near[1], abs=1e-6)
+    second.forget(("default",))
+    first.add("a new beginning")
+    assert_current(first)
+    assert_current(second)
 
 
 def test_a_write_that_fails_leaves_nothing_in_the_file_the_index_or_the_words(
