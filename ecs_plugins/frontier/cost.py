@@ -201,7 +201,8 @@ class PriceVector(Config):
         answer: The big model that answers.
         compressor: The model that compresses contexts; None for the answering one.
         scorer: Per token of the small scoring model.
-        prepare_factor: Multiplies stage-1 token prices: 0.5 for a batch interface at half price.
+        prepare_factor: Multiplies the compressor's prices in stage 1: 0.5 for a batch interface
+            at half price.
         per_second: Per second of wall time: rent of the machine, or its power in watts.
     """
 
@@ -296,7 +297,7 @@ class PriceVector(Config):
         two = self.per_second * usage.query_seconds
         for (stage, role), tokens in usage.tokens.items():
             if stage == Stage.PREPARE:
-                one += self.prepare_factor * self.of(role) * tokens
+                one += (1 if role == Role.SCORER else self.prepare_factor) * self.of(role) * tokens
             else:
                 two += self.of(role) * tokens
         if not self.caches:

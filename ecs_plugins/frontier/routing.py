@@ -31,6 +31,7 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
 _LEARN_SECONDS = 60.0
+_READ_SECONDS = 3600.0
 
 OnlinePolicy = Literal["deterministic"]
 """How to decide without knowing N; ``"deterministic"`` is at most 4 times the optimum, always."""
@@ -411,11 +412,14 @@ class Router:
 
     @cached_property
     def _lives(self) -> dict[PointKey, float]:
-        """The points whose stage 1 is no more than a prompt that a cache holds for so long."""
-        prices = self.frontier.prices
-        return {
-            point.key: prices.answer.cache_seconds
-            for point in self.frontier.points
-            if prices.caches and point.stage1 and point.usage is not None
-            if not any(n for (s, _), n in point.usage.tokens.items() if s == Stage.PREPARE)
-        }
+        """The points whose stage 1 is held for so long: by a prompt cache, or the scoring model."""
+        prices, lives = self.frontier.prices, {}
+        for point in self.frontier.points:
+            if point.stage1 and point.usage is not None:
+                tokens = point.usage.tokens.items()
+                paid = {role for (stage, role), n in tokens if n and stage == Stage.PREPARE}
+                if paid == {Role.SCORER}:
+                    lives[point.key] = _READ_SECONDS
+                elif prices.caches and not paid:
+                    lives[point.key] = prices.answer.cache_seconds
+        return lives

@@ -5,8 +5,8 @@ right answer where every part of it stands in the context, and else none: contex
 not how well a small model reads. Tokens are those of the real prompts. Then the chosen chains
 run, the local model answers, and what that took stands beside the forecast.
 
-An index of embeddings is the stage 1: every text is embedded once, and each further question
-only pays for what it is sent.
+An index of embeddings is a stage 1: every text is embedded once, and each further question
+only pays for what it is sent. So is what the model of ECS reads of the documents.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.points import ConfigValue, config_json
 from ecs_plugins.frontier.strategies import BuiltContext, Prepared, Strategy, StrategySet
 from ecs_plugins.frontier.strategies.retrieval import Retrieval, sentences_of
+from ecs_plugins.frontier.strategies.shaped import SIGNAL
 from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 from examples.demo.context import Demo, table
@@ -144,10 +145,10 @@ def measure(demo: Demo, context: Context) -> EfficiencyFrontier:
 
 
 def strategies(demo: Demo) -> list[Strategy]:
-    """Everything, by words, and by an index of documents or of sentences."""
+    """Everything, by words, by an index of documents or of sentences, and by what helps."""
     assert demo.embedder is not None
     ranker, count = DenseRanker(demo.embedder), demo.model.count_tokens
-    own = StrategySet(embedder=demo.embedder)
+    own = StrategySet(embedder=demo.embedder, scorer=demo.model, measuring=True)
     out = [own.get("full_context", {})]
     for depth in (1, 2, 4, 8, 16, 32):
         out += [own.get(name, {"depth": depth}) for name in ("tfidf", "tfidf_query", "bm25")]
@@ -155,6 +156,7 @@ def strategies(demo: Demo) -> list[Strategy]:
     for depth in (1, 2, 4, 6):
         by_document = own.get("dense", {"depth": depth})
         out.append(Indexed("document_index", by_document, _documents, count))
+        out.append(own.get("ecs", {"depth": depth, "signal": SIGNAL}))
     return out
 
 

@@ -38,8 +38,9 @@ StrategyMaker = Callable[["StrategySet", Mapping[str, Any]], Strategy]
 class StrategySet:
     """Strategies by name and configuration, each made once. Thread-safe.
 
-    All share their models: documents are embedded once, passages scored once per question. The
-    arguments are those of `default_strategies`; ``scorer`` may be what loads it when it is needed.
+    All share their models: documents are embedded once. The arguments are those of
+    `default_strategies`; ``scorer`` may be what loads it when it is needed. ``measuring`` is as in
+    `SharedScorer`.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class StrategySet:
         scorer: LanguageModel | Callable[[], LanguageModel] | None = None,
         cache_dir: str | Path | None = None,
         questions: Sequence[CalibrationQuestion] = (),
+        measuring: bool = False,
     ) -> None:
+        self._measuring = measuring
         self.cache_dir = cache_dir
         self.questions = questions
         self._model = model
@@ -84,7 +87,9 @@ class StrategySet:
             ranker: Ranker | str = "convex"
             if self._dense is not None:
                 ranker = ConvexRanker(CoverageRanker(), self._dense)
-            self._scorers[signal] = SharedScorer(model, signal=signal, ranker=ranker)
+            self._scorers[signal] = SharedScorer(
+                model, signal=signal, ranker=ranker, measuring=self._measuring
+            )
         return self._scorers[signal]
 
     def get(self, name: str, config: Mapping[str, ConfigValue]) -> Strategy:
@@ -165,7 +170,7 @@ def default_strategies(
     scorer: LanguageModel | None = None,
     cache_dir: str | Path | None = None,
 ) -> list[Strategy]:
-    """Every strategy that what is given allows.
+    """Every strategy that what is given allows, to be measured.
 
     Args:
         answer_model: Writes compressions; what `as_answer_model` takes.
@@ -181,6 +186,7 @@ def default_strategies(
         scorer=scorer,
         cache_dir=cache_dir,
         questions=questions,
+        measuring=True,
     )
     out = [
         own.get(name, config)

@@ -1,7 +1,8 @@
 """Entropic Context Shaping as a strategy: passages that help the answer, after all or notes.
 
-Its stage 2 is paid twice: the small scoring model reads the candidates, and the answering model
-reads what is left. The first is booked to the scoring model, whose tokens have their own price.
+The small scoring model reads every passage once and keeps what it has computed: stage 1. A
+question then costs it little more than the question's own tokens, and the answering model reads
+what is left: stage 2. The tokens of the scoring model have their own price.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
 from cachetools import LRUCache, cachedmethod
 
@@ -26,7 +28,7 @@ from ecs_plugins.frontier.strategies.retrieval import split_sentences
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking import Ranker
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
-from ecs_plugins.tokens import TokenLedger
+from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 SIGNAL = "query_likelihood+bm25"
 """The default without an answer, by its name: what was measured with one default is not resumed,
@@ -34,10 +36,12 @@ nor routed, with another."""
 
 
 class SharedScorer:
-    """Scores the passages of a context once per question, for all depths that need it.
+    """Reads the passages of a context and scores them for a question.
 
-    Each depth still reports the tokens and the time of the scoring in full, as if it had run
-    alone. Signal and ranker are those of a `ShapingConfig`.
+    What it reports is what the model really computed. ``measuring``, it reads and scores once for
+    all depths, and each reports tokens and time in full, as if it had run alone: stage 1 by a
+    model that has read nothing before, stage 2 by one that has read the passages. Signal and
+    ranker are those of a `ShapingConfig`.
     """
 
     def __init__(
@@ -46,23 +50,39 @@ class SharedScorer:
         *,
         signal: str = SIGNAL,
         ranker: str | Ranker | None = "convex",
+        measuring: bool = False,
     ) -> None:
         config = ShapingConfig(signal=signal, ranker=ranker, on_error="raise")
         self.signal = signal
+        self.measuring = measuring
+        self._model = model
         self._shaper = ContextShaper(model, config)
-        self._known: LRUCache[object, ShapedContext] = LRUCache(512)
+        self._held: tuple[str, ...] = ()  # what the model is known to have read
+        self._known: LRUCache[object, Any] = LRUCache(512 if measuring else 0)
         self._lock = threading.Lock()
+
+    @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
+    def read(self, passages: tuple[str, ...]) -> tuple[int, float]:
+        """Tokens and seconds of reading passages before anybody asks; 0 where it keeps nothing."""
+        if self.measuring and (forget := getattr(self._model, "clear_cache", None)):
+            forget()
+        started = time.perf_counter()
+        tokens, self._held = self._shaper.prepare(passages), passages
+        return tokens, time.perf_counter() - started
 
     @cachedmethod(attrgetter("_known"), lock=attrgetter("_lock"))
     def score(self, question: str, passages: tuple[str, ...]) -> ShapedContext:
         """Every passage with its utility."""
+        if self.measuring and self._held != passages:
+            self._shaper.prepare(passages)
+            self._held = passages
         return self._shaper.shape(question, list(passages))
 
 
 class ShapedPassages:
     """ECS: the ``depth`` passages of the highest utility, in their original order.
 
-    They are the documents, or the sentences of the notes of the strategy that comes before.
+    They are the documents, or the sentences of the compression that comes ``after``.
     """
 
     routable = True
@@ -80,25 +100,37 @@ class ShapedPassages:
         return self.prepare_many([context])[0]
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
-        """Stage 1 of several contexts."""
-        if self._after is None:
-            return [Prepared(context) for context in contexts]
-        return prepare_all(self._after, contexts)
+        """Stage 1 of several contexts: that of what comes before, and reading the passages."""
+        before = map(Prepared, contexts)
+        return [
+            self._read(each)
+            for each in (before if self._after is None else prepare_all(self._after, contexts))
+        ]
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Score, keep the best, in order."""
-        started = time.perf_counter()
-        ledger, gap = TokenLedger(), "\n\n"
-        passages = [d.titled for d in prepared.context.documents if d.text.strip()]
-        if self._after is not None:
-            before = self._after.build(prepared, question)
-            ledger.add(before.ledger)
-            passages, gap = split_sentences(before.text), "\n"
-        seconds = time.perf_counter() - started
+        passages, ledger, seconds = self._passages(prepared), TokenLedger(), 0.0
         if len(passages) > self._depth:
-            shaped = self._scorer.score(question, tuple(passages))
-            ledger.add(shaped.ledger)
-            seconds += shaped.seconds
+            shaped = self._scorer.score(question, passages)
+            ledger, seconds = shaped.ledger, shaped.seconds
             best = sorted(verdict.index for verdict in shaped.ranked[: self._depth])
-            passages = [passages[index] for index in best]
+            passages = tuple(passages[index] for index in best)
+        gap = "\n\n" if self._after is None else "\n"
         return BuiltContext(gap.join(passages), ledger, seconds)
+
+    def _passages(self, prepared: Prepared) -> tuple[str, ...]:
+        if self._after is not None:
+            return tuple(split_sentences(prepared.text))
+        return tuple(d.titled for d in prepared.context.documents if d.text.strip())
+
+    def _read(self, before: Prepared) -> Prepared:
+        passages = self._passages(before)
+        if len(passages) <= self._depth:
+            return before
+        tokens, seconds = self._scorer.read(passages)
+        # Notes that were found are not paid again; reading them is.
+        found = before.reused and not self._scorer.measuring
+        ledger = TokenLedger({} if found else dict(before.ledger))
+        ledger.book(Stage.PREPARE, Role.SCORER, tokens)
+        seconds += 0.0 if found else before.seconds
+        return Prepared(before.context, before.text, ledger, seconds)

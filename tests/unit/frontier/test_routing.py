@@ -149,6 +149,21 @@ def test_a_prompt_that_a_cache_holds_after_one_query_is_sunk(ledger):
     assert ledger.prepared("a") == {first.point.key: 810}
 
 
+def test_what_the_scoring_model_has_read_is_sunk_for_an_hour(tmp_path):
+    tokens = {(Stage.PREPARE, Role.SCORER): 900.0, (Stage.QUERY, Role.ANSWER_INPUT): 300.0}
+    ecs = StrategyPoint("ecs", {}, 0.8, 900, 300, usage=Usage(tokens))
+    frontier, now = EfficiencyFrontier([ecs, point("full", 0.8, 0, 1000)]), [0.0]
+    ledger = ReuseLedger(tmp_path / "read.db", clock=lambda: now[0])
+    router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
+    paid = TokenLedger()
+    paid.book(Stage.PREPARE, Role.SCORER, 900)
+    paid.book(Stage.QUERY, Role.ANSWER_INPUT, 300)
+    router.settle(router.route(context_id="a", reuse=40), paid, context_id="a")
+    assert router.route(context_id="a", reuse=1).strategy == "ecs"
+    now[0] = 3700.0
+    assert router.route(context_id="a", reuse=1).strategy == "full"
+
+
 def recorded_trace():
     """(seconds, context, usage) of 200 calls about 4 documents, with the provider's cache."""
     rng, alive, now = random.Random(3), {}, 0.0

@@ -4,7 +4,7 @@ from ecs_plugins.errors import ConfigurationError, ModelError
 from ecs_plugins.frontier.answering import CallableAnswerModel, Completion
 from ecs_plugins.frontier.data import CalibrationQuestion, Context, Document
 from ecs_plugins.frontier.strategies import StrategySet, compression
-from ecs_plugins.frontier.strategies.base import prepare_all
+from ecs_plugins.frontier.strategies.base import Prepared, prepare_all
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
@@ -12,6 +12,7 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.config import resolve_signal
 from ecs_plugins.tokens import Role, Stage
+from tests.unit.lm.tiny_models import local
 
 from .conftest import simple
 
@@ -233,7 +234,7 @@ def test_a_strategy_that_is_not_there_or_lacks_something_is_refused(own, name, c
 
 def scorer():
     model = FakeLanguageModel(replies=lambda prompt: "Gdynia")
-    return model, SharedScorer(model, signal="query_likelihood", ranker=None)
+    return model, SharedScorer(model, signal="query_likelihood", ranker=None, measuring=True)
 
 
 def test_ecs_keeps_the_passage_that_helps_and_books_the_scorer():
@@ -257,17 +258,80 @@ def test_depths_share_one_scoring_and_each_reports_it_in_full():
     assert len(model.requests) == scored
 
 
+QUESTIONS = ("Who paints ferries?", "Where does Maria live?")
+OTHER = Context.of(["The wheel is of oak.", "Hester Vane built the mill."])
+
+
+def shaped(model, measuring, depth=1):
+    scorer = SharedScorer(model, signal="query_likelihood", ranker=None, measuring=measuring)
+    return ShapedPassages(scorer, depth)
+
+
+def spent_on(strategy, contexts):
+    """Tokens of stage 1 of each context, and of stage 2 of each question about it."""
+    ready = prepare_all(strategy, contexts)
+    built = [[strategy.build(each, asked) for asked in QUESTIONS] for each in ready]
+    return (
+        [each.ledger.total(Stage.PREPARE, Role.SCORER) for each in ready],
+        [[made.ledger.total(Stage.QUERY, Role.SCORER) for made in line] for line in built],
+    )
+
+
+def test_ecs_reads_a_context_once_and_measures_both_stages_as_if_alone():
+    model = local()
+    alone = spent_on(shaped(model, measuring=True), [CONTEXT])
+    (read,), (asked,) = alone
+    assert read > 2 * max(asked) > 0
+    # Neither what another depth or context left in the model's cache changes a figure.
+    measured = spent_on(shaped(model, measuring=True, depth=2), [CONTEXT, OTHER, CONTEXT])
+    assert (measured[0][0], measured[1][0]) == (read, asked)
+    assert (measured[0][2], measured[1][2]) == (read, asked)
+    unread = local()
+    whole = shaped(unread, measuring=False)
+    first = whole.build(Prepared(CONTEXT), QUESTIONS[0]).ledger.total()
+    assert 0.9 * (read + asked[0]) <= first <= read + asked[0]
+
+
+def test_what_the_model_still_knows_is_not_paid_again_in_deployment():
+    strategy = shaped(local(), measuring=False)
+    (first,), (asked,) = spent_on(strategy, [CONTEXT])
+    (again,), (repeated,) = spent_on(strategy, [CONTEXT])
+    assert first > 0
+    assert again == 0
+    assert max(repeated) <= max(asked)
+
+
+class Wordy(Notes):
+    def complete(self, prompts, *, max_new_tokens):
+        text = "Maria Nowak paints ferries. Bread needs two days. Bridges cross rivers."
+        return [Completion(text, 50, 12) for _ in prompts]
+
+
+def test_notes_that_were_found_are_not_paid_again_but_reading_them_is(tmp_path):
+    notes = MemoryCompression(Wordy(), 0.25, cache_dir=tmp_path)
+    notes.prepare(CONTEXT)
+
+    def stage_one(measuring):
+        scorer = SharedScorer(Reading(), signal="query_likelihood", measuring=measuring)
+        return ShapedPassages(scorer, 1, after=notes).prepare(CONTEXT).ledger.to_dict()["prepare"]
+
+    assert stage_one(measuring=False) == {"scorer": 7}
+    assert stage_one(measuring=True).keys() == {"compress_input", "compress_output", "scorer"}
+
+
+class Reading(FakeLanguageModel):
+    """Reads every context with seven tokens."""
+
+    def prepare(self, requests):
+        return 7
+
+
 def test_the_default_signal_is_named_in_what_is_measured():
     strategy = ShapedPassages(SharedScorer(FakeLanguageModel()), 2)
     assert strategy.config == {"depth": 2, "signal": resolve_signal("auto", has_answer=False).name}
 
 
 def test_ecs_after_compression_shapes_the_notes_and_keeps_stage_one():
-    class Wordy(Notes):
-        def complete(self, prompts, *, max_new_tokens):
-            text = "Maria Nowak paints ferries. Bread needs two days. Bridges cross rivers."
-            return [Completion(text, 50, 12) for _ in prompts]
-
     _, shared = scorer()
     strategy = ShapedPassages(shared, 1, after=MemoryCompression(Wordy(), 0.3))
     assert strategy.name == "memory_compression+ecs"
