@@ -70,6 +70,11 @@ class Config(BaseModel):
             )
         return cls(**{str(name): value for name, value in data.items()})
 
+    @classmethod
+    def from_any(cls, given: Self | Mapping[str, Any] | None) -> Self:
+        """A configuration that is given as one, as JSON, or not at all."""
+        return given if isinstance(given, cls) else cls.from_json({} if given is None else given)  # type: ignore[arg-type]
+
 
 class StrictFields(BaseModel):
     """Base class of the components that a framework makes with fields.

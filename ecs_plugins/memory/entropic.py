@@ -13,10 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.common.config import Config
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
@@ -56,9 +55,8 @@ from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
+_FAR = 1e12  # seconds; beyond any date
 _TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
-
-C = TypeVar("C", bound=Config)
 
 
 class EntropicMemory:
@@ -128,8 +126,8 @@ class EntropicMemory:
             ConfigurationError: Another embedder, unknown settings, or summaries without a model.
             StorageError: The file cannot be opened, is no memory file, or is of a newer version.
         """
-        settings = _configured(StoreConfig, store)
-        what = _configured(MemoryConfig, config)
+        settings = StoreConfig.from_any(store)
+        what = MemoryConfig.from_any(config)
         if what.proposal == "summary" and model is None:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
         if embedder is None and not read_only:
@@ -292,6 +290,8 @@ class EntropicMemory:
         least = config.threshold if threshold is None else threshold
         if not isinstance(least, Real) or not -1 <= least <= 1:
             raise InvalidInputError(f"threshold is {least!r:.80}; it must be a number up to 1")
+        if not (at is None or (isinstance(at, Real) and abs(at) < _FAR)):
+            raise InvalidInputError(f"at is {at!r:.80}; it must be a Unix time in seconds")
         where = tiers or ("cold" if config.rule == "paper" else "both")
         if where not in _TIERS:
             raise InvalidInputError(f"tiers is 'both', 'hot' or 'cold', got {where!r}")
@@ -551,11 +551,6 @@ class EntropicMemory:
     aupdate = bridged(update)
     adelete = bridged(delete)
     aforget = bridged(forget)
-
-
-def _configured(kind: type[C], given: C | Mapping[str, Any] | None) -> C:
-    """A configuration that is given as one, as JSON, or not at all."""
-    return given if isinstance(given, kind) else kind.from_json({} if given is None else given)  # type: ignore[arg-type]
 
 
 def _listed(values: Collection[Any], name: str) -> Collection[Any]:

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ecs_plugins.common.aio import bridged
 from ecs_plugins.common.text import as_replies, is_conversation
@@ -68,7 +69,7 @@ class ContextShaper:
 
     Args:
         model: The local language model that scores.
-        config: The settings.
+        config: The settings; a mapping of them does too.
         embedder: For the rankers ``"dense"`` and ``"convex"``; by default the one that is
             installed, loaded when it is first needed.
     """
@@ -76,12 +77,16 @@ class ContextShaper:
     def __init__(
         self,
         model: LanguageModel,
-        config: ShapingConfig | None = None,
+        config: ShapingConfig | Mapping[str, Any] | None = None,
         *,
         embedder: Embedder | None = None,
     ) -> None:
+        if not callable(getattr(model, "score", None)):
+            raise ConfigurationError(
+                f"a ContextShaper needs a LanguageModel such as LocalLM, got {model!r:.80}"
+            )
         self.model = model
-        self.config = config or ShapingConfig()
+        self.config = ShapingConfig.from_any(config)
         ranker = self.config.ranker
         self._ranker = LazyRanker(ranker, embedder) if isinstance(ranker, str) else ranker
 
@@ -512,7 +517,7 @@ def _verdict(
 def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) -> tuple[str, ...]:
     """The answers without surrounding white space and repetitions; a blank one is refused."""
     given = [answer] if isinstance(answer, str) else answer or ()
-    if not isinstance(given, Iterable) or not all(isinstance(text, str) for text in given):
+    if not isinstance(given, Sequence) or not all(isinstance(text, str) for text in given):
         raise InvalidInputError(f"an answer is a text or a list of texts, got {answer!r:.80}")
     answers = tuple(dict.fromkeys(text.strip() for text in given))
     counts = model.count_tokens(answers) if answers else ()

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import httpx
 from pydantic import Field, SecretStr, ValidationError
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
@@ -180,28 +181,39 @@ class Client:
 
     def _try(self, request: ServerRequest[T], key: bytes, deadline: Deadline) -> T:
         order = sorted(self._replicas, key=lambda replica: weight_of(replica.url, key))
-        for _ in range(self._options.max_retries + 1):
-            now = time.monotonic()
-            replica = min(order, key=lambda replica: max(now, replica.rests_until))
-            rest = max(0.0, replica.rests_until - now)
-            deadline.left(rest)
-            deadline.stop.wait(rest)
-            try:
-                with replica.checking:
-                    if not replica.checked:
-                        self._check(self, replica, deadline)
-                        replica.checked = True
-                answer = self.ask(replica, request, deadline)
-            except _PassingFault as fault:
-                replica.failed(fault)
-            else:
-                replica.failures, replica.rests_until = 0, 0.0
-                return answer
-        faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
-        raise ModelError(
-            f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
-            "they run and are reachable, or raise max_retries"
+        tries = Retrying(
+            stop=stop_after_attempt(self._options.max_retries + 1),
+            retry=retry_if_exception_type(_PassingFault),
         )
+        try:
+            answer: T = tries(self._try_once, order, request, deadline)
+        except RetryError as error:
+            faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
+            raise ModelError(
+                f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
+                "they run and are reachable, or raise max_retries"
+            ) from error
+        return answer
+
+    def _try_once(
+        self, order: Sequence[Replica], request: ServerRequest[T], deadline: Deadline
+    ) -> T:
+        now = time.monotonic()
+        replica = min(order, key=lambda replica: max(now, replica.rests_until))
+        rest = max(0.0, replica.rests_until - now)
+        deadline.left(rest)
+        deadline.stop.wait(rest)
+        try:
+            with replica.checking:
+                if not replica.checked:
+                    self._check(self, replica, deadline)
+                    replica.checked = True
+            answer = self.ask(replica, request, deadline)
+        except _PassingFault as fault:
+            replica.failed(fault)
+            raise
+        replica.failures, replica.rests_until = 0, 0.0
+        return answer
 
     def ask(self, replica: Replica, request: ServerRequest[T], deadline: Deadline) -> T:
         """One request to one replica, without another try."""
