@@ -20,6 +20,7 @@ from benchmarks.commands import (
     pruning,
     questions,
     robustness,
+    soak,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -43,6 +44,7 @@ app.command("month")(month.month)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
+app.command("soak", help=soak.HELP)(soak.soak)
 app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 

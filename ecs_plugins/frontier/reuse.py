@@ -350,7 +350,9 @@ class ReuseLedger:
     # The file.
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a fit of the forecast that goes on ends first."""
+        if self._fitting:
+            self._fitting.join()
         self._pool.close()
 
     def __enter__(self) -> ReuseLedger:
