@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test fast fuzz check house format clean test-min test-max
+.PHONY: help demo test fast fuzz check house format docs clean test-min test-max
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -61,6 +61,10 @@ test-max: ## The integration tests with the newest versions of the frameworks th
 
 house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house
+
+docs: $(VENV)/.installed ## The site of the docs, in build/site; a warning is an error.
+	$(PIP) install -q -c constraints.txt -e ".[all,docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(VENV)/.installed-dev ## Format and fix what can be fixed.
 	$(BIN)/ruff check --fix .

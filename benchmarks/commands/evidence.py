@@ -85,7 +85,7 @@ def command(bench: str) -> Callable[..., None]:
                 parser=data_file,
                 metavar="FILE",
                 help="The published file, or hf://datasets/OWNER/NAME/FILE; see "
-                "docs/evaluation.md.",
+                "docs/measurements/evaluation.md.",
             ),
         ],
         out: Annotated[Path, typer.Option(help="Folder for journal, JSON, tables and figures.")],

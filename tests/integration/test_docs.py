@@ -1,10 +1,6 @@
 """The Python of the README and of the docs runs, from top to bottom of each page.
 
-What a reader has and the page does not show (a vector store, an index) stands in a comment:
-
-    <!-- setup
-    code
-    -->
+Nothing is hidden: what a block needs stands above it on the same page.
 """
 
 import re
@@ -17,17 +13,14 @@ from ecs_plugins.ranking import RANKERS
 from ecs_plugins.shaping import SIGNALS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-CODE = re.compile(r"^<!-- setup\n(.*?)^-->|^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def code_of(page: Path) -> list[tuple[int, str]]:
     """Line number and text of every block, in order."""
     text = page.read_text(encoding="utf-8")
-    return [
-        (text.count("\n", 0, block.start()) + 1, block[1] or block[2])
-        for block in CODE.finditer(text)
-    ]
+    return [(text.count("\n", 0, block.start()) + 1, block[1]) for block in CODE.finditer(text)]
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def registries():
 @pytest.mark.model
 @pytest.mark.usefixtures("bundled_lm", "registries")
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name
+    "page", [page for page in PAGES if code_of(page)], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
