@@ -300,12 +300,13 @@ def _open(db: Path, embedder: str | None, config: Path | None) -> EntropicMemory
 
 def _inspect(db: Path, config: Path | None = None) -> EntropicMemory:
     """Open a file for what may write and embeds with none but the default embedder."""
+    from ecs_plugins.common.sqlite import Database
     from ecs_plugins.memory import EntropicMemory
-    from ecs_plugins.memory.store.database import Database
     from ecs_plugins.memory.store.identity import RecordedEmbedder
+    from ecs_plugins.memory.store.schema import MEMORY_FILE
 
     _require_file(db)
-    with closing(Database(db)) as database:
+    with closing(Database(db, MEMORY_FILE)) as database:
         embedder = RecordedEmbedder(database)
     return EntropicMemory.open(db, embedder=embedder, config=_config(config))
 

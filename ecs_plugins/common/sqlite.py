@@ -1,4 +1,10 @@
-"""SQLite files in one process: pooled connections, safe over ``fork``, out of others' reach.
+"""SQLite files: one class for connections, transactions, upgrades, erasure and backups.
+
+What is guaranteed: a transaction that returned is on disk (``synchronous="full"``) and whole;
+one that raised left nothing. Readers never wait for the writer (write-ahead log); writers of
+this process queue on a lock, those of other processes on SQLite's, up to ``busy_timeout``.
+Deleted content is overwritten (``secure_delete``), and `Database.scrub` takes it out of the
+write-ahead log too.
 
 Two rules of POSIX locks hold for every database file of the package:
 
@@ -13,18 +19,32 @@ Two rules of POSIX locks hold for every database file of the package:
 from __future__ import annotations
 
 import os
+import random
+import secrets
 import sqlite3
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ecs_plugins.errors import StorageError
 
 MEMORY = ":memory:"
 
+Synchronous = Literal["full", "normal"]
+
 _FORK_WAIT = 5.0  # seconds to wait for connections that other threads use
+_BIRTH = 2.0  # seconds that a new file may be empty
+_RETRY = 0.0002, 0.002  # seconds between attempts to get the write lock
+_TABLE_LEAF = 13  # the first byte of such a page
+_PART = 16  # bytes of erased content that count as found
+_LARGEST_SCAN = 1 << 30  # bytes of a file that is looked through
+_LARGEST_SEARCH = 1 << 33  # bytes of slack times bytes of erased content
+_CACHE_KIB = 16384  # per connection, so that the upper levels of every tree are found there
 
 _BUSY = "another connection holds the write lock; retry, or raise busy_timeout where there is one"
 _ADVICE = {
@@ -55,37 +75,334 @@ def translated(path: str) -> Iterator[None]:
         raise StorageError(f"{path}: {error}; {what_to_do}") from error
 
 
-class ConnectionPool:
-    """Connections to one database, each lent to one user at a time. Thread-safe; fork-safe.
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The tables of a kind of file.
 
-    ``":memory:"`` is a database that lives in one connection. The writers of this process wait
-    for each other on ``writer``.
+    Attributes:
+        kind: What such a file is called in messages.
+        application_id: The mark by which it is told from other databases.
+        version: The newest, in ``PRAGMA user_version``.
+        upgrade: Makes the tables of a new file (version 0), or those of an older one into these.
+    """
+
+    kind: str
+    application_id: int
+    version: int
+    upgrade: Callable[[sqlite3.Connection, int], object]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+
+    connection: sqlite3.Connection
+    writes: bool
+    committed: bool = False
+    ends: list[Callable[[bool], object]] = field(default_factory=list)
+
+
+class Database:
+    """A file, or ``":memory:"``, and its connections, each lent to one user at a time.
+
+    Thread-safe; safe over ``fork``. A database in memory lives in one connection.
+
+    Args:
+        path: The file, made if missing unless it is only read.
+        schema: What it holds.
+        synchronous: ``"normal"`` survives a crash of the process; a power cut may lose the latest.
+        busy_timeout: Seconds to wait for other writers.
+        read_only: Write nothing.
+
+    Raises:
+        StorageError: The file cannot be opened, holds something else, or is of a newer version.
     """
 
     def __init__(
-        self, path: str, connect: Callable[[], sqlite3.Connection], size: int | None = None
+        self,
+        path: str | os.PathLike[str],
+        schema: Schema,
+        *,
+        synchronous: Synchronous = "full",
+        busy_timeout: float = 30.0,
+        read_only: bool = False,
     ) -> None:
-        self.path = path
-        self.in_memory = path == MEMORY
-        self._real_path = os.path.realpath(path)
-        self._connect = connect
-        self._size = 1 if self.in_memory else size
+        self.path = os.fspath(path)
+        self.read_only = read_only
+        self.in_memory = self.path == MEMORY
+        self._schema = schema
+        self._synchronous = synchronous
+        self._busy_timeout = busy_timeout
+        self._real_path = os.path.realpath(self.path)
+        self._here = threading.local()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self._reset()
-        _pools.add(self)
+        if read_only or not (self.in_memory or create_private(self.path)):
+            self._refuse_empty()
+        _databases.add(self)
+        try:
+            with translated(self.path):
+                self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _refuse_empty(self) -> None:
+        """Refuse a file of no bytes: it was cut off, unless somebody else is making it now."""
+        deadline = time.monotonic() + min(self._busy_timeout, _BIRTH)
+        try:
+            while Path(self.path).stat().st_size == 0:
+                if time.monotonic() >= deadline:
+                    raise StorageError(
+                        f"{self.path} is empty, which no {self._schema.kind} ever is: it was cut "
+                        "off. Restore a backup, or delete it to begin a new one"
+                    )
+                time.sleep(0.01)
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"there is no {self._schema.kind} {self.path}; check the path"
+            ) from error
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            f"{Path(self.path).absolute().as_uri()}?mode=ro" if self.read_only else self.path,
+            uri=self.read_only,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            if not (self.in_memory or self.read_only):
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            connection.execute(f"PRAGMA synchronous={self._synchronous.upper()}")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("PRAGMA secure_delete=ON").fetchone()
+            connection.execute("PRAGMA temp_store=MEMORY")
+            connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+            connection.execute("PRAGMA trusted_schema=OFF")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _migrate(self) -> None:
+        # Looking first keeps a file that needs nothing open to readers while others write.
+        with self.read() as connection:
+            version = self._version(connection)
+        if version == self._schema.version:
+            return
+        if self.read_only:
+            raise StorageError(
+                f"{self.path} has schema {version}, not {self._schema.version}; open it once for "
+                "writing, which upgrades it"
+            )
+        with self.write() as connection:
+            version = self._version(connection)
+            if version < self._schema.version:
+                self._schema.upgrade(connection, version)
+                connection.execute(f"PRAGMA application_id={self._schema.application_id}")
+                connection.execute(f"PRAGMA user_version={self._schema.version}")
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        application = int(connection.execute("PRAGMA application_id").fetchone()[0])
+        tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        if application != self._schema.application_id and (application or version or tables):
+            raise StorageError(
+                f"{self.path} is an SQLite database of something else; choose another path"
+            )
+        if version > self._schema.version:
+            raise StorageError(
+                f"{self.path} was written by a newer version of this package (schema {version}, "
+                f"this version knows {self._schema.version}); upgrade ecs-plugins"
+            )
+        return version
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A connection inside one read transaction: a single, consistent view of the file.
+
+        Within a transaction of the same thread it is that one.
+        """
+        if self._transaction is not None:
+            yield self._transaction.connection
+            return
+        with translated(self.path), self.connection() as connection:
+            connection.execute("BEGIN")
+            self._here.transaction = Transaction(connection, writes=False)
+            try:
+                yield connection
+            finally:
+                self._here.transaction = None
+                connection.execute("ROLLBACK")
+
+    @contextmanager
+    def write(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
+        """A connection inside one immediate transaction; committed unless the block raises.
+
+        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
+        the same thread it is that one, which is committed or rolled back as a whole.
+
+        Args:
+            wait: Whether to wait for other writers, up to ``busy_timeout``.
+        """
+        if self.is_writing:
+            yield self._here.transaction.connection
+            return
+        if self.read_only:
+            raise StorageError(f"{self.path} is open for reading only; nothing was written")
+        writer, outer = self._writer, self._transaction
+        patience = self._busy_timeout if wait else 0.0
+        if not writer.acquire(timeout=patience):
+            raise StorageError(
+                f"{self.path}: another thread writes for more than {patience} s; retry, "
+                "or raise busy_timeout"
+            )
+        done: Transaction | None = None
+        try:
+            with translated(self.path), self.connection() as connection:
+                self._begin_writing(connection, patience)
+                done = Transaction(connection, writes=True)
+                self._here.transaction = done
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                    done.committed = True
+                finally:
+                    self._here.transaction = outer
+                    # SQLite has rolled back by itself after some errors (full disk).
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+        finally:
+            writer.release()
+            if done is not None:
+                for end in done.ends:
+                    end(done.committed)
+
+    def _begin_writing(self, connection: sqlite3.Connection, patience: float) -> None:
+        """Take the file's write lock.
+
+        SQLite itself would wait longer after every refusal, and so prefer whoever came last.
+        """
+        deadline = time.monotonic() + patience
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                    if not busy or time.monotonic() >= deadline:
+                        raise
+                time.sleep(random.uniform(*_RETRY))
+        finally:
+            connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
+
+    @property
+    def _transaction(self) -> Transaction | None:
+        """The transaction of this thread."""
+        return getattr(self._here, "transaction", None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is inside a write transaction."""
+        return self._transaction is not None and self._transaction.writes
+
+    def on_end(self, end: Callable[[bool], object]) -> None:
+        """Call a function once the write transaction of this thread is over, or now without one.
+
+        It gets whether the transaction was committed.
+        """
+        if self.is_writing:
+            self._here.transaction.ends.append(end)
+        else:
+            end(True)
+
+    def scrub(self, *, vacuum: bool = False) -> bool:
+        """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
+
+        Returns:
+            Whether the log is empty now; False if a reader in another process still needs it, in
+            which case a later checkpoint empties it.
+        """
+        if self.in_memory:
+            return True
+        with translated(self.path), self._writer, self.connection() as connection:
+            if vacuum:
+                connection.execute("VACUUM")
+            busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return not busy
+
+    def backup(self, target: Path) -> None:
+        """Write a copy as of now, while others read and write: whole, or not there at all."""
+        aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        create_private(str(aside))
+        try:
+            with translated(self.path), self.connection() as connection:
+                connection.execute("VACUUM INTO ?", (str(aside),))
+            with aside.open("rb+") as copy:  # SQLite does not flush it to disk
+                os.fsync(copy.fileno())
+            os.link(aside, target)  # which replaces nothing
+        except OSError as error:
+            reason = error.strerror or error
+            raise StorageError(f"cannot write {target}: {reason}; name a new file") from error
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def has_slack(self, erased: Sequence[bytes]) -> bool:
+        """Whether parts of what was erased stand between the cells of a page.
+
+        SQLite overwrites a cell that is deleted, but not the copy that stays behind when a tree is
+        balanced and the cell moves to another page. What cannot be looked through counts as True.
+        """
+        if self.in_memory:
+            return False
+        if self.size() > _LARGEST_SCAN:
+            return True
+        with self.read() as connection:
+            gaps = b"".join(_gaps(connection.serialize(), _page_size(connection)))
+        if len(gaps) * sum(map(len, erased)) > _LARGEST_SEARCH:
+            return True
+        return any(
+            data[at : at + _PART] in gaps
+            for data in erased
+            for at in range(0, max(1, len(data) - _PART + 1), _PART)
+            if data
+        )
+
+    def integrity(self, connection: sqlite3.Connection) -> Sequence[str]:
+        """What SQLite's own checks find; empty when all is well."""
+        with translated(self.path):
+            found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+            broken = [
+                f"foreign key of {row[0]} row {row[1]} points nowhere in {row[2]}"
+                for row in connection.execute("PRAGMA foreign_key_check")
+            ]
+        return [line for line in found if line != "ok"] + broken
+
+    def size(self) -> int:
+        """Bytes of the database, its log included."""
+        if self.in_memory:
+            with self.read() as connection:
+                pages = connection.execute("PRAGMA page_count").fetchone()[0]
+                return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
+        files = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def _reset(self) -> None:
         self._lent = 0
         self._lock = threading.Condition()
-        self.writer = threading.Lock()
+        self._writer = threading.Lock()
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection, opened if none is idle.
 
         Raises:
-            StorageError: The pool is closed, here or to this forked child.
+            StorageError: The database is closed, here or to this forked child.
         """
         connection = self._borrow()
         try:
@@ -95,7 +412,7 @@ class ConnectionPool:
 
     def _borrow(self) -> sqlite3.Connection:
         with self._lock:
-            while self._lent == self._size and not self._closed:
+            while self.in_memory and self._lent and not self._closed:
                 self._lock.wait()
             if self._closed:
                 raise StorageError(f"{self.path} is closed; open it again")
@@ -138,24 +455,39 @@ class ConnectionPool:
             self._lock.notify_all()
 
     def owns(self, path: Path) -> bool:
-        """Whether ``path`` is the file, or its log, and the pool is open."""
+        """Whether ``path`` is the file, or its log, and the database is open."""
         if self.in_memory or self._closed:
             return False
         files = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
         return any(file.exists() and file.samefile(path) for file in files)
 
 
+def _page_size(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _gaps(file: bytes, size: int) -> Iterator[bytes]:
+    """What is not zero between the pointers and the cells of each leaf of a table."""
+    for page in range(0, len(file), size):
+        head = page + (100 if page == 0 else 0)
+        if file[head] == _TABLE_LEAF:
+            start = head + 8 + 2 * int.from_bytes(file[head + 3 : head + 5])
+            gap = file[start : page + int.from_bytes(file[head + 5 : head + 7])]
+            if stale := gap.strip(b"\0"):
+                yield stale + b"\0"
+
+
 def refuse_open_database(path: str | os.PathLike[str]) -> None:
     """Refuse to touch a file, or its log, that this process has open as a database."""
     file = Path(path)
-    if file.exists() and any(pool.owns(file) for pool in list(_pools)):
+    if file.exists() and any(database.owns(file) for database in list(_databases)):
         raise StorageError(
             f"{path} belongs to a database that is open; close it first, or name another file"
         )
 
 
-_pools: weakref.WeakSet[ConnectionPool] = weakref.WeakSet()
-_held: list[ConnectionPool] = []
+_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_held: list[Database] = []
 _unusable: set[str] = set()  # files whose connections were in use while this child was forked
 _forking = threading.Lock()
 creating = threading.Lock()
@@ -165,11 +497,11 @@ creating = threading.Lock()
 def _before_fork() -> None:
     _forking.acquire()
     creating.acquire()
-    for pool in list(_pools):
-        pool._lock.acquire()
-        _held.append(pool)
-        if not pool.in_memory:
-            pool._close_unused()
+    for database in list(_databases):
+        database._lock.acquire()
+        _held.append(database)
+        if not database.in_memory:
+            database._close_unused()
 
 
 def _after_fork_in_parent() -> None:
@@ -183,10 +515,10 @@ def _after_fork_in_child() -> None:
     global creating, _forking
     creating, _forking = threading.Lock(), threading.Lock()
     while _held:
-        pool = _held.pop()
-        if pool._lent and not pool.in_memory:
-            _unusable.add(pool._real_path)
-        pool._reset()
+        database = _held.pop()
+        if database._lent and not database.in_memory:
+            _unusable.add(database._real_path)
+        database._reset()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork.

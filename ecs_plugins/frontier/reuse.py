@@ -23,48 +23,51 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ecs_plugins.common.sqlite import MEMORY, ConnectionPool, create_private, translated
+from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.points import PointKey
 
-_SCHEMA_VERSION = 2
-_SCHEMA = f"""
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS contexts (
-    namespace TEXT NOT NULL,
-    context TEXT NOT NULL,
-    queries INTEGER NOT NULL,
-    first_seen REAL NOT NULL,
-    last_seen REAL NOT NULL,
-    PRIMARY KEY (namespace, context)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS prepared (
-    namespace TEXT NOT NULL,
-    context TEXT NOT NULL,
-    strategy TEXT NOT NULL,
-    config TEXT NOT NULL,
-    cost REAL NOT NULL,
-    at REAL NOT NULL,
-    PRIMARY KEY (namespace, context, strategy, config)
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS observed (
-    namespace TEXT NOT NULL,
-    strategy TEXT NOT NULL,
-    config TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    n INTEGER NOT NULL,
-    total REAL NOT NULL,
-    squares REAL NOT NULL,
-    PRIMARY KEY (namespace, strategy, config, kind)
-) WITHOUT ROWID;
-PRAGMA user_version = {_SCHEMA_VERSION};
-COMMIT;
-"""
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS contexts (
+        namespace TEXT NOT NULL,
+        context TEXT NOT NULL,
+        queries INTEGER NOT NULL,
+        first_seen REAL NOT NULL,
+        last_seen REAL NOT NULL,
+        PRIMARY KEY (namespace, context)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS prepared (
+        namespace TEXT NOT NULL,
+        context TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        config TEXT NOT NULL,
+        cost REAL NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (namespace, context, strategy, config)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS observed (
+        namespace TEXT NOT NULL,
+        strategy TEXT NOT NULL,
+        config TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        n INTEGER NOT NULL,
+        total REAL NOT NULL,
+        squares REAL NOT NULL,
+        PRIMARY KEY (namespace, strategy, config, kind)
+    ) WITHOUT ROWID""",
+)
+
+
+def _upgrade(connection: sqlite3.Connection, _: int) -> None:
+    for table in _TABLES:
+        connection.execute(table)
+
+
+_FILE = Schema("reuse ledger", application_id=0, version=2, upgrade=_upgrade)
 _COUNT = """
 INSERT INTO contexts VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (namespace, context) DO UPDATE
@@ -210,7 +213,7 @@ class ReuseLedger:
         self._expire = expire_seconds
         self._clock = clock
         self._restart()
-        self._pool = self._open()
+        self._database = self._open()
 
     # Writing.
 
@@ -302,7 +305,7 @@ class ReuseLedger:
         Fitted again when this process has seen a tenth more contexts, and once an hour.
         """
         if self._due():
-            self._refit(self._pool)
+            self._refit()
         return self._model
 
     def latest_model(self) -> ReuseModel:
@@ -310,9 +313,7 @@ class ReuseLedger:
         if self._due() and not (self._fitting and self._fitting.is_alive()):
             if self._path == MEMORY:
                 return self.model()
-            # A connection of its own: that of the queries is free meanwhile.
-            pool = ConnectionPool(self._path, self._connect, size=1)
-            self._fitting = threading.Thread(target=self._refit, args=(pool, True), daemon=True)
+            self._fitting = threading.Thread(target=self._refit_quietly, daemon=True)
             self._fitting.start()
         return self._model
 
@@ -320,23 +321,22 @@ class ReuseLedger:
         late = self._clock() - self._fitted > _REFIT_SECONDS
         return late or self._new > self._model.contexts * _REFIT_SHARE
 
-    def _refit(self, pool: ConnectionPool, alone: bool = False) -> None:
+    def _refit_quietly(self) -> None:
+        try:
+            self._refit()
+        except StorageError as error:
+            _log.warning("the forecast of reuse could not be fitted: %s", error)
+
+    def _refit(self) -> None:
         new, now = self._new, self._clock()
         try:
-            with translated(self._path), pool.connection() as connection:
-                rows = connection.execute(_TALLY, (now - self._idle, self._namespace)).fetchall()
+            rows = self._run(_TALLY, (now - self._idle, self._namespace))
             ended = {queries: contexts for queries, idle, contexts in rows if idle}
             alive = {queries: contexts for queries, idle, contexts in rows if not idle}
             self._model = _careful_fit(ended, alive)
             self._new -= new
-        except StorageError as error:
-            if not alone:
-                raise
-            _log.warning("the forecast of reuse could not be fitted: %s", error)
         finally:
             self._fitted = now
-            if alone:
-                pool.close()
 
     @property
     def unfitted(self) -> int:
@@ -353,7 +353,7 @@ class ReuseLedger:
         """Close the file; a fit of the forecast that goes on ends first."""
         if self._fitting:
             self._fitting.join()
-        self._pool.close()
+        self._database.close()
 
     def __enter__(self) -> ReuseLedger:
         return self
@@ -364,13 +364,13 @@ class ReuseLedger:
     def __getstate__(self) -> dict[str, object]:
         if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        hidden = ("_pool", "_model", "_fitting", "_new", "_fitted", "_tidied")
+        hidden = ("_database", "_model", "_fitting", "_new", "_fitted", "_tidied")
         return {name: value for name, value in self.__dict__.items() if name not in hidden}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._restart()
-        self._pool = self._open()
+        self._database = self._open()
 
     def _restart(self) -> None:
         self._model, self._fitting = ReuseModel(), None
@@ -387,38 +387,15 @@ class ReuseLedger:
             old,
         )
 
-    def _open(self) -> ConnectionPool:
-        if self._path != MEMORY:
-            create_private(self._path)
-        # One connection: the threads of a process wait for each other, not for SQLite's lock.
-        pool = ConnectionPool(self._path, self._connect, size=1)
-        with translated(self._path), pool.connection():
-            return pool
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        with ExitStack() as failed:
-            failed.callback(connection.close)
-            connection.execute("PRAGMA journal_mode = WAL")
-            # Survives a crash of the process; a power cut may lose the last counts.
-            connection.execute("PRAGMA synchronous = NORMAL")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > _SCHEMA_VERSION:
-                raise StorageError(
-                    f"the reuse ledger {self._path} was made by a newer version of this package; "
-                    "upgrade ecs-plugins or name another file"
-                )
-            if version < _SCHEMA_VERSION:
-                connection.executescript(_SCHEMA)
-            failed.pop_all()
-        return connection
+    def _open(self) -> Database:
+        # What was counted survives a crash of the process; a power cut may lose the last counts.
+        return Database(self._path, _FILE, synchronous="normal", busy_timeout=_BUSY_SECONDS)
 
     def _of_context(self, verb: str, context: str, end: str = "") -> list[Any]:
         where = f"{verb} WHERE namespace = ? AND context = ? {end}"
         return self._run(where, (self._namespace, context))
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
-        with translated(self._path), self._pool.connection() as connection:
+        reads = statement.startswith("SELECT")
+        with self._database.read() if reads else self._database.write() as connection:
             return connection.execute(statement, values).fetchall()

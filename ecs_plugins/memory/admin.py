@@ -14,7 +14,7 @@ from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
 from ecs_plugins.memory.store.reembedding import Progress
-from ecs_plugins.memory.store.schema import VERSION
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.store.transfer import (
@@ -112,7 +112,7 @@ class MemoryAdmin:
             items = count_items(connection, wanted, time.time())
         return MemoryStats(
             path=store.database.path,
-            schema=VERSION,
+            schema=MEMORY_FILE.version,
             embedder=store.identity,
             config_version=store.config.version,
             namespaces=tuple(found),

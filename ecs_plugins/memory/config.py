@@ -10,12 +10,12 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from ecs_plugins.common.config import Config
+from ecs_plugins.common.sqlite import Synchronous
 
 Rule = Literal["default", "paper"]
 ProposalKind = Literal["centroid", "medoid", "summary"]
 UtilityKind = Literal["informed", "query_mean"]
 EntropyKind = Literal["evidence", "cluster_variance", "embedding"]
-Synchronous = Literal["full", "normal"]
 
 _OF_0_1_LIST = """
 annealing clustering contradiction fill final_temperature half_life hot_eviction

@@ -16,6 +16,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.aio import bridged
+from ecs_plugins.common.sqlite import MEMORY, Database
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
@@ -33,13 +34,13 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import changes, claims, inspection, intake, search, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.erasure import erasing
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.sqlite_store import FLUSH_AT, SqliteStore
 from ecs_plugins.memory.store.tiers import checked
@@ -134,6 +135,7 @@ class EntropicMemory:
             embedder = default_embedder()
         database = Database(
             path,
+            MEMORY_FILE,
             synchronous=settings.synchronous,
             busy_timeout=settings.busy_timeout,
             read_only=read_only,

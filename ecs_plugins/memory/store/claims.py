@@ -1,8 +1,7 @@
-"""What messages claim, kept beside the log: until when what they say held, and what corrected it.
+"""Until when what messages claim held, and what corrected it.
 
 Nothing is marked as superseded: a statement falls while a later one of the same speaker contradicts
-it, so it holds again when that is erased, and what is said again holds again. Claims are kept as
-hashes, and outlive their messages where the log has a retention.
+it, so it holds again when that is erased, and what is said again holds again.
 """
 
 from __future__ import annotations
@@ -12,15 +11,11 @@ import math
 import sqlite3
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import TypeVar
 
-from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import ColdMemory, HotItem
-
-SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
 
 # Of several corrections the first counts: a bare column is that of the minimum.
 _FALLEN = """
@@ -46,33 +41,6 @@ class Validity:
     since: float | None = None
     until: float | None = None
     by: str | None = None
-
-
-def write(
-    connection: sqlite3.Connection,
-    messages: Iterable[tuple[str, int, str, str | None, str, float]],
-) -> None:
-    """Write what messages claim, which come as the rows of `SAID`."""
-    connection.executemany(
-        "INSERT INTO claims (message, namespace, key, value, corrects, falls, at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (name, space, _digest(role, writer or "", claim.key), _digest(claim.value),
-             claim.corrects, claim.falls, at)
-            for name, space, role, writer, text, at in messages
-            for claim in claims(text)
-        ],
-    )  # fmt: skip
-
-
-def _digest(*parts: str) -> int:
-    digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
-
-
-def forget(connection: sqlite3.Connection, messages: Collection[str]) -> None:
-    """Delete what messages claim: they are erased, or say something else now."""
-    connection.executemany("DELETE FROM claims WHERE message = ?", ((name,) for name in messages))
 
 
 def validity(

@@ -25,12 +25,11 @@ from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
-from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.database import crc, dump, packed
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.derivation import derived, is_strange, joined_at
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
-from ecs_plugins.memory.store.tiers import Space, TierRow, key_of
+from ecs_plugins.memory.store.tiers import Space, TierRow, crc, dump, key_of, packed
 from ecs_plugins.memory.types import Matrix, Namespace
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
@@ -195,7 +194,7 @@ class Erasure:
         self._unask(space, {asked_at_end(text) for text, _ in said})
         self.connection.execute(f"DELETE FROM provenance WHERE message {_AMONG}", among)
         self.connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
-        claims.forget(self.connection, ids)
+        log.forget_claims(self.connection, ids)
         self.note(messages=tuple(ids), replies=tuple(sorted(replies)))
         self.clean_record(space, ids, affected, said)
 
@@ -207,9 +206,9 @@ class Erasure:
             " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
             (text, asked, asked, crc(asked + text), *packed(vector), name),
         )
-        claims.forget(self.connection, [name])
-        said = self.connection.execute(f"{claims.SAID} WHERE id = ?", (name,))
-        claims.write(self.connection, said)
+        log.forget_claims(self.connection, [name])
+        said = self.connection.execute(f"{log.SAID} WHERE id = ?", (name,))
+        log.write_claims(self.connection, said)
 
     def reread(self, askers: Collection[str], now_asks: str = "") -> set[str]:
         """Take an erased question out of the replies to it; ``now_asks`` is what is said instead.

@@ -7,8 +7,8 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
-from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.embedder import default_embedder
 

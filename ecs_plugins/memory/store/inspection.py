@@ -22,13 +22,12 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.database import crc
 from ecs_plugins.memory.store.derivation import alive, joined_at
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
-from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.store.tiers import Space, TierRow, crc
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
 

@@ -23,9 +23,8 @@ import numpy as np
 
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.database import crc, damaged, packed, unpack
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
-from ecs_plugins.memory.store.tiers import decode, encode, under
+from ecs_plugins.memory.store.tiers import crc, damaged, decode, encode, packed, under, unpack
 from ecs_plugins.memory.types import Namespace, Vector
 
 Value = dict[str, Any]

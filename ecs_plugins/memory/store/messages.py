@@ -1,4 +1,7 @@
-"""The message log: what was said, kept under its own retention as evidence of every memory."""
+"""The message log: what was said, kept under its own retention as evidence of every memory.
+
+What messages claim is kept beside it as hashes, which outlive them where the log has a retention.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import count
 from numbers import Real
 from typing import Any, TypeAlias
 
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store import claims
-from ecs_plugins.memory.store.database import checked_text, crc, dump, packed, unpack
-from ecs_plugins.memory.store.tiers import Space, decode
+from ecs_plugins.memory.store.tiers import Space, checked_text, crc, decode, dump, packed, unpack
+from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 
 MAX_TEXT = 1_000_000
@@ -231,13 +234,44 @@ def insert(
             )
         ),
     )
-    claims.write(
+    write_claims(
         connection,
         (
             (name, space.id, said.role, said.writer, said.text, now if said.at is None else said.at)
             for name, said in zip(ids, messages, strict=False)
         ),
     )
+
+
+SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
+"""What `write_claims` takes."""
+
+
+def write_claims(
+    connection: sqlite3.Connection,
+    messages: Iterable[tuple[str, int, str, str | None, str, float]],
+) -> None:
+    """Write what messages claim, which come as the rows of `SAID`."""
+    connection.executemany(
+        "INSERT INTO claims (message, namespace, key, value, corrects, falls, at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (name, space, _digest(role, writer or "", claim.key), _digest(claim.value),
+             claim.corrects, claim.falls, at)
+            for name, space, role, writer, text, at in messages
+            for claim in claims(text)
+        ],
+    )  # fmt: skip
+
+
+def _digest(*parts: str) -> int:
+    digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def forget_claims(connection: sqlite3.Connection, messages: Iterable[str]) -> None:
+    """Delete what messages claim: they are erased, or say something else now."""
+    connection.executemany("DELETE FROM claims WHERE message = ?", ((name,) for name in messages))
 
 
 def expiry(message: NewMessage, now: float) -> float | None:

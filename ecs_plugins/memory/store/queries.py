@@ -12,8 +12,7 @@ import numpy as np
 
 from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.database import dump, pack
-from ecs_plugins.memory.store.tiers import Space, TierRow
+from ecs_plugins.memory.store.tiers import Space, TierRow, dump, pack
 from ecs_plugins.memory.types import QueryEvent, Vector
 from ecs_plugins.memory.utility import QUERY_WINDOW
 

@@ -18,8 +18,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.common.text import as_reply
-from ecs_plugins.memory.store.database import Database, pack, packed
+from ecs_plugins.memory.store.tiers import pack, packed
 from ecs_plugins.memory.types import Matrix, Vector
 
 Embed: TypeAlias = Callable[[Sequence[str]], Matrix]

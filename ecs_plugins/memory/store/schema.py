@@ -15,10 +15,8 @@ import sqlite3
 import zlib
 from collections.abc import Iterable
 
-from ecs_plugins.memory.store import claims
-
-APPLICATION_ID = 0x4563_734D  # "EcsM"
-VERSION = 8
+from ecs_plugins.common.sqlite import Schema
+from ecs_plugins.memory.store import messages
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -180,11 +178,13 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
     if version < 6:
         _run(connection, _REPLIES)
     if 0 < version < 7:
-        claims.write(connection, connection.execute(f"{claims.SAID} ORDER BY seq").fetchall())
+        said = connection.execute(f"{messages.SAID} ORDER BY seq").fetchall()
+        messages.write_claims(connection, said)
     if version < 8:
         _run(connection, ("ALTER TABLE items ADD COLUMN space TEXT NOT NULL DEFAULT ''", MARK_LOGS))
-    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version={VERSION}")
+
+
+MEMORY_FILE = Schema("memory file", application_id=0x4563_734D, version=8, upgrade=upgrade)
 
 
 def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:

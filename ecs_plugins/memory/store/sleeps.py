@@ -16,9 +16,8 @@ from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import claims, tiers
-from ecs_plugins.memory.store.database import dump
 from ecs_plugins.memory.store.queries import recent_queries
-from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, earliest, shared
+from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, dump, earliest, shared
 from ecs_plugins.memory.store.vector_index import KnownCold, OpenIndex
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.common.files import write_atomically
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import StorageError
-from ecs_plugins.memory.store.database import Database
 
 _KEY = "snapshot"  # in `meta`: the SHA-256 of the snapshot
 _PARTS = "epoch", "rows", "graph"

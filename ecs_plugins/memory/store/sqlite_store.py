@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -22,7 +23,6 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import reembedding, tiers
-from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.queries import Access, write_accesses
 from ecs_plugins.memory.store.tiers import Space

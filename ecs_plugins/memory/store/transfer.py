@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from ecs_plugins.common.files import write_atomically
+from ecs_plugins.common.sqlite import MEMORY, Database, refuse_open_database
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory.store import claims, tiers
-from ecs_plugins.memory.store.database import MEMORY, Database, crc, dump, refuse_open_database
+from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
-from ecs_plugins.memory.store.schema import MARK_LOGS
+from ecs_plugins.memory.store.schema import MARK_LOGS, MEMORY_FILE
 from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of, reports
-from ecs_plugins.memory.store.tiers import checked, encode
+from ecs_plugins.memory.store.tiers import checked, crc, dump, encode
 from ecs_plugins.memory.types import TIERS, Namespace
 
 FORMAT = "ecs-plugins-memory"
@@ -148,7 +149,7 @@ def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None
 
     The vectors of key-value items are left to the next search, which replaces them.
     """
-    with closing(Database(MEMORY)) as scratch:
+    with closing(Database(MEMORY, MEMORY_FILE)) as scratch:
         with scratch.write() as connection:
             write_import(connection, lines, epoch=0, dimension=0)
         with replaced_vectors(scratch, embed, progress) as connection:
@@ -262,8 +263,8 @@ def _settle(connection: sqlite3.Connection, first: Mapping[str, int], dimension:
         f" cold_count = {count.format('cold')} WHERE id > ?",
         (after,),
     )
-    said = connection.execute(f"{claims.SAID} WHERE namespace > ? ORDER BY seq", (after,))
-    claims.write(connection, said.fetchall())
+    said = connection.execute(f"{log.SAID} WHERE namespace > ? ORDER BY seq", (after,))
+    log.write_claims(connection, said.fetchall())
     for space in tiers.list_spaces(connection):
         if space.id > after:
             checked(space.namespace)

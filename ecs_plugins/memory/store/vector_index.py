@@ -35,10 +35,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import EcsPluginsError
-from ecs_plugins.memory.store.database import Database, unpack
 from ecs_plugins.memory.store.snapshot import Snapshot
-from ecs_plugins.memory.store.tiers import Space, list_spaces
+from ecs_plugins.memory.store.tiers import Space, list_spaces, unpack
 from ecs_plugins.memory.types import ColdMemory, Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 

@@ -213,7 +213,7 @@ def test_routing_never_counts_all_contexts(frontier, ledger):
         ledger.record(f"c{index}")
     router.route(context_id="a")
     statements = []
-    with ledger._pool.connection() as connection:
+    with ledger._database.connection() as connection:
         connection.set_trace_callback(statements.append)
     router.route(context_id="a")
     assert statements

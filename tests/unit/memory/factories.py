@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.memory.store import sleeps
-from ecs_plugins.memory.store.database import pack
+from ecs_plugins.memory.store.tiers import pack
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
 from ecs_plugins.ranking.embedder import FakeEmbedder

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.infinite_room.entropic import overflow
+from ecs_plugins.common.sqlite import MEMORY, Database
 from ecs_plugins.memory.admission import (
     HALF_LIFE,
     admit,
@@ -19,9 +20,9 @@ from ecs_plugins.memory.admission import (
 )
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.database import MEMORY, Database
 from ecs_plugins.memory.store.intake import evict_overflow
 from ecs_plugins.memory.store.messages import item_of
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.tiers import TierRow, dump_evidence, read_evidence
 from ecs_plugins.memory.types import Evidence
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
@@ -80,7 +81,7 @@ def test_the_running_centroid_is_the_centroid(seeds):
 
 def left_over(items, config):
     """The hot items that stay when the store has these in its hot tier."""
-    with closing(Database(MEMORY)) as database, database.write() as connection:
+    with closing(Database(MEMORY, MEMORY_FILE)) as database, database.write() as connection:
         space = tiers.create_space(connection, ("default",), 0.0, 0)
         for item in items:
             tiers.insert(connection, space, TierRow(item, {}, 0.0, 0.0), item.members)

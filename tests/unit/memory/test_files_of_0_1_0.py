@@ -6,7 +6,7 @@ import json
 import pytest
 
 from ecs_plugins.memory import EntropicMemory, StoreConfig
-from ecs_plugins.memory.store.schema import VERSION
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import FIXTURES
 
@@ -102,7 +102,7 @@ def test_an_old_folder_of_index_snapshots_is_removed_and_no_other(tmp_path, name
 def test_a_file_of_the_first_schema_opens(tmp_path):
     file = unpacked("first-schema.db", tmp_path / "first.db")
     with EntropicMemory.open(file, embedder=FakeEmbedder(32)) as memory:
-        assert memory.admin.stats().schema == VERSION
+        assert memory.admin.stats().schema == MEMORY_FILE.version
         assert [item.text for item in memory.recall("an old fact")] == ["an old fact"]
         memory.add("a new fact")
         memory.sleep()

@@ -229,13 +229,13 @@ def test_verify_says_what_is_wrong_with_a_value_of_another_type(open_memory, col
 @contextmanager
 def full_disk(memory, pages=0):
     """Lets the file grow by no more than these pages."""
-    with memory._store.database._pool.connection() as connection:
+    with memory._store.database.connection() as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         pages += connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count={pages}")
     with pytest.raises(StorageError, match="free space"):
         yield
-    with memory._store.database._pool.connection() as connection:
+    with memory._store.database.connection() as connection:
         connection.execute("PRAGMA max_page_count=1000000")
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import ConfigurationError, StorageError
 from ecs_plugins.memory import EntropicMemory, StoreConfig
 from ecs_plugins.memory.store import schema
-from ecs_plugins.memory.store.database import Database
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import FIRST_SCHEMA, in_child
 
@@ -44,7 +45,7 @@ def path(db):
 # Files
 
 
-NEWER = f"PRAGMA application_id={schema.APPLICATION_ID}; PRAGMA user_version=999;"
+NEWER = f"PRAGMA application_id={MEMORY_FILE.application_id}; PRAGMA user_version=999;"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ NEWER = f"PRAGMA application_id={schema.APPLICATION_ID}; PRAGMA user_version=999
     ],
 )
 def test_a_file_that_is_no_memory_is_refused(db, monkeypatch, content, refused):
-    monkeypatch.setattr("ecs_plugins.memory.store.database._BIRTH", 0.05)
+    monkeypatch.setattr("ecs_plugins.common.sqlite._BIRTH", 0.05)
     if isinstance(content, bytes):
         db.write_bytes(content)
     else:
@@ -66,17 +67,17 @@ def test_a_file_that_is_no_memory_is_refused(db, monkeypatch, content, refused):
     size = db.stat().st_size
     for read_only in (False, True):
         with pytest.raises(StorageError, match=refused):
-            Database(db, read_only=read_only)
+            Database(db, MEMORY_FILE, read_only=read_only)
     assert db.stat().st_size == size
 
 
 def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="make its directory writable"):
-        Database(tmp_path / "file" / "memory.db")
+        Database(tmp_path / "file" / "memory.db", MEMORY_FILE)
     monkeypatch.setattr("ecs_plugins.common.sqlite.create_private", lambda _: False)
     with pytest.raises(StorageError, match=r"memory\.db"):
-        Database(tmp_path / "memory.db")
+        Database(tmp_path / "memory.db", MEMORY_FILE)
 
 
 def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
@@ -84,7 +85,7 @@ def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
     broken = (*schema.TABLES, "CREATE TABLE half_done (x)", "SELECT nothing")
     monkeypatch.setattr(schema, "TABLES", broken)
     with pytest.raises(StorageError):
-        Database(db)
+        Database(db, MEMORY_FILE)
     connection = sqlite3.connect(db)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     assert connection.execute("PRAGMA user_version").fetchone() == (1,)

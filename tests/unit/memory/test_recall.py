@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.store import search
-from ecs_plugins.memory.store.database import Database
 from ecs_plugins.memory.store.identity import RecordedEmbedder
+from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.search import probability
 from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -270,7 +271,7 @@ def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db)
     memory = open_memory(store=MANUAL)
     asker, reply = memory.add(TALK)
     memory.close()
-    with closing(Database(db)) as database:
+    with closing(Database(db, MEMORY_FILE)) as database:
         recorded = RecordedEmbedder(database)
     with EntropicMemory.open(db, embedder=recorded) as inspected:
         with pytest.raises(Exception, match="need the embedder"):
