@@ -67,6 +67,28 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
     return RentalPlan(starts, tuple(useful[choice] for choice in choices), bound)
 
 
+def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
+    """The plan of a random ``draw`` from [0, 1): budgets that grow by e from a random first one.
+
+    Over the draws it costs at most e times the optimum in expectation, which is its bound.
+    """
+    useful = _lower_envelope(slopes)
+    budget = sum(slopes[useful[0]]) * math.exp(draw)
+    starts: list[int] = []
+    choices: list[int] = []
+    served = 0
+    while useful[-1] not in choices:
+        queries = {line: (budget - slopes[line][0]) / slopes[line][1] for line in useful}
+        best = max(queries, key=lambda line: queries[line])
+        until = math.floor(queries[best] * (1 + _ROUNDING))
+        if until > served and best not in choices:
+            starts.append(served + 1)
+            choices.append(best)
+        served = max(served, until)
+        budget *= math.e
+    return RentalPlan(tuple(starts), tuple(choices), math.e)
+
+
 def plan_cost(slopes: Sequence[Slope], plan: RentalPlan, queries: int) -> list[float]:
     """What a plan has cost after 1, 2, ... ``queries`` queries."""
     paid, total, place = [], 0.0, -1
@@ -110,7 +132,7 @@ def plan_cache(price: ModelPrice) -> RentalPlan:
     return plan_rental(((0.0, read), (write, read * 1e-9)))
 
 
-def _lower_envelope(slopes: tuple[Slope, ...]) -> list[int]:
+def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:
     """Indices of what is cheapest for some number of queries >= 1, by falling stage 2.
 
     Cost per query is a line in 1 / n.

@@ -7,6 +7,7 @@ of equal quality, within a bound of the optimum that holds for every N: see `ren
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import time
@@ -25,7 +26,13 @@ from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, ob
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measured import FEW_QUESTIONS, wilson
 from ecs_plugins.frontier.points import PointKey, config_json
-from ecs_plugins.frontier.rental import Slope, plan_cost, plan_forecast, plan_rental
+from ecs_plugins.frontier.rental import (
+    Slope,
+    plan_cost,
+    plan_forecast,
+    plan_random,
+    plan_rental,
+)
 from ecs_plugins.frontier.reuse import HORIZON, ReuseLedger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -33,8 +40,8 @@ _log = logging.getLogger(__name__)
 _LEARN_SECONDS = 60.0
 _READ_SECONDS = 3600.0
 
-OnlinePolicy = Literal["deterministic"]
-"""How to decide without knowing N; ``"deterministic"`` is at most 4 times the optimum, always."""
+OnlinePolicy = Literal["deterministic", "randomised"]
+"""How to decide without knowing N: within 4 times the optimum always, or e times in expectation."""
 
 
 def decide_online(
@@ -45,6 +52,7 @@ def decide_online(
     prepared: Iterable[PointKey] = (),
     free: Iterable[PointKey] = (),
     max_seconds: float | None = None,
+    draw: float | None = None,
 ) -> RoutingDecision:
     """Rent or buy at equal quality, all `EfficiencyFrontier.reaching` it; the reason is the note.
 
@@ -55,9 +63,8 @@ def decide_online(
     given = frozenset(free)
     ready = given | frozenset(prepared)
     able = frontier.reaching(target_f1, max_seconds)
-    plan = plan_rental(
-        tuple((0.0 if point.key in given else point.stage1, point.stage2) for point in able)
-    )
+    slopes = tuple((0.0 if point.key in given else point.stage1, point.stage2) for point in able)
+    plan = plan_rental(slopes) if draw is None else plan_random(slopes, draw)
     place = plan.at(seen)
     chosen = able[plan.choices[place]]
     owned = [point for point in able if point.key in ready]
@@ -76,9 +83,16 @@ def decide_online(
             f"{amount(following.stage1, unit)} and which costs "
             f"{amount(chosen.stage2 - following.stage2, unit)} less per query"
         )
-    note += f". Never more than {plan.bound:.2f} times the optimum, however many queries come"
+    most = "Never more than" if draw is None else "In expectation at most"
+    note += f". {most} {plan.bound:.2f} times the optimum, however many queries come"
     decision = frontier.decided(chosen, Objective.TARGET_F1, target_f1, float(seen), ready)
     return replace(decision, note=note, max_seconds=max_seconds)
+
+
+def _draw(context_id: str) -> float:
+    """The coin of a context, in [0, 1): the same in every process, at every query."""
+    digest = hashlib.blake2b(context_id.encode("utf-8", "surrogatepass"), digest_size=6).digest()
+    return int.from_bytes(digest, "big") / 2**48
 
 
 @lru_cache(maxsize=256)
@@ -236,12 +250,13 @@ class Router:
                 )
                 _log.warning("%s", why)
             else:
-                return self._by_ledger(asked, ready, paid, seen, known_reuse)
+                return self._by_ledger(context_id, asked, ready, paid, seen, known_reuse)
         decision = self._judged.decide(reuse=known, prepared=ready, **asked)
         return replace(decision, note=why)
 
     def _by_ledger(
         self,
+        context_id: str,
         asked: Mapping[str, Any],
         given: frozenset[PointKey],
         paid: Mapping[PointKey, float],
@@ -259,9 +274,10 @@ class Router:
             note = f"N = {1 + more:.1f}: query {seen} of this context, {more:.1f} more expected"
             return replace(decision, note=note)
         free = given | {key for key, cost in paid.items() if not cost}
+        draw = _draw(context_id) if self.config.policy == "randomised" else None
         limit = self.config.max_seconds
         online = decide_online(
-            self._judged, target, seen, prepared=ready, free=free, max_seconds=limit
+            self._judged, target, seen, prepared=ready, free=free, max_seconds=limit, draw=draw
         )
         cost = online.stage2 + online.stage1 / (1 + more)
         return replace(online, reuse=1 + more, effective=cost)

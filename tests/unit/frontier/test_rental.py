@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.frontier.rental import WORST_BOUND, plan_rental
+from ecs_plugins.frontier.rental import WORST_BOUND, plan_random, plan_rental
 
 LONGEST = 3000
 
@@ -40,8 +40,8 @@ def test_known_hard_cases_keep_the_bound_that_is_shown(slopes, bound):
     assert worst_ratio(slopes, plan) <= plan.bound + 1e-9 <= bound + 1e-3
 
 
-@pytest.mark.parametrize("games", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_random_and_adversarial_games_keep_their_bound(games):
+def made_up(games):
+    """Random and adversarial games of 2 to 6 strategies."""
     rng = np.random.default_rng(7)
     for game in range(games):
         count = int(rng.integers(2, 7))
@@ -51,9 +51,29 @@ def test_random_and_adversarial_games_keep_their_bound(games):
         else:  # Adversarial: every step is worth it only after much longer use.
             prices = np.cumprod(rng.uniform(1.5, 40, count))
             rates = 1000 / np.cumprod(rng.uniform(1.5, 40, count))
-        slopes = tuple(zip(prices.tolist(), rates.tolist(), strict=True))
+        yield tuple(zip(prices.tolist(), rates.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("games", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_and_adversarial_games_keep_their_bound(games):
+    for slopes in made_up(games):
         plan = plan_rental(slopes)
         assert worst_ratio(slopes, plan) <= plan.bound * (1 + 1e-9) <= WORST_BOUND + 1e-3
+
+
+def test_the_randomised_plan_keeps_its_bound_in_expectation():
+    draws = (np.arange(100) + 0.5) / 100
+    queries = np.arange(1, LONGEST + 1)
+    expected = []
+    for slopes in made_up(100):
+        optimum = np.min([price + queries * rate for price, rate in slopes], axis=0)
+        mean = np.mean([spent(slopes, plan_random(slopes, draw)) for draw in draws], axis=0)
+        expected.append(float((mean / optimum).max()))
+        # Where a draw is told to the adversary, the doubling argument with e is all that is left.
+        worst = worst_ratio(slopes, plan_random(slopes, 0.5))
+        assert worst <= np.e**2 / (np.e - 1) + 1e-9
+    assert max(expected) <= np.e
+    assert np.median(expected) < np.median([plan_rental(slopes).bound for slopes in made_up(100)])
 
 
 def test_no_later_or_earlier_purchase_has_a_better_bound():

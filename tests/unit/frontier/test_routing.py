@@ -52,6 +52,20 @@ def test_unknown_n_is_rented_until_it_breaks_even(frontier, ledger):
     assert chosen == ["tfidf"] * 9 + ["memory"] * 2
 
 
+def test_a_randomised_router_buys_at_another_query_for_each_context_and_says_its_bound(
+    frontier, ledger
+):
+    router = Router(frontier, RouterConfig(target_f1=0.78, policy="randomised"), ledger=ledger)
+    bought = set()
+    for name in map(str, range(12)):
+        decisions = [router.route(context_id=name) for _ in range(12)]
+        chosen = [decision.strategy for decision in decisions]
+        assert chosen == sorted(chosen, reverse=True)  # tfidf, and memory from some query on
+        assert "In expectation at most 2.72" in decisions[0].note
+        bought.add(chosen.count("tfidf"))
+    assert len(bought) > 3
+
+
 def spent(prepare, query):
     ledger = TokenLedger()
     ledger.book(Stage.PREPARE, Role.COMPRESS_INPUT, prepare)
