@@ -91,14 +91,6 @@ def append(
         memory.items.write(rows)
 
 
-def delete(memory: EntropicMemory, item: StoredItem) -> None:
-    """Erase an entry, and everything that rests on it alone."""
-    if item.message is None:
-        memory.items.write(deletes=[(item.namespace, item.key)])
-    else:
-        memory.delete(item.message)
-
-
 class Session:
     """One conversation of a user: a log of its own, in a memory that all of the user's share.
 

@@ -7,14 +7,23 @@ key stay verbatim until they are deleted or expire; messages that are put below
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+import logging
+import os
+import re
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from itertools import islice
+from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 from langgraph.store.base import (
     BaseStore,
     GetOp,
+    IndexConfig,
     Item,
     ListNamespacesOp,
     MatchCondition,
@@ -24,15 +33,16 @@ from langgraph.store.base import (
     SearchItem,
     SearchOp,
     TTLConfig,
+    ensure_embeddings,
     get_text_at_path,
     validate_op_namespace,
 )
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory
-from ecs_plugins.common.config import strict_keywords
-from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.integrations.conversation import Entry, append, delete
+from ecs_plugins.common.config import strict_keywords, unknown
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.integrations.conversation import Entry, append
 from ecs_plugins.integrations.recall import texts_behind
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
@@ -42,9 +52,17 @@ from ecs_plugins.memory.store.messages import Message
 from ecs_plugins.memory.store.search import Shaper
 from ecs_plugins.memory.store.tiers import checked as checked_namespace
 from ecs_plugins.memory.types import Namespace
+from ecs_plugins.ranking.embedder import as_embedder
+
+_log = logging.getLogger(__name__)
 
 _MINUTE = 60.0
+_SWEEP_MINUTES = 5.0
 _TEXT_KEYS = ("content", "text")
+_FILTER_KEY = re.compile(r"[\w .-]+")
+
+_Call = tuple[list[Op], asyncio.Future[list[Result]]]
+"""Operations that wait for the next batch, and what becomes of them."""
 
 
 class EntropicStore(BaseStore):
@@ -59,9 +77,14 @@ class EntropicStore(BaseStore):
     batch see the state before it, the last put of a key wins, and all its writes are one
     transaction. Returned values are copies. ``created_at`` survives an overwrite.
 
+    It is closed by ``with`` and ``async with``, and its memory with it if it opened that itself.
+    Within ``async with``, the sync methods are refused where they would block the event loop.
+
     Args:
         memory: The open memory; stays the caller's to close.
-        fields: Paths of a value that it is found by, where ``put`` does not say; ``$`` is all.
+        index: LangGraph's settings of search, of which the memory has ``embed`` and ``dims``:
+            ``fields`` are the paths of a value that it is found by, where ``put`` does not say;
+            ``$`` is all.
         ttl: LangGraph's settings for times to live, in minutes. Expired items are never returned;
             every write, and `sweep_ttl`, erases them.
         messages_under: What is put into namespaces below this one is a message, a mapping with
@@ -69,6 +92,9 @@ class EntropicStore(BaseStore):
         threshold: Minimum score of what a search below ``messages_under`` recalls; None is
             `MemoryConfig.threshold`.
         shaper: A second stage that orders what such a search recalls.
+
+    Raises:
+        ConfigurationError: A keyword or a setting is unknown.
     """
 
     supports_ttl = True
@@ -78,21 +104,86 @@ class EntropicStore(BaseStore):
         self,
         memory: EntropicMemory,
         *,
-        fields: Sequence[str] = ("$",),
+        index: Mapping[str, Any] | None = None,
         ttl: TTLConfig | None = None,
         messages_under: Sequence[str] | None = None,
         threshold: float | None = None,
         shaper: Shaper | None = None,
     ) -> None:
+        _check_settings("index", index, ("fields",))
+        _check_settings("ttl", ttl, TTLConfig.__annotations__)
+        fields = (index or {}).get("fields") or ("$",)
         if isinstance(fields, str):
-            raise InvalidInputError(f"fields is a list of paths; write [{fields!r}]")
+            raise ConfigurationError(f"index: fields is a list of paths; write [{fields!r}]")
         self.memory = memory
+        self.index_config = index
         self.ttl_config = ttl
         self._fields = tuple(fields)
         self._items = memory.items
         self._prefix = None if messages_under is None else checked_namespace(messages_under)
         self._threshold = threshold
         self._shaper = shaper
+        self._owned = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Call]]
+        self._waiting = WeakKeyDictionary()
+        self._runs: set[asyncio.Task[None]] = set()
+        self._sweeper: threading.Thread | None = None
+        self._stop = threading.Event()
+
+    @classmethod
+    def from_conn_string(
+        cls,
+        conn_string: str | os.PathLike[str],
+        *,
+        index: IndexConfig | None = None,
+        **settings: Any,
+    ) -> Self:
+        """A store in a memory file of its own, for ``with`` or ``async with``, which close both.
+
+        Args:
+            conn_string: The file, or ``":memory:"``.
+            index: As in LangGraph: ``embed`` is the embedder. None: the default one.
+            **settings: Those of the class.
+        """
+        embedder = None
+        if index is not None:
+            _check_settings("index", index, IndexConfig.__annotations__)
+            embed: Any = index["embed"]
+            is_one = hasattr(embed, "embed_documents")
+            embedder = as_embedder(embed if is_one else ensure_embeddings(embed))
+            if embedder.dimension != index["dims"]:
+                raise ConfigurationError(
+                    f"index: dims is {index['dims']}, but embed makes {embedder.dimension}"
+                )
+            settings["index"] = {"fields": index.get("fields")}
+        memory = EntropicMemory.open(conn_string, embedder=embedder)
+        try:
+            store = cls(memory, **settings)
+        except BaseException:
+            memory.close()
+            raise
+        store._owned, store.index_config = True, index
+        return store
+
+    def setup(self) -> None:
+        """Nothing: the memory made its tables when it was opened."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop_ttl_sweeper()
+        if self._owned:
+            self.memory.close()
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._loop = None
+        await run_memory(self.__exit__)
 
     @override
     def batch(self, ops: Iterable[Op]) -> list[Result]:
@@ -102,10 +193,11 @@ class EntropicStore(BaseStore):
             InvalidNamespaceError: A label is empty, no string, or holds a period.
             InvalidInputError: A value is no JSON object, or an argument is out of range.
             ModelError: The embedder failed; nothing was written.
+            InvalidStateError: It would block the event loop of ``async with``.
         """
-        ops = list(ops)
-        for op in ops:
-            _check(op)
+        if self._loop is not None and self._loop is asyncio._get_running_loop():
+            raise asyncio.InvalidStateError("the event loop would wait; await the async methods")
+        ops = [_checked(op) for op in ops]
         puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         plain = [op for op in puts.values() if not self._is_message(op.namespace)]
         items = [self._new_item(op) for op in plain if op.value is not None]
@@ -117,18 +209,90 @@ class EntropicStore(BaseStore):
             texts += [entry.text for _, entry in told if entry is not None]
             with self._items.together(texts):
                 self._items.write(items, deletes=deletes, touched=touched)
-                for op, entry in told:
-                    self._tell(op, entry)
+                self._tell(told)
         return results
 
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """`batch` with the embedder and the database off the event loop."""
-        return await run_memory(self.batch, list(ops))
+        """`batch` with the embedder and the database off the event loop.
+
+        What is awaited together, or while another batch runs, is one batch and one transaction.
+        Where it holds something that is refused, only the call that asked for that fails.
+        """
+        loop = asyncio.get_running_loop()
+        call = list(ops), loop.create_future()
+        waiting = self._waiting.setdefault(loop, [])
+        waiting.append(call)
+        if len(waiting) == 1:
+            run = loop.create_task(self._run(waiting))
+            self._runs.add(run)  # a loop holds its tasks weakly
+            run.add_done_callback(self._runs.discard)
+        return await call[1]
+
+    async def _run(self, waiting: list[_Call]) -> None:
+        try:
+            while waiting:
+                count = len(waiting)
+                await self._answer([call for call in waiting if not call[1].done()])
+                del waiting[:count]
+        finally:
+            waiting.clear()
+
+    async def _answer(self, calls: Sequence[_Call]) -> None:
+        """Run calls as one batch; one by one if something in it is refused."""
+        try:
+            results = await run_memory(self.batch, [op for ops, _ in calls for op in ops])
+        except Exception as error:
+            if isinstance(error, ValueError) and len(calls) > 1:
+                for call in calls:
+                    await self._answer([call])
+                return
+            for _, future in calls:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        of_each = iter(results)
+        for ops, future in calls:
+            own = list(islice(of_each, len(ops)))
+            if not future.done():
+                future.set_result(own)
 
     def sweep_ttl(self) -> int:
         """Erase what has expired; returns how many items. Every write does it too."""
         return self.memory.admin.purge().items
+
+    def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> Future[None]:
+        """`sweep_ttl` every few minutes, in a thread, until it is stopped.
+
+        Returns:
+            A future that is done when the thread is; cancelling it stops the thread.
+        """
+        self.stop_ttl_sweeper()
+        configured = (self.ttl_config or {}).get("sweep_interval_minutes")
+        seconds = _MINUTE * (sweep_interval_minutes or configured or _SWEEP_MINUTES)
+        done: Future[None] = Future()
+        stop = self._stop = threading.Event()
+
+        def sweep() -> None:
+            while not stop.wait(seconds) and not self.memory.closed:
+                try:
+                    self.sweep_ttl()
+                except Exception:
+                    _log.warning("what has expired could not be erased yet", exc_info=True)
+            if done.set_running_or_notify_cancel():
+                done.set_result(None)
+
+        done.add_done_callback(lambda _: stop.set())
+        self._sweeper = threading.Thread(target=sweep, name="ecs-ttl-sweeper", daemon=True)
+        self._sweeper.start()
+        return done
+
+    def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
+        """Stop the sweeper, if there is one; whether it ended within so many seconds."""
+        self._stop.set()
+        if self._sweeper is not None:
+            self._sweeper.join(timeout)
+        return self._sweeper is None or not self._sweeper.is_alive()
 
     def _is_message(self, namespace: Namespace) -> bool:
         prefix = self._prefix
@@ -212,18 +376,31 @@ class EntropicStore(BaseStore):
 
     # Conversations: puts become messages, searches recollections.
 
-    def _tell(self, op: PutOp, entry: Entry | None) -> None:
-        """Put a message, or delete it without one. An unchanged message is left as it is."""
+    def _tell(self, puts: Sequence[tuple[PutOp, Entry | None]]) -> None:
+        """Put messages, or delete those without one. An unchanged message is left as it is."""
         with self._items.view() as view:
-            old = view.get(op.namespace, op.key)
-        if old is not None:
-            if entry is not None and (old.value, old.ttl) == (entry.value, entry.ttl):
-                return
-            delete(self.memory, old)
-        elif entry is None and self._stored(op) is not None:
-            self.memory.delete(op.key, evidence=True)
-        if entry is not None:
-            append(self.memory, op.namespace, [entry])
+            old = [view.get(op.namespace, op.key) for op, _ in puts]
+        gone: list[StoredItem] = []
+        unlogged: list[PutOp] = []
+        new: dict[Namespace, list[Entry]] = {}
+        for (op, entry), item in zip(puts, old, strict=True):
+            if entry is not None:
+                if item is not None and (item.value, item.ttl) == (entry.value, entry.ttl):
+                    continue
+                new.setdefault(op.namespace, []).append(entry)
+            elif item is None:
+                unlogged.append(op)
+            if item is not None:
+                gone.append(item)
+        if messages := [item.message for item in gone if item.message is not None]:
+            self.memory.delete(*messages)
+        if blank := [(item.namespace, item.key) for item in gone if item.message is None]:
+            self._items.write(deletes=blank)
+        for op in unlogged:
+            if self._stored(op) is not None:
+                self.memory.delete(op.key, evidence=True)
+        for namespace, entries in new.items():
+            append(self.memory, namespace, entries)
 
     def _stored(self, op: GetOp | PutOp) -> Message | Memory | None:
         found = self.memory.get(op.key) if self._is_message(op.namespace) else None
@@ -263,8 +440,8 @@ class EntropicStore(BaseStore):
         return SearchItem(**fields, score=found.score)
 
 
-def _check(op: Op) -> None:
-    """Refuse what cannot be run before anything is."""
+def _checked(op: Op) -> Op:
+    """Refuse what cannot be run before anything is; a namespace may be a list of labels."""
     if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
         raise InvalidInputError(f"unknown operation {op!r}; use those of langgraph.store.base")
     if isinstance(op, ListNamespacesOp):
@@ -283,6 +460,18 @@ def _check(op: Op) -> None:
         raise InvalidInputError(f"limit and offset must not be negative: {op.limit}, {op.offset}")
     if isinstance(op, SearchOp) and op.filter:
         checked_filter(op.filter)
+        for key in op.filter:
+            if not _FILTER_KEY.fullmatch(str(key)):  # LangGraph's stores put them into SQL
+                raise InvalidInputError(f"Invalid filter key: {key!r}; use words, dots and hyphens")
+    if isinstance(op, SearchOp):
+        return op._replace(namespace_prefix=tuple(op.namespace_prefix))
+    return op if isinstance(op, ListNamespacesOp) else op._replace(namespace=tuple(op.namespace))
+
+
+def _check_settings(what: str, settings: Mapping[str, Any] | None, known: Collection[str]) -> None:
+    for name in settings or ():
+        if name not in known:
+            raise ConfigurationError(f"{what}: {unknown(name, known)}")
 
 
 def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:

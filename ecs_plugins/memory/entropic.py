@@ -484,21 +484,22 @@ class EntropicMemory:
         return receipt
 
     def delete(
-        self, item_id: str, *, evidence: bool = False, namespace: Sequence[str] | None = None
+        self, *item_ids: str, evidence: bool = False, namespace: Sequence[str] | None = None
     ) -> ErasureReceipt:
-        """Erase a message and what rests on it alone, or a memory.
+        """Erase messages and what rests on them alone, or memories: all of them, or nothing.
 
         Args:
-            item_id: Of a message, or of a memory.
+            item_ids: Of messages, or of memories.
             evidence: For a memory: erase the messages behind it as well.
-            namespace: Whose it must be.
+            namespace: Whose they must be.
 
         Raises:
-            InvalidInputError: Nothing of this id is stored.
+            InvalidInputError: Nothing of such an id is stored.
         """
-        item_id = self._own(item_id, namespace)
+        own = [self._own(item_id, namespace) for item_id in item_ids]
         with erasing(self._store) as erasure:
-            erasure.delete(item_id, evidence=evidence)
+            for item_id in own:
+                erasure.delete(item_id, evidence=evidence)
         self._clear_cache()
         return erasure.receipt
 

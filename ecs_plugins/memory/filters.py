@@ -1,7 +1,8 @@
 """Metadata filters: equality, or LangGraph's comparison operators, evaluated in Python.
 
 ``{"lang": "en", "year": {"$gte": 2020}}``: every key must match, nested objects key by key and
-lists element by element. A key that is missing matches only ``$ne``. Numbers, also those written
+lists element by element. ``"user.name"`` is ``name`` of ``user``, unless there is a key of that
+very name. A key that is missing matches only ``$ne``. Numbers, also those written
 as text, are ordered as numbers and other texts as texts; anything else does not match.
 """
 
@@ -53,12 +54,12 @@ def checked_filter(condition: Filter) -> Filter:
 
     Raises:
         InvalidInputError: An unknown operator, a mapping that mixes operators and keys, or what is
-            no JSON value, which no metadata could hold.
+            no JSON value, which no metadata could hold. NaN and infinity may be compared with.
     """
     if not isinstance(condition, Mapping):
         raise InvalidInputError(f"a filter is a mapping of metadata keys, got {condition!r}")
     try:
-        json.dumps(condition, allow_nan=False, default=dict)
+        json.dumps(condition, default=dict)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"a filter holds JSON values only: {error}") from None
     _check_operators(condition)
@@ -79,7 +80,14 @@ def _check_operators(condition: Filter) -> None:
 
 def matches(metadata: Mapping[str, object], condition: Filter) -> bool:
     """Whether metadata meet every condition of a checked filter."""
-    return all(_meets(metadata.get(key, _MISSING), wanted) for key, wanted in condition.items())
+    return all(_meets(_at(metadata, key), wanted) for key, wanted in condition.items())
+
+
+def _at(metadata: object, key: str) -> object:
+    if not isinstance(metadata, Mapping) or key in metadata or "." not in key:
+        return metadata.get(key, _MISSING) if isinstance(metadata, Mapping) else _MISSING
+    first, _, rest = key.partition(".")
+    return _at(metadata.get(first, _MISSING), rest)
 
 
 def _meets(value: object, wanted: object) -> bool:

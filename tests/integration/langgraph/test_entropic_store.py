@@ -1,4 +1,6 @@
+import asyncio
 import json
+import math
 import threading
 
 import pytest
@@ -14,7 +16,7 @@ from langgraph.store.base import (
 )
 from langmem import create_manage_memory_tool, create_search_memory_tool
 
-from ecs_plugins.errors import InvalidInputError, ModelError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -60,6 +62,7 @@ def test_a_raw_batch_checks_labels_before_anything_is_written(store, op):
         PutOp(NS, "bad", {}, ttl=-1),
         PutOp(CHAT, "bad", {"role": "user"}),
         SearchOp(NS, limit=-1),
+        SearchOp(NS, {"v') = 1 OR ('1": 1}),
         "no operation",
     ],
 )
@@ -78,6 +81,100 @@ def test_a_time_to_live_by_default_and_a_sweep(memory):
     assert store.list_namespaces() == []
     assert store.sweep_ttl() == 1
     assert store.sweep_ttl() == 0
+
+
+def test_a_sweeper_erases_what_has_expired_until_it_is_stopped(memory):
+    store = EntropicStore(memory, ttl={"sweep_interval_minutes": 0.0005})
+    swept = threading.Event()
+    store.sweep_ttl = lambda: swept.set()
+    done = store.start_ttl_sweeper()
+    assert swept.wait(10)
+    assert not done.done()
+    assert store.stop_ttl_sweeper()
+    assert done.result(10) is None
+    assert store.start_ttl_sweeper().cancel()
+    assert store.stop_ttl_sweeper()
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"user.name": "Ada"}, ["deep"]),
+        ({"user.e-mail": {"$ne": "a@b"}}, ["flat", "other"]),
+        ({"user.absent.deeper": 1}, []),
+        ({"n": {"$in": [1, 3]}}, ["deep"]),
+        ({"n": {"$lt": math.inf}}, ["deep", "flat"]),
+        ({"n": math.nan}, []),
+    ],
+)
+def test_filters_have_paths_and_lists_and_any_number(store, condition, expected):
+    store.put(NS, "deep", {"user": {"name": "Ada", "e-mail": "a@b"}, "n": 1})
+    store.put(NS, "flat", {"user.name": "Bob", "user": {"name": "Ada"}, "n": 2})
+    store.put(NS, "other", {"user": "Ada"})
+    assert keys(store.search(list(NS), filter=condition)) == expected
+
+
+def test_it_opens_a_file_with_langgraphs_settings_and_closes_it(tmp_path):
+    index = {"dims": 64, "embed": FakeEmbedder(64), "fields": ["title"]}
+    path = str(tmp_path / "m.db")
+    with EntropicStore.from_conn_string(path, index=index) as store:
+        store.setup()
+        store.put(NS, "a", {"title": "a heron", "body": "a kettle"})
+        store.put(NS, "b", {"title": "a kettle", "body": "a heron"})
+        assert keys(store.search(NS, query="heron")) == ["a", "b"]
+    assert store.memory.closed
+    for wrong in ({"dims": 65}, {"feilds": ["title"]}, {"fields": "title"}):
+        with pytest.raises(ConfigurationError, match="|".join(wrong)):
+            EntropicStore.from_conn_string(path, index={**index, **wrong})
+
+
+async def test_an_event_loop_that_it_is_opened_in_is_not_blocked(tmp_path):
+    index = {"dims": 64, "embed": FakeEmbedder(64)}
+    async with EntropicStore.from_conn_string(tmp_path / "m.db", index=index) as store:
+        await store.aput(NS, "k", {"v": 1})
+        with pytest.raises(asyncio.InvalidStateError):
+            store.get(NS, "k")
+        assert (await asyncio.to_thread(store.get, NS, "k")).value == {"v": 1}
+    assert store.memory.closed
+
+
+def watched(monkeypatch, owner, name) -> list:
+    """The arguments of all calls of a method from now on."""
+    calls, real = [], getattr(owner, name)
+
+    def call(*args, **keywords):
+        calls.append((args, keywords))
+        return real(*args, **keywords)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+async def test_what_is_awaited_together_is_one_batch_and_a_refusal_is_its_own(store, monkeypatch):
+    batches = watched(monkeypatch, store, "batch")
+    await asyncio.gather(*(store.aput(NS, f"k{n}", {"v": n}) for n in range(50)))
+    assert len(batches) == 1
+    assert [item.value["v"] for item in store.search(NS, limit=99)] == list(range(50))
+    results = await asyncio.gather(
+        store.aput(NS, "bad", {"v": math.nan}),
+        store.aget(NS, "k7"),
+        store.aput(NS, "good", {"v": 1}),
+        return_exceptions=True,
+    )
+    assert isinstance(results[0], InvalidInputError)
+    assert results[1].value == {"v": 7}
+    assert await store.aget(NS, "good") is not None
+
+
+def test_a_batch_of_deletions_takes_them_out_of_the_log_once(store, memory, monkeypatch):
+    puts = [
+        PutOp(space, f"k{n}", {"content": f"note {n}"}) for n in range(9) for space in (NS, CHAT)
+    ]
+    store.batch(puts)
+    scrubs = watched(monkeypatch, memory._store, "scrub")
+    store.batch([op._replace(value=None) for op in puts])
+    assert len(scrubs) <= 3  # items, messages, and the pages behind them
+    assert store.search(()) == []
 
 
 def test_everything_survives_a_restart(tmp_path):
