@@ -220,7 +220,7 @@ class EntropicStore(BaseStore):
         Where it holds something that is refused, only the call that asked for that fails.
         """
         loop = asyncio.get_running_loop()
-        call = list(ops), loop.create_future()
+        call: _Call = list(ops), loop.create_future()
         waiting = self._waiting.setdefault(loop, [])
         waiting.append(call)
         if len(waiting) == 1:
