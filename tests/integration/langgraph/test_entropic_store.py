@@ -73,10 +73,10 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_written(store, op):
 
 
 def test_a_time_to_live_by_default_and_a_sweep(memory):
-    store = EntropicStore(memory, ttl={"default_ttl": 0.001, "refresh_on_read": False})
+    store = EntropicStore(memory, ttl={"default_ttl": 0.03, "refresh_on_read": False})
     store.put(NS, "k", {"text": "short"})
     assert store.get(NS, "k") is not None
-    threading.Event().wait(0.08)
+    threading.Event().wait(2)
     assert store.get(NS, "k") is None
     assert store.list_namespaces() == []
     assert store.sweep_ttl() == 1
