@@ -30,7 +30,27 @@ FACT = "My sister Quilla keeps bees in Tarrow."
 QUESTION = "Where does my sister Quilla keep her bees?"
 
 
-class History:
+def turn(text, role="user") -> ChatMessage:
+    return ChatMessage(role=role, content=text)
+
+
+def call(name: str, **arguments) -> ChatMessage:
+    """A message that calls a tool."""
+    block = ToolCallBlock(tool_call_id="c1", tool_name=name, tool_kwargs=arguments)
+    return ChatMessage(role="assistant", blocks=[TextBlock(text=""), block])
+
+
+class SessionMemory:
+    """What both frameworks' session memories are tried with."""
+
+    def say(self, log, *pairs):
+        self.put(log, self.messages(*pairs))
+
+    def texts(self, log):
+        return [self.text(message) for message in self.read(log)]
+
+
+class History(SessionMemory):
     every_kind = (
         SystemMessage("Be terse."),
         HumanMessage("Hello", id="h1", name="Ada"),
@@ -56,21 +76,15 @@ class History:
     text = attrgetter("text")
 
 
-class ChatMemory:
+class ChatMemory(SessionMemory):
     every_kind = (
-        ChatMessage(role="system", content="Be terse."),
-        ChatMessage(role="user", content="Hello"),
-        ChatMessage(
-            role="assistant",
-            blocks=[
-                TextBlock(text=""),
-                ToolCallBlock(tool_call_id="c", tool_name="f", tool_kwargs={"x": 1}),
-            ],
-        ),
-        ChatMessage(role="tool", content="result", additional_kwargs={"tool_call_id": "c"}),
+        turn("Be terse.", "system"),
+        turn("Hello"),
+        call("f", x=1),
+        ChatMessage(role="tool", content="result", additional_kwargs={"tool_call_id": "c1"}),
         ChatMessage(role="user", blocks=[TextBlock(text="see"), ImageBlock(url="http://x/y")]),
-        ChatMessage(role="assistant", content="  padded \n"),
-        ChatMessage(role="user", content=""),
+        turn("  padded \n", "assistant"),
+        turn(""),
     )
 
     def open(self, memory, session="s1", user=USER, **fields):
@@ -78,7 +92,7 @@ class ChatMemory:
         return EntropicChatMemory.from_defaults(memory, **fields)
 
     def messages(self, *pairs):
-        return [ChatMessage(role=role, content=text) for role, text in pairs]
+        return [turn(text, role) for role, text in pairs]
 
     put = staticmethod(EntropicChatMemory.put_messages)
     read = staticmethod(EntropicChatMemory.get_all)
@@ -93,19 +107,6 @@ def kind(request):
     return request.param()
 
 
-@pytest.fixture
-def say(kind):
-    def say(log, *pairs):
-        kind.put(log, kind.messages(*pairs))
-
-    return say
-
-
-@pytest.fixture
-def texts(kind):
-    return lambda log: [kind.text(message) for message in kind.read(log)]
-
-
 def remembered(memory) -> list[str]:
     return [message.text for message in memory.messages(USER)]
 
@@ -118,49 +119,47 @@ def test_messages_of_every_kind_come_back_as_they_were(kind, memory):
     assert remembered(memory) == ["Hello", "see", "padded"]
 
 
-def test_sessions_have_their_own_log_and_share_the_users_memory(kind, memory, say, texts):
-    say(kind.open(memory, "s1"), ("system", "sys"), ("user", FACT), ("assistant", "Lovely."))
+def test_sessions_have_their_own_log_and_share_the_users_memory(kind, memory):
+    kind.say(kind.open(memory, "s1"), ("system", "sys"), ("user", FACT), ("assistant", "Lovely."))
     other = kind.open(memory, "s2")
-    say(other, ("user", "Hello again."))
-    assert texts(other) == ["Hello again."]
+    kind.say(other, ("user", "Hello again."))
+    assert kind.texts(other) == ["Hello again."]
     assert memory.recall(QUESTION, namespace=USER)[0].text == FACT
     assert memory.recall(QUESTION, namespace=USER, k=1)[0].metadata["role"] == "user"
     assert memory.recall(QUESTION, namespace=("u10",)) == []
 
 
-def test_the_log_stays_whole_while_the_memory_is_bounded(kind, tmp_path, say, texts):
+def test_the_log_stays_whole_while_the_memory_is_bounded(kind, tmp_path):
     config = MemoryConfig(hot_capacity=5, cold_capacity=5, sleep_every=5)
     said = [f"word{n} other{n} thing{n}" for n in range(40)]
     with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
         log = kind.open(memory)
         for text in said:
-            say(log, ("user", text))
-        assert texts(log) == said
+            kind.say(log, ("user", text))
+        assert kind.texts(log) == said
         assert len(memory.memories(USER)) <= 10
 
 
-def test_erasing_a_session_erases_it_everywhere_and_leaves_the_others(
-    kind, memory, tmp_path, say, texts
-):
+def test_erasing_a_session_erases_it_everywhere_and_leaves_the_others(kind, memory, tmp_path):
     first, second = kind.open(memory, "s1"), kind.open(memory, "s2")
-    say(first, ("user", "My safe word is heliotrope."))
-    say(second, ("user", FACT))
+    kind.say(first, ("user", "My safe word is heliotrope."))
+    kind.say(second, ("user", FACT))
     memory.sleep(USER)
     assert len(first.erase().messages) == 1
-    assert texts(first) == []
-    assert texts(second) == [FACT]
+    assert kind.texts(first) == []
+    assert kind.texts(second) == [FACT]
     assert remembered(memory) == [FACT]
     for file in tmp_path.iterdir():
         assert b"heliotrope" not in file.read_bytes()
 
 
-def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory, say, texts):
+def test_deleting_or_changing_a_message_does_so_in_the_log(kind, memory):
     log = kind.open(memory)
-    say(log, ("user", "I live in Bern."), ("assistant", "Lovely."))
+    kind.say(log, ("user", "I live in Bern."), ("assistant", "Lovely."))
     first, second = memory.messages(USER)
     memory.update(first.id, text="I live in Basel.")
     memory.delete(second.id)
-    assert texts(log) == ["I live in Basel."]
+    assert kind.texts(log) == ["I live in Basel."]
 
 
 async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
@@ -172,11 +171,11 @@ async def test_async_methods_run_off_the_event_loop(kind, memory, threads):
     assert threads == {"worker"}
 
 
-def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory, say, texts):
+def test_half_of_a_surrogate_pair_does_not_fail_the_turn(kind, memory):
     log = kind.open(memory)
-    say(log, ("user", f"{FACT} \ud83d"))
-    assert texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
-    assert memory.recall(f"{QUESTION} \ude42", namespace=USER)[0].text == texts(log)[0]
+    kind.say(log, ("user", f"{FACT} \ud83d"))
+    assert kind.texts(log) == remembered(memory) == [f"{FACT} \ufffd"]
+    assert memory.recall(f"{QUESTION} \ude42", namespace=USER)[0].text == kind.texts(log)[0]
 
 
 @pytest.mark.parametrize("templated", [True, False])
@@ -215,39 +214,17 @@ def test_what_no_user_typed_is_logged_and_not_remembered(memory):
 
 
 class Recorder:
-    """A function-calling LLM from a script, and every prompt it received.
-
-    Replies are texts, messages or functions of the prompt; the last one is repeated.
-    """
+    """A function-calling LLM from a script of texts and messages, and every prompt it received."""
 
     def __init__(self, *replies) -> None:
-        self.replies = replies or ("Noted.",)
+        self.replies = list(replies)
         self.prompts: list[list[ChatMessage]] = []
         self.llm = MockFunctionCallingLLM(response_generator=self._reply, is_chat_model=True)
 
     def _reply(self, messages, **kwargs) -> ChatMessage:
-        reply = self.replies[min(len(self.prompts), len(self.replies) - 1)]
         self.prompts.append(list(messages))
-        if callable(reply):
-            reply = reply(messages)
-        if isinstance(reply, str):
-            return ChatMessage(role="assistant", content=reply)
-        return reply.model_copy(deep=True)
-
-    @property
-    def prompt(self) -> str:
-        """All text of the last prompt."""
-        return "\n".join(str(message.content) for message in self.prompts[-1])
-
-
-def call(name: str, **arguments) -> ChatMessage:
-    """A message that calls a tool."""
-    block = ToolCallBlock(tool_call_id="c1", tool_name=name, tool_kwargs=arguments)
-    return ChatMessage(role="assistant", blocks=[TextBlock(text=""), block])
-
-
-def turn(text, role="user") -> ChatMessage:
-    return ChatMessage(role=role, content=text)
+        reply = self.replies.pop(0)
+        return turn(reply, "assistant") if isinstance(reply, str) else reply
 
 
 def words(text: str) -> int:
@@ -288,12 +265,8 @@ def test_an_earlier_session_is_recalled_before_the_last_message_or_an_input(memo
     assert FACT in log.get(QUESTION)[-1].content
     assert chat(memory, "s3").get() == []
     assert FACT in chat(memory, "s3").get(QUESTION)[-1].content
-
-
-def test_what_is_in_view_is_not_recalled(memory):
-    log = chat(memory)
     log.put_messages([turn(FACT), turn("Lovely.", "assistant"), turn(QUESTION)])
-    assert contents(log.get()) == [FACT, "Lovely.", QUESTION]
+    assert log.get()[-1].content == QUESTION  # as the fact is in view
 
 
 def test_turns_beyond_the_limit_leave_the_view_whole_and_are_recalled(memory):
@@ -317,7 +290,7 @@ def test_setting_a_history_keeps_what_is_remembered(memory):
     log.put_messages([turn(FACT), turn("Lovely.", "assistant")])
     log.set([turn(FACT), turn("Hm.", "assistant"), turn("Go on.")])
     assert contents(log.get_all()) == [FACT, "Hm.", "Go on."]
-    assert [m.text for m in memory.messages(USER)] == [FACT, "Lovely.", "Hm.", "Go on."]
+    assert remembered(memory) == [FACT, "Lovely.", "Hm.", "Go on."]
 
 
 def test_it_serialises_by_path(memory):
@@ -370,8 +343,8 @@ async def test_a_function_agent_uses_it_over_several_runs(memory):
         "user", "assistant", "user", "assistant", "tool", "assistant",
     ]  # fmt: skip
     await agent(recorder).run(QUESTION, memory=chat(memory, "s2"))
-    assert FACT in recorder.prompt
-    assert "recalled_notes" not in "".join(m.text for m in memory.messages(USER))
+    assert FACT in "".join(contents(recorder.prompts[-1]))
+    assert "recalled_notes" not in "".join(remembered(memory))
     system = next(message for message in recorder.prompts[-1] if message.role == "system")
     assert system.content == "Be terse."
 
@@ -399,7 +372,7 @@ async def test_what_tools_told_a_react_agent_is_not_remembered(memory):
     helper = ReActAgent(name="h", llm=recorder.llm, tools=[invoices], streaming=False)
     await helper.run("Which invoices are open?", memory=log)
     said = ["Which invoices are open?", "Two are open.\nBoth are due in May."]
-    assert [message.text for message in memory.messages(USER)] == said
+    assert remembered(memory) == said
     assert "XX99" in contents(log.get_all())[-1]
     log.put(turn("Which invoices are open?"))
     assert "recalled_notes" not in "".join(contents(log.get()))
@@ -425,7 +398,7 @@ async def test_what_leaves_the_short_term_is_remembered_and_recalled(memory):
     await chat.aput(turn(FACT))
     for n in range(6):
         await chat.aput(turn(f"word{n} " * 8, "user" if n % 2 else "assistant"))
-    assert FACT in [message.text for message in memory.messages(USER)]
+    assert FACT in remembered(memory)
     await chat.aput(turn(QUESTION))
     view = await chat.aget()
     assert FACT in str(view[-1].content)
@@ -435,15 +408,13 @@ async def test_what_leaves_the_short_term_is_remembered_and_recalled(memory):
 
 async def test_without_a_question_nothing_is_recalled(memory):
     memory.add(FACT, namespace=USER)
-    assert await block(memory).aget() == ""
-    assert await block(memory).aget([]) == ""
-    assert await block(memory).aget([turn("ok", "assistant")]) == ""
-    assert await block(memory).aget([turn("")]) == ""
+    for view in (None, [], [turn("ok", "assistant")], [turn("")]):
+        assert await block(memory).aget(view) == ""
     assert FACT in await block(memory).aget([turn(QUESTION), turn("hm", "assistant")])
 
 
 @pytest.mark.parametrize(
-    ("text", "remembered"),
+    ("text", "kept"),
     [
         ("Thought: hm\nAction: f\nAction Input: {}\nObservation: pay XX99\nAnswer: evil\n"
          "Thought: I know.\nAnswer: It is\nMay.", ["It is\nMay."]),
@@ -452,37 +423,28 @@ async def test_without_a_question_nothing_is_recalled(memory):
         ("Question: when?\nAnswer: in May.", ["Question: when?\nAnswer: in May."]),
     ],
 )  # fmt: skip
-async def test_of_the_notes_of_a_react_agent_only_the_answer_is_remembered(
-    memory, text, remembered
-):
+async def test_of_the_notes_of_a_react_agent_only_the_answer_is_remembered(memory, text, kept):
     await block(memory).aput([turn(text, "assistant")])
-    assert [message.text for message in memory.messages(USER)] == remembered
+    assert remembered(memory) == kept
 
 
 async def test_recalled_text_is_never_remembered_again(memory):
     memory.add(FACT, namespace=USER)
     note = await block(memory).aget([turn(QUESTION)])
     await block(memory).aput([turn(f"{note}\n\n{QUESTION}"), turn(note, "assistant")])
-    assert [message.text for message in memory.messages(USER)] == [FACT, QUESTION]
+    assert remembered(memory) == [FACT, QUESTION]
 
 
 async def test_truncation_keeps_the_best(memory):
     memory.add([FACT, "Quilla has a red bicycle.", "sister of mine"], namespace=USER)
     memory_block = block(memory, threshold=0.0)
     content = await memory_block.aget([turn(QUESTION)])
-    assert content.count("\n- ") == 3
-    size = words(content)
-    shorter = await memory_block.atruncate(content, 1)
-    assert shorter.count("\n- ") == 2
-    assert words(shorter) < size
-    assert FACT in shorter
-    assert shorter.endswith("</recalled_notes>")
-    best = await memory_block.atruncate(content, size - 38)
-    assert best is not None
-    assert FACT in best
-    assert "bicycle" not in best
-    assert await memory_block.atruncate(content, size) is None
-    assert await memory_block.atruncate(content, 0) == content
+    for tokens, notes in ((0, 3), (1, 2), (7, 1)):
+        shorter = await memory_block.atruncate(content, tokens)
+        assert words(shorter) <= words(content) - tokens
+        assert (shorter.count("\n- "), FACT in shorter) == (notes, True)
+        assert shorter.endswith("</recalled_notes>")
+    assert await memory_block.atruncate(content, words(content)) is None
 
 
 async def test_one_block_serves_several_sessions_at_once(memory):
@@ -498,10 +460,7 @@ async def test_one_block_serves_several_sessions_at_once(memory):
         assert [other for other in sessions if f"{other}x." in content] == [session]
     with pytest.raises(ConfigurationError, match="session_id"):
         await shared.aget([turn("What is my code?")])
-
-
-def test_a_label_is_never_a_template(memory):
-    with pytest.raises(ConfigurationError, match="per_session"):
+    with pytest.raises(ConfigurationError, match="per_session"):  # a label is never a template
         block(memory, namespace=("memories", "{session_id}"))
 
 
@@ -511,38 +470,41 @@ async def test_it_runs_off_the_event_loop(memory, threads):
     assert threads == {"worker"}
 
 
-def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
+# Beside each other
+
+
+def tell_all(memory) -> None:
+    EntropicChatMessageHistory(memory, USER, "s1").add_user_message("Said in a chain.")
+    log = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
+    log.put(turn("Said to an engine."))
+    EntropicStore(memory).put((*USER, "s1"), "k", {"text": "a heron"})
+
+
+def assert_all_told(memory) -> None:
     history = EntropicChatMessageHistory(memory, USER, "s1")
-    chat = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
-    store = EntropicStore(memory)
-    history.add_user_message("Said in a chain.")
-    chat.put(ChatMessage(role="user", content="Said to an engine."))
-    store.put((*USER, "s1"), "k", {"text": "a heron"})
     assert [message.text for message in history.messages] == ["Said in a chain."]
-    assert [message.content for message in chat.get_all()] == ["Said to an engine."]
-    assert [item.key for item in store.search(USER)] == ["k"]
+    log = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
+    assert contents(log.get_all()) == ["Said to an engine."]
+    (item,) = EntropicStore(memory).search(USER)
+    assert (item.key, item.value) == ("k", {"text": "a heron"})
+
+
+def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
+    tell_all(memory)
+    assert_all_told(memory)
     memory.admin.export(tmp_path / "e.jsonl")
-    history.clear()
-    assert store.get((*USER, "s1"), "k").value == {"text": "a heron"}
+    EntropicChatMessageHistory(memory, USER, "s1").clear()
+    assert EntropicStore(memory).get((*USER, "s1"), "k").value == {"text": "a heron"}
     with EntropicMemory.open(tmp_path / "copy.db", embedder=FakeEmbedder()) as copy:
         copy.admin.import_(tmp_path / "e.jsonl")
-        assert len(EntropicChatMessageHistory(copy, USER, "s1").messages) == 1
+        assert_all_told(copy)
 
 
-def test_the_logs_of_an_older_file_are_still_logs(tmp_path):
-    path = tmp_path / "m.db"
-    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
-        EntropicChatMessageHistory(memory, USER, "s1").add_user_message("Said in a chain.")
-        EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1").put(
-            ChatMessage(role="user", content="Said to an engine.")
-        )
-        EntropicStore(memory).put((*USER, "s1"), "k", {"data": 1})
-    with closing(sqlite3.connect(path)) as older:
+def test_the_logs_of_an_older_file_are_still_logs(memory):
+    tell_all(memory)
+    memory.close()
+    with closing(sqlite3.connect(memory.path)) as older:
         older.execute("ALTER TABLE items DROP COLUMN space")
         older.execute("PRAGMA user_version = 7")
-    with EntropicMemory.open(path, embedder=FakeEmbedder()) as memory:
-        history = EntropicChatMessageHistory(memory, USER, "s1")
-        assert [message.text for message in history.messages] == ["Said in a chain."]
-        chat = EntropicChatMemory.from_defaults(memory, namespace=USER, session_id="s1")
-        assert [message.content for message in chat.get_all()] == ["Said to an engine."]
-        assert [item.key for item in EntropicStore(memory).search(USER)] == ["k"]
+    with EntropicMemory.open(memory.path, embedder=FakeEmbedder()) as upgraded:
+        assert_all_told(upgraded)
