@@ -1,8 +1,8 @@
 """What users of a LangGraph store rely on, as tests; see README.md in this folder."""
 
 import asyncio
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from langgraph.store.base import (
@@ -192,25 +192,16 @@ class StoreConformance:
         assert keys(store.search(NS, query="short")) == ["kept"]
 
     def test_threads_do_not_disturb_each_other(self, store):
-        errors: list[BaseException] = []
-
         def work(user: int) -> None:
-            try:
-                mine = ("users", f"u{user}")
-                for n in range(5):
-                    store.put(mine, f"k{n}", {"text": f"note {n} of user {user}", "user": user})
-                    found = store.search(mine, query="note", limit=10)
-                    assert {item.value["user"] for item in found} == {user}
-                assert len(store.search(mine, limit=10)) == 5
-            except BaseException as error:
-                errors.append(error)
+            mine = ("users", f"u{user}")
+            for n in range(5):
+                store.put(mine, f"k{n}", {"text": f"note {n} of user {user}", "user": user})
+                found = store.search(mine, query="note", limit=10)
+                assert {item.value["user"] for item in found} == {user}
+            assert len(store.search(mine, limit=10)) == 5
 
-        threads = [threading.Thread(target=work, args=(user,)) for user in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert errors == []
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(work, range(4)))
 
     async def test_the_async_methods_do_the_same(self, store):
         await store.aput(NS, "k", {"text": "a heron"})

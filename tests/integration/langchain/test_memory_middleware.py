@@ -1,5 +1,5 @@
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from uuid import uuid4
 
 import pytest
@@ -315,49 +315,40 @@ def test_a_summary_of_what_tools_told_is_not_the_users_and_the_question_is_remem
     assert logged(memory)[1:] == [*said[: len(remember)], *more[: len(remember)]]
 
 
-TALK = [
-    ("Where does my sister keep her bees?", "She keeps them in Tarrow, as you told me in spring."),
-    ("And what did the vet say about Biscuit?", "That the paw heals, and that he may run again."),
-    ("Which ferry did we take to the island?", "The one at nine, on a morning without any wind."),
-    ("Who lent me the ladder last autumn?", "Your neighbour Osric, who wants it back by May."),
-    ("What was the name of the blue paint?", "Heliotrope, two tins of it, from the shop in Bern."),
-    ("When is the choir practice this week?", "On Thursday at seven, in the hall by the bridge."),
-]
-EARLIER = [
-    "My sister Quilla keeps bees in Tarrow.",
-    "The vet says that the paw of Biscuit heals.",
-    "We took the ferry at nine to the island.",
-    "Osric lent me the ladder last autumn.",
-    "The blue paint is called heliotrope.",
-    "Choir practice is on Thursday at seven this week.",
-]
+TALK = {
+    "Where does my sister keep her bees?": "My sister Quilla keeps bees in Tarrow.",
+    "And what did the vet say about Biscuit?": "The vet says that the paw of Biscuit heals.",
+    "Which ferry did we take to the island?": "We took the ferry at nine to the island.",
+    "Who lent me the ladder last autumn?": "Osric lent me the ladder last autumn.",
+    "What was the name of the blue paint?": "The blue paint is called heliotrope.",
+    "When is the choir practice this week?": "Choir practice is on Thursday at seven this week.",
+}
 
 
 def cached_share(prompts):
     """How much of a prompt the one before it began with, byte for byte."""
-    shared, total = 0, 0
-    for before, after in pairwise(prompts):
-        first, second = (
-            "".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in (before, after)
+    sent = ["".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in prompts]
+    shared = 0
+    for pair in pairwise(sent):
+        shared += sum(
+            1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))
         )
-        shared += next(
-            (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first)
-        )
-        total += len(second)
-    return shared / total
+    return shared / sum(map(len, sent[1:]))
 
 
 def test_a_providers_prompt_cache_serves_what_it_does_without_the_memory(memory):
-    shares = []
-    for facts in (EARLIER, []):
+    shares, facts = [], list(TALK.values())
+    for remember in (("user", "assistant"), ()):
         memory.forget(("memories", "u1"))
-        for fact in facts:
-            memory.add(fact, namespace=("memories", "u1"))
-        model = ScriptedModel(replies=[answer for _, answer in TALK])
-        built = agent(model, memory, remember=() if not facts else ("user", "assistant"))
-        for question, _ in (*TALK, *TALK):
+        if remember:
+            memory.add(facts, namespace=("memories", "u1"))
+        model = ScriptedModel(
+            replies=[f"As you told me in spring: {fact}" for fact in TALK.values()]
+        )
+        built = agent(model, memory, remember=remember)
+        for question in (*TALK, *TALK):
             ask(built, question, thread="talk")
-        assert ("recalled_notes" in model.prompt) is bool(facts)
+        assert ("recalled_notes" in model.prompt) is bool(remember)
         shares.append(cached_share(model.prompts))
     with_notes, without = shares
     assert with_notes >= 0.79

@@ -1,4 +1,5 @@
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -108,29 +109,23 @@ def test_changes_made_while_a_graph_is_built_are_kept():
 
 def test_searching_and_changing_together_is_safe():
     index, vectors = filled(1500)
-    stop, failures = threading.Event(), []
+    stop = threading.Event()
 
-    def search() -> None:
-        try:
-            while not stop.is_set():
-                for vector in vectors[:20]:
-                    rows, scores = index.search(vector, 5)
-                    assert len(rows) == len(scores) == 5
-        except BaseException as error:
-            failures.append(error)
+    def search(_) -> None:
+        while not stop.is_set():
+            for vector in vectors[:20]:
+                rows, scores = index.search(vector, 5)
+                assert len(rows) == len(scores) == 5
 
-    threads = [threading.Thread(target=search) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(12):
-        index.add(np.arange(40) + 10_000 + 40 * number, latent(40, seed=number + 20))
-        index.remove(np.arange(20) + 10_000 + 40 * number)
-        if number % 3 == 0:
-            index.rebuild()
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(3) as threads:
+        searching = threads.map(search, range(3))
+        for number in range(12):
+            index.add(np.arange(40) + 10_000 + 40 * number, latent(40, seed=number + 20))
+            index.remove(np.arange(20) + 10_000 + 40 * number)
+            if number % 3 == 0:
+                index.rebuild()
+        stop.set()
+        list(searching)
     assert len(index) == 1500 + 12 * 20
 
 
