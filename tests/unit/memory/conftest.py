@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory import EntropicMemory, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 Opener = Callable[..., EntropicMemory]
@@ -18,12 +18,13 @@ def db(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def open_memory(db: Path) -> Iterator[Opener]:
-    """Opens the test's file with a fake embedder; closes what is left open."""
+    """Opens the test's file with a fake embedder, to sleep when told; closes what is left open."""
     opened: list[EntropicMemory] = []
 
     def open_(**options) -> EntropicMemory:
         options.setdefault("embedder", FakeEmbedder(32))
         options.setdefault("path", db)
+        options.setdefault("store", StoreConfig(sleep="manual"))
         memory = EntropicMemory.open(options.pop("path"), **options)
         opened.append(memory)
         return memory

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.memory import MemoryConfig, StoreConfig, answer_utility, energy
+from ecs_plugins.memory import MemoryConfig, answer_utility, energy
 from ecs_plugins.memory.admission import with_outcome
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
@@ -164,7 +164,6 @@ def test_settings_out_of_range_are_refused(options):
 
 def test_with_it_the_memory_keeps_what_helped_to_answer(open_memory):
     memory = open_memory(
-        store=StoreConfig(sleep="manual"),
         config=MemoryConfig(cold_capacity=1, temperature=0.0),
         utility=answer_utility(FakeLanguageModel()),
     )

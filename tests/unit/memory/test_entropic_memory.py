@@ -12,8 +12,6 @@ from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
-MANUAL = StoreConfig(sleep="manual")
-
 
 def texts(found) -> list[str]:
     return [item.text for item in found]
@@ -43,14 +41,14 @@ def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(ope
 
 
 def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
-    memory = open_memory(config=MemoryConfig(sleep_every=5))
+    memory = open_memory(config=MemoryConfig(sleep_every=5), store=None)
     memory.add([f"subject{i} does thing{i}" for i in range(13)])
     assert len(memory.sleeps()) == 2
     assert memory.admin.stats().namespaces[0].since_sleep == 3
 
 
 def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add(["the boat is blue", "the boat is blue", "cats chase birds"])
     report = memory.sleep()
     assert report is not None
@@ -67,7 +65,7 @@ def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
 
 def test_a_pinned_message_is_never_displaced(open_memory):
     config = MemoryConfig(cold_capacity=2, hot_capacity=4, sleep_every=2)
-    memory = open_memory(config=config)
+    memory = open_memory(config=config, store=None)
     memory.add("never forget this name", pinned=True)
     for i in range(30):
         memory.add([f"subject{i} does thing{i}"] * 2)
@@ -76,7 +74,7 @@ def test_a_pinned_message_is_never_displaced(open_memory):
 
 
 def test_pinning_more_than_the_cold_tier_holds_is_refused(open_memory):
-    memory = open_memory(config=MemoryConfig(cold_capacity=1), store=MANUAL)
+    memory = open_memory(config=MemoryConfig(cold_capacity=1))
     memory.add("first", pinned=True)
     with pytest.raises(InvalidInputError, match="raise cold_capacity"):
         memory.add("second", pinned=True)
@@ -84,7 +82,7 @@ def test_pinning_more_than_the_cold_tier_holds_is_refused(open_memory):
 
 
 def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     name = memory.add("the boat is blue")[0]
     memory.update(name, pinned=True)
     kept = memory.memories()[0]
@@ -96,7 +94,7 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
 
 
 def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     name = memory.add("gone in a moment", at=time.time() - 100, ttl=50)[0]
     memory.add("stays for good")
     assert texts(memory.recall("gone in a moment", threshold=0.0)) == ["stays for good"]
@@ -132,7 +130,7 @@ def test_shared_namespaces_are_read_together_and_writers_are_recorded(open_memor
 
 
 def test_hits_and_outcomes_raise_what_is_in_demand(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add(["the boat is blue"] * 2 + ["cats chase birds"] * 2)
     memory.sleep()
     for _ in range(5):
@@ -192,7 +190,7 @@ def test_eight_threads_add_and_recall_while_sleeps_run(open_memory, tmp_path, pa
 
 
 async def test_the_async_forms_do_the_same(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     await asyncio.gather(*(memory.aadd(f"subject{i} does thing{i}") for i in range(5)))
     await memory.asleep()
     found = await memory.arecall("subject3 does thing3", threshold=0.9)

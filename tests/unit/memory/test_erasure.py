@@ -3,13 +3,12 @@ import random
 import pytest
 
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.memory import MemoryConfig, StoreConfig
+from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.records import ERASED
 from ecs_plugins.memory.store.tiers import pack
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import SECRET, files_that_hold, leftovers
 
-MANUAL = StoreConfig(sleep="manual")
 MILL = "the old mill burned down"
 
 
@@ -20,7 +19,7 @@ def fill(memory, count: int = 30) -> None:
 
 @pytest.mark.parametrize("how", ["delete", "update"])
 def test_an_erased_text_is_in_no_file(db, open_memory, how):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     fill(memory)
     name = memory.add(SECRET, metadata={"note": "keep"})[0]
     fill(memory)
@@ -36,7 +35,7 @@ def test_an_erased_text_is_in_no_file(db, open_memory, how):
 
 
 def test_erasure_follows_a_message_into_memories_and_their_versions(db, open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     first = memory.add(SECRET)[0]
     memory.sleep()
     second = memory.add(SECRET)[0]
@@ -51,7 +50,7 @@ def test_erasure_follows_a_message_into_memories_and_their_versions(db, open_mem
 
 @pytest.mark.parametrize("tier", ["hot", "cold"])
 def test_an_item_is_derived_anew_from_the_messages_that_remain(db, open_memory, tier):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
     rest = memory.add([MILL] * 2)
     name = memory.add("the old mill burned down xyzzysecret")[0]
     if tier == "cold":
@@ -74,7 +73,7 @@ def test_an_item_is_derived_anew_from_the_messages_that_remain(db, open_memory, 
 def test_a_summary_that_drew_on_an_erased_message_goes(db, open_memory):
     model = FakeLanguageModel(replies=lambda _: "somebody at 4711 plughsummary")
     config = MemoryConfig(proposal="summary", merge_threshold=0.5)
-    memory = open_memory(store=MANUAL, config=config, model=model)
+    memory = open_memory(config=config, model=model)
     memory.add([MILL] * 2)
     name = memory.add("the old mill burned down xyzzysecret")[0]
     memory.sleep()
@@ -85,7 +84,7 @@ def test_a_summary_that_drew_on_an_erased_message_goes(db, open_memory):
 
 
 def test_decisions_that_mention_what_was_erased_say_so_and_still_replay(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     names = memory.add([SECRET] * 2)
     memory.sleep()
     memory_id = memory.memories()[0].id
@@ -101,7 +100,7 @@ def test_decisions_that_mention_what_was_erased_say_so_and_still_replay(open_mem
 
 
 def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory):
-    memory = open_memory()
+    memory = open_memory(store=None)
     memory.add([SECRET] * 25, namespace=("someone", "plughname"))
     memory.add("others stay", namespace=("someone",))
     memory.recall(SECRET, namespace=("someone", "plughname"), also=[("someone",)])
@@ -119,7 +118,7 @@ def test_a_forgotten_namespace_leaves_neither_texts_nor_its_name(db, open_memory
 
 
 def test_forgetting_by_filter_erases_what_matches_and_nothing_else(db, open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add([SECRET] * 2, metadata={"person": 7})
     memory.add([MILL] * 2, metadata={"person": 8})
     memory.sleep()
@@ -133,7 +132,7 @@ def test_erasing_removes_the_index_snapshot_and_what_is_saved_later_lacks_it(
     db, open_memory, small_snapshots
 ):
     config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
-    memory = open_memory(store=MANUAL, config=config)
+    memory = open_memory(config=config)
     memory.add([f"subject{i} does thing{i}" for i in range(60)])
     name = memory.add(SECRET)[0]
     memory.admin.compact()
@@ -146,12 +145,12 @@ def test_erasing_removes_the_index_snapshot_and_what_is_saved_later_lacks_it(
     memory.close()
     assert snapshot.exists()
     assert leftovers(db.parent) == []
-    memory = open_memory(store=MANUAL, config=config)
+    memory = open_memory(config=config)
     assert memory.recall("subject1 does thing1")[0].text == "subject1 does thing1"
 
 
 def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add([SECRET] * 2)
     memory.sleep()
     assert not memory.delete(memory.memories()[0].id).scrubbed  # they still say it
@@ -167,7 +166,7 @@ def test_deleting_a_memory_leaves_its_messages_unless_told(db, open_memory):
 def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     db, open_memory, monkeypatch, small_snapshots
 ):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(hot_capacity=500))
+    memory = open_memory(config=MemoryConfig(hot_capacity=500))
     memory.add([f"subject{i} does thing{i}" for i in range(30)])
     name = memory.add(SECRET)[0]
     memory.admin.compact()
@@ -175,14 +174,14 @@ def test_an_erasure_that_was_interrupted_is_finished_at_the_next_opening(
     monkeypatch.setattr("ecs_plugins.memory.store.erasure._finish", lambda *_, **__: None)
     memory.delete(name)
     assert leftovers(db.parent)
-    open_memory(store=MANUAL)
+    open_memory()
     assert leftovers(db.parent) == []
 
 
 @pytest.mark.parametrize("where", ["hot", "cold", "pinned"])
 @pytest.mark.parametrize("changed", [0, 1])
 def test_a_changed_message_parts_from_those_that_it_no_longer_repeats(open_memory, where, changed):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     names = memory.add([MILL] * 2)
     if where == "cold":
         memory.sleep()
@@ -198,7 +197,7 @@ def test_a_changed_message_parts_from_those_that_it_no_longer_repeats(open_memor
 
 
 def test_a_changed_message_that_still_repeats_the_others_stays_with_them(open_memory):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
     names = memory.add([MILL] * 3)
     memory.sleep()
     memory.update(names[1], text="the old mill burned down again")
@@ -208,7 +207,7 @@ def test_a_changed_message_that_still_repeats_the_others_stays_with_them(open_me
 
 
 def test_a_reply_that_parts_as_the_question_before_it_changes_stays_in_the_tiers(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     said = "To the left, behind some willows"
     turns = [{"text": "Where is the mill?"}, {"text": said, "role": "assistant"}]
     question, reply, _, other = memory.add(turns * 2)
@@ -222,7 +221,7 @@ def test_a_reply_that_parts_as_the_question_before_it_changes_stays_in_the_tiers
 
 @pytest.mark.parametrize("then", ["delete a message", "say it again", "both"])
 def test_a_memory_that_was_redacted_stays_redacted(db, open_memory, then):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
     names = memory.add(["the old mill burned down xyzzysecret"] * 3, role="tool")
     memory.sleep()
     kept = memory.memories()[0].id
@@ -245,7 +244,7 @@ def test_a_memory_that_was_redacted_stays_redacted(db, open_memory, then):
 
 @pytest.mark.parametrize("where", ["hot", "cold", "pinned"])
 def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
-    memory = open_memory(store=MANUAL, config=MemoryConfig(merge_threshold=0.5))
+    memory = open_memory(config=MemoryConfig(merge_threshold=0.5))
     (name,) = memory.add(MILL, pinned=where == "pinned")
     memory.add("the old mill burned down xyzzysecret", at=1.0, ttl=2.0**31)
     if where == "cold":
@@ -264,7 +263,7 @@ def test_a_repeat_that_expires_hides_nothing_that_stays(open_memory, where):
 
 
 def test_questions_that_repeat_or_used_what_was_erased_go_with_it(db, open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add([MILL, "cats chase birds"])
     memory.add(MILL, namespace=("other",))
     memory.recall(SECRET, also=[("other",)])  # as the middleware does before it adds
@@ -283,8 +282,8 @@ def test_questions_that_repeat_or_used_what_was_erased_go_with_it(db, open_memor
 
 @pytest.mark.parametrize("erase", ["delete", "forget"])
 def test_pending_recalls_do_not_bring_back_what_was_erased(db, open_memory, erase):
-    memory = open_memory(store=MANUAL)
-    other = open_memory(store=MANUAL)
+    memory = open_memory()
+    other = open_memory()
     memory.add(MILL)
     memory.add(MILL, namespace=("other",))
     name = memory.add(SECRET)[0]
@@ -301,7 +300,7 @@ def test_pending_recalls_do_not_bring_back_what_was_erased(db, open_memory, eras
 
 def test_a_receipt_is_true_whatever_the_pages_went_through(db, open_memory):
     """Balancing a tree leaves copies of cells behind that are not overwritten."""
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     rng = random.Random(5)
     words = ("".join(rng.choices("abcdefgh ", k=rng.randrange(900))) for _ in range(60))
     texts = [f"xyzzy{number:03d} {each}" for number, each in enumerate(words)]

@@ -4,16 +4,14 @@ import json
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
-
-MANUAL = StoreConfig(sleep="manual")
 
 
 @pytest.fixture
 def exported(tmp_path, open_memory):
     """A memory with everything in it, and its export."""
-    memory = open_memory(store=MANUAL, config=MemoryConfig(cold_capacity=2))
+    memory = open_memory(config=MemoryConfig(cold_capacity=2))
     memory.add(["the boat is blue"] * 3 + ["cats chase birds"] * 2, metadata={"k": 1})
     memory.add("pinned for good", pinned=True)
     memory.sleep()
@@ -40,7 +38,7 @@ def content(memory):
 
 def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
     memory, file = exported
-    copy = open_memory(path=tmp_path / "copy.db", store=MANUAL)
+    copy = open_memory(path=tmp_path / "copy.db")
     counts = copy.admin.import_(file)
     assert counts["messages"] == 10
     assert content(copy) == content(memory)
@@ -56,7 +54,7 @@ def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
 def test_an_import_with_another_embedder_embeds_anew(exported):
     memory, file = exported
     seen = []
-    with EntropicMemory.open(embedder=FakeEmbedder(64), store=MANUAL) as copy:
+    with EntropicMemory.open(embedder=FakeEmbedder(64)) as copy:
         copy.admin.import_(file, progress=lambda done, total: seen.append((done, total)))
         assert seen[-1] == (10, 10)
         for kept in memory.memories():
@@ -149,7 +147,7 @@ def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
     exported, open_memory, tmp_path, change
 ):
     _, file = exported
-    there = open_memory(path=tmp_path / "there.db", store=MANUAL)
+    there = open_memory(path=tmp_path / "there.db")
     (stranger,) = there.add("The safe opens with 4711.", namespace=("somebody",))
     kind, values = change
     values = {name: stranger if each == "stranger" else each for name, each in values.items()}

@@ -11,7 +11,7 @@ import pytest
 from ecs_plugins.common.sqlite import Database
 from ecs_plugins.errors import ModelError
 from ecs_plugins.integrations.recall import RecallFields, recall
-from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage
 from ecs_plugins.memory.store import search
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.schema import MEMORY_FILE
@@ -20,7 +20,6 @@ from ecs_plugins.ranking.coverage import CoverageIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import assert_current, in_child
 
-MANUAL = StoreConfig(sleep="manual")
 WIDE = MemoryConfig(merge_threshold=1.0, hot_capacity=2000)
 WORDS = ("bees", "mill", "station", "ferry", "red", "blue", "tower", "of", "the", "keeps", "noon")
 
@@ -56,7 +55,7 @@ def assert_best(recalled, scores):
 @pytest.mark.parametrize("candidates", [1, 7, 100])
 def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, candidates):
     monkeypatch.setattr(search, "CANDIDATES", candidates)
-    memory, texts = open_memory(config=WIDE, store=MANUAL), sentences(150)
+    memory, texts = open_memory(config=WIDE), sentences(150)
     ids = memory.add([{"text": text, "metadata": {"n": n}} for n, text in enumerate(texts)])
     for query in ("red bees of the mill", "a ferry at noon?", "tower 17", "nothing of it"):
         scores = one_by_one(texts, query)
@@ -68,7 +67,7 @@ def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, 
 
 def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatch):
     monkeypatch.setattr(search, "CANDIDATES", 2)
-    memory, texts = open_memory(config=WIDE, store=MANUAL), sentences(40)
+    memory, texts = open_memory(config=WIDE), sentences(40)
     memory.add(texts[:30], at=time.time() - 100, ttl=10.0)
     memory.add(texts[30:35])
     memory.add(texts[35:], pinned=True)
@@ -78,7 +77,7 @@ def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatc
 
 
 def test_the_paper_recalls_by_cosine_alone(open_memory):
-    memory = open_memory(config=MemoryConfig.paper(), store=MANUAL)
+    memory = open_memory(config=MemoryConfig.paper())
     memory.add(["red bees", "What is red?", {"role": "assistant", "content": "bees"}], pinned=True)
     best = memory.recall("bees", threshold=-1.0)[0]
     assert (best.text, best.score, best.asked) == ("bees", pytest.approx(1.0), "")
@@ -88,7 +87,7 @@ def test_the_paper_recalls_by_cosine_alone(open_memory):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_a_forked_child_reads_the_words_anew(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add(["red bees", "a blue mill"])
     assert_current(memory)
     assert in_child(lambda: [assert_current(memory), *found(memory, "red bees")][1]) == "red bees"
@@ -123,7 +122,7 @@ class Backwards:
 
 
 def test_a_shaper_orders_the_best_forty_and_may_drop_some(open_memory):
-    memory, shaper = open_memory(config=WIDE, store=MANUAL), Backwards()
+    memory, shaper = open_memory(config=WIDE), Backwards()
     memory.add(sentences(60))
     first = [*found(memory, k=40)]
     again = [*found(memory, k=3, shaper=shaper)]
@@ -149,7 +148,7 @@ def asked(memory, **options):
 
 
 def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_said(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add(TALK)
     best = memory.recall("spare key", k=2)
     assert {each.text: each.asked for each in best} == {
@@ -177,7 +176,7 @@ def test_a_reply_is_found_by_the_question_that_it_answers_and_shown_as_it_was_sa
     ],
 )
 def test_what_counts_as_a_reply(open_memory, before, reply, question):
-    one, batch = open_memory(store=MANUAL), open_memory(path=":memory:", store=MANUAL)
+    one, batch = open_memory(), open_memory(path=":memory:")
     for message in (before, reply):
         one.add(message)
     assert asked(one)[reply.text] == question
@@ -187,7 +186,7 @@ def test_what_counts_as_a_reply(open_memory, before, reply, question):
 
 
 def test_a_short_answer_to_another_question_is_another_memory(open_memory):
-    memory = open_memory(config=MemoryConfig(merge_threshold=-1.0), store=MANUAL)
+    memory = open_memory(config=MemoryConfig(merge_threshold=-1.0))
     for place in ("Rome", "Oslo", "Rome"):
         memory.add({"role": "assistant", "content": f"Was it in {place}?"})
         memory.add("Yes.")
@@ -206,7 +205,7 @@ def dump_of(memory, path):
 @pytest.mark.parametrize("consolidated", [False, True])
 @pytest.mark.parametrize("log_lost", [False, True])
 def test_erasing_a_question_erases_its_copies(open_memory, tmp_path, consolidated, log_lost):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     asker, reply = memory.add(TALK)
     if consolidated:
         memory.sleep()
@@ -231,7 +230,7 @@ def test_erasing_a_question_erases_its_copies(open_memory, tmp_path, consolidate
 
 
 def test_an_erased_question_that_cannot_be_taken_out_stays_whole(open_memory, monkeypatch):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     asker, _ = memory.add(TALK)
     monkeypatch.setattr(memory._store, "embed", lambda _: (_ for _ in ()).throw(ModelError("down")))
     with pytest.raises(ModelError):
@@ -241,7 +240,7 @@ def test_an_erased_question_that_cannot_be_taken_out_stays_whole(open_memory, mo
 
 
 def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_memory):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     asker, reply = memory.add(TALK)
     memory.update(reply, text="In the shed.")
     memory.update(asker, text="Where is the ladder?")
@@ -254,12 +253,12 @@ def test_changing_a_question_or_its_reply_changes_how_the_reply_is_read(open_mem
 
 
 def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     memory.add(TALK)
     memory.admin.export(tmp_path / "export.jsonl")
     memory.close()
     anew = open_memory(embedder=FakeEmbedder(48), reembed=True)
-    copy = open_memory(path=tmp_path / "copy.db", store=MANUAL)
+    copy = open_memory(path=tmp_path / "copy.db")
     copy.admin.import_(tmp_path / "export.jsonl")
     for each in (anew, copy):
         (best,) = each.recall("Where do you keep the spare key? Under the blue pot.", k=1)
@@ -268,7 +267,7 @@ def test_replies_survive_reembedding_and_export(open_memory, tmp_path):
 
 
 def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db):
-    memory = open_memory(store=MANUAL)
+    memory = open_memory()
     asker, reply = memory.add(TALK)
     memory.close()
     with closing(Database(db, MEMORY_FILE)) as database:
@@ -281,7 +280,7 @@ def test_a_file_without_its_embedder_refuses_only_what_needs_it(open_memory, db)
 
 
 def test_what_integrations_share_hands_the_shaper_on(open_memory):
-    memory, shaper = open_memory(store=MANUAL), Backwards()
+    memory, shaper = open_memory(), Backwards()
     memory.add(["red bees", "bees of the mill"])
     options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
     told = recall(memory, "red bees", ("default",), options, len)
@@ -306,7 +305,7 @@ def events(memory, namespace=("default",)):
 
 @pytest.fixture
 def memory(open_memory):
-    filled = open_memory(store=MANUAL, config=MemoryConfig(threshold=0.1, merge_threshold=1.0))
+    filled = open_memory(config=MemoryConfig(threshold=0.1, merge_threshold=1.0))
     filled.add(["the boat is blue", "a cat sleeps", "the blue boat is in the harbour"])
     return filled
 
@@ -362,6 +361,6 @@ def test_an_observation_of_another_question_or_of_what_was_not_recalled_is_a_que
 def test_a_recall_that_another_process_wrote_is_completed(memory, open_memory):
     used = ask(memory)
     memory.close()
-    later = open_memory(store=MANUAL)
+    later = open_memory()
     later.observe(QUESTION, "in the harbour", used)
     assert len(events(later)) == 1

@@ -168,7 +168,7 @@ def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed)
 def test_a_write_that_fails_leaves_nothing_in_the_file_the_index_or_the_words(
     open_memory, monkeypatch
 ):
-    memory = open_memory(store=StoreConfig(sleep="manual"))
+    memory = open_memory()
     memory.add("the boat is blue")
     memory.recall("the boat is blue")
     with monkeypatch.context() as patched:
