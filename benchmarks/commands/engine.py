@@ -41,6 +41,7 @@ PARTS = (
     "number",
     "questions",
     "memory",
+    "soak",
     "callers",
     "latency",
 )

@@ -8,5 +8,6 @@
 * ``absolute``: candidates per second, share of the device's peak, memory.
 * ``serving``: wall time: many callers at once, and one request by its components.
 * ``memory``: peak memory over the model, every scorer in a process of its own.
+* ``soak``: many questions over many pools: memory stays flat, the cache in its budget.
 * ``report``: tables and figures.
 """

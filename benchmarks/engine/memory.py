@@ -48,7 +48,7 @@ def peak_over_model(setting: Setting, scorer: str, candidates: int, target: Targ
     return float(done.stdout.split()[-1])
 
 
-def _status(field: str) -> float:
+def status_mib(field: str) -> float:
     """A figure of this process in MiB."""
     for line in _STATUS.read_text().splitlines():
         if line.startswith(field):
@@ -79,9 +79,9 @@ def _main(task: str) -> float:
         scorer(part)
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20 - before
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
-    before = _status("VmRSS")
+    before = status_mib("VmRSS")
     scorer(part)
-    return _status("VmHWM") - before
+    return status_mib("VmHWM") - before
 
 
 if __name__ == "__main__":

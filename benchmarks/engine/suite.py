@@ -10,6 +10,7 @@ import torch
 
 from benchmarks.engine import measure, memory, scorers, serving
 from benchmarks.engine.absolute import absolute
+from benchmarks.engine.soak import soak
 from benchmarks.engine.target import CPU, Target
 from benchmarks.engine.workload import (
     CONTEXTS,
@@ -48,7 +49,7 @@ def run(
 
     Args:
         part: ``absolute``, ``compare``, ``context``, ``number``, ``questions``, ``memory``,
-            ``callers`` or ``latency``.
+            ``soak``, ``callers`` or ``latency``.
         model: The model of all parts but ``compare``.
         settings: What ``compare`` runs on.
         names: The scorers that ``compare`` sets beside ours.
@@ -72,6 +73,8 @@ def run(
     try:
         if part == "compare":
             return _compare(settings, names, repeats, quick, log, target)
+        if part == "soak":
+            return soak(model="small", quick=quick, log=log)
         if part == "memory":
             return _memory(model, quick, log, target)
         loaded = model_of(model, target=target)

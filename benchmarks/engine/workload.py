@@ -43,6 +43,14 @@ SHAPES: dict[str, dict[str, int]] = {
         "num_attention_heads": 9,
         "num_key_value_heads": 3,
     },
+    "small": {  # 8 KiB of keys and values per token
+        "num_hidden_layers": 4,
+        "hidden_size": 256,
+        "intermediate_size": 512,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 2048,
+    },
     "wide4": {  # as wide as Llama 3.2 1B, a quarter as deep
         "num_hidden_layers": 4,
         "hidden_size": 2048,

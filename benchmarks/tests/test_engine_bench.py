@@ -162,6 +162,14 @@ def test_callers_and_latency_are_measured_on_the_handle(bench, tiny, tmp_path) -
     assert "Latency per candidate" in tables
 
 
+def test_the_cache_stays_in_its_budget_over_many_pools(bench, tmp_path) -> None:
+    bench("engine", "--out", tmp_path, "--quick", "--part", "soak")
+    found = json.loads((tmp_path / "engine-bench.json").read_text())["soak"]
+    assert found["budget"] / 2 < found["most_kept"] <= found["budget"]
+    assert found["tokens_saved"] > 0
+    assert "Many pools in turn" in (tmp_path / "engine-bench.md").read_text()
+
+
 def test_unknown_parts_settings_and_models_are_refused(bench, tmp_path) -> None:
     for options in (["--part", "nonsense"], ["--setting", "9"]):
         bench("engine", "--out", tmp_path / "x", *options, status=1)

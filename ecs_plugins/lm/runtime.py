@@ -146,11 +146,6 @@ def _continuation(encoder: SegmentEncoder, segments: Segments, name: str) -> Con
     return Continuation(ids[: spans[-1][1]], tuple(spans), min(fixed, spans[0][0] - 1))
 
 
-def to_results(requests: Sequence[TokenRequest], found: list[EngineResult]) -> list[ScoreResult]:
-    """The engine's answers in the shape of the seam."""
-    return [to_result(*pair) for pair in zip(requests, found, strict=True)]
-
-
 def to_result(request: TokenRequest, engine: EngineResult) -> ScoreResult:
     """The engine's answer in the shape of the seam; NaN where nothing could be scored."""
     rows = []

@@ -29,7 +29,7 @@ from ecs_plugins.lm.generation import GenerationOptions
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.remote.client import Client, Deadline, RemoteOptions, Replica, prompt_key
 from ecs_plugins.lm.remote.dialects import DIALECTS, server_info
-from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_results
+from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_result
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
 
@@ -145,7 +145,7 @@ class RemoteLM:
                 for result, k, m, scored in prompt.places:
                     flat = [logprobs[at - scored[0]] for at in scored]
                     result.scores[k, m] = np.array(flat, dtype=np.float32)
-        return to_results(encoded, results)
+        return list(map(to_result, encoded, results))
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Continue each prompt, with the options of `LocalLM.generate`.

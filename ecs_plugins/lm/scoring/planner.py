@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -29,7 +30,6 @@ from ecs_plugins.lm.scoring.request import (
 )
 from ecs_plugins.lm.scoring.runner import (
     DEFAULT_TOKEN_BUDGET,
-    Logprobs,
     Runner,
     TokenBudget,
     is_out_of_memory,
@@ -169,37 +169,26 @@ class ScoringEngine:
         cache: PrefixTree,
     ) -> list[tuple[Scores, int]]:
         """Like `run`, for candidates of several requests."""
-        where: list[dict[Path, list[tuple[int, int]]]] = []
-        for request, candidates in work:
-            keys: dict[Path, list[tuple[int, int]]] = {}
-            for k in candidates:
-                for m in range(len(request.continuations)):
-                    keys.setdefault(request.path(k, m), []).append((k, m))
-            where.append(keys)
-        batches = [
-            packed.Batch(request.prefix, tuple(keys))
-            for (request, _), keys in zip(work, where, strict=True)
-        ]
+        where: list[dict[Path, list[tuple[int, int]]]] = [{} for _ in work]
+        batches = []
+        for (request, candidates), keys in zip(work, where, strict=True):
+            for key in product(candidates, range(len(request.continuations))):
+                keys.setdefault(request.path(*key), []).append(key)
+            batches.append(packed.Batch(request.prefix, tuple(keys)))
         out: list[tuple[Scores, int]] = []
         scored = self._run(path, batches, budget, cache)
         for (request, _), keys, result in zip(work, where, scored, strict=True):
-            for logprobs in result.logprobs:
-                self._require_finite(logprobs, request.name)
-            scores = {
-                key: logprobs
-                for same, logprobs in zip(keys.values(), result.logprobs, strict=True)
-                for key in same
-            }
+            scores: Scores = {}
+            for same, logprobs in zip(keys.values(), result.logprobs, strict=True):
+                if np.isnan(logprobs).any() or np.isposinf(logprobs).any():
+                    raise ScoringError(
+                        f"{self.runner.name} returned NaN log-probabilities"
+                        f"{f' for {request.name}' if request.name else ''}; its weights are broken "
+                        f"or {self.runner.dtype} overflows: load it with dtype='float32'"
+                    )
+                scores.update(dict.fromkeys(same, logprobs))
             out.append((scores, result.computed_tokens))
         return out
-
-    def _require_finite(self, logprobs: Logprobs, name: str) -> None:
-        if np.isnan(logprobs).any() or np.isposinf(logprobs).any():
-            raise ScoringError(
-                f"{self.runner.name} returned NaN log-probabilities"
-                f"{f' for {name}' if name else ''}; its weights are broken "
-                f"or {self.runner.dtype} overflows: load it with dtype='float32'"
-            )
 
     def _run(
         self,
