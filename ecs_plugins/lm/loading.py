@@ -41,7 +41,7 @@ class LoadingOptions(Config):
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = Field(
         "auto",
         description='"auto" is float32 on a CPU, right to about 1e-5 nats per token, and 16 bits '
-        "on a GPU, faster and off by up to 0.1.",
+        "on a GPU.",
     )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub.")
     trust_remote_code: bool = Field(False, description="Run code that the checkpoint brings along.")
