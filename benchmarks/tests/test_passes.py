@@ -1,6 +1,6 @@
 import json
 
-from benchmarks.commands.passes import TARGETS, watch
+from benchmarks.commands.passes import TARGETS, measure, watch
 from ecs_plugins.lm import FakeLanguageModel
 
 
@@ -20,3 +20,9 @@ def test_only_functions_of_the_package_count():
     assert "lm/fake.py" in passed.files
     assert not any(name.startswith("..") or "json" in name for name in passed.files)
     assert passed.functions >= 1
+
+
+def test_an_operation_of_the_memory_passes_few_files():
+    passed = measure()
+    for operation in ("add", "recall"):
+        assert len(passed[operation].files) <= TARGETS[operation], operation

@@ -6,6 +6,7 @@ on the same model, and pickled as its settings.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
@@ -267,8 +268,13 @@ class LocalLM:
         return self._load().engine.cache.statistics
 
     def clear_cache(self) -> None:
-        """Forget everything that the model of this handle has read, if it is loaded."""
-        if (runtime := self._runtime) is not None:
+        """Forget everything that the model of this handle has read, if any handle has loaded it."""
+        runtime = self._runtime
+        if runtime is None and self._source and "ecs_plugins.lm.runtime" in sys.modules:
+            from ecs_plugins.lm.runtime import loaded_runtime
+
+            runtime = loaded_runtime(self._source, self._options.loading)
+        if runtime is not None:
             runtime.engine.forget()
 
     def close(self) -> None:

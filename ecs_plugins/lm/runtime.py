@@ -77,6 +77,11 @@ def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
         return runtime
 
 
+def loaded_runtime(name_or_path: str, options: LoadingOptions) -> Runtime | None:
+    """What `shared_runtime` would return if it need not load it."""
+    return _SHARED.get((name_or_path, options))
+
+
 def encoder_of(tokenizer: PreTrainedTokenizerBase, layout: ChatLayout) -> SegmentEncoder:
     """An encoder that knows which tokens a model's layout and chat template control it by."""
     template = getattr(tokenizer, "chat_template", None)

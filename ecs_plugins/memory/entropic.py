@@ -34,7 +34,7 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import changes, claims, inspection, intake, search, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.erasure import erasing
+from ecs_plugins.memory.store.erasure import erasing, unknown
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
@@ -86,7 +86,7 @@ class EntropicMemory:
     ) -> None:
         self._store = store
         self._utility = utility
-        self._clear_cache = getattr(model, "clear_cache", int)
+        store.forget_read = getattr(model, "clear_cache", store.forget_read)
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
         self.items = Items(store)
@@ -397,7 +397,9 @@ class EntropicMemory:
         self, item_id: str, *, namespace: Sequence[str] | None = None
     ) -> Message | Memory | None:
         """A message of the log, or the present version of a memory; None if there is none."""
-        item_id = self._own(item_id, namespace)
+        item_id = _looked_up(item_id)
+        if not self._has(item_id, namespace):
+            return None
         with self._store.database.read() as connection:
             message = log.get(connection, item_id)
             if message is not None:
@@ -412,7 +414,9 @@ class EntropicMemory:
 
     def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
         """Every stored version of a memory, oldest first."""
-        memory_id = self._own(memory_id, namespace)
+        memory_id = _looked_up(memory_id)
+        if not self._has(memory_id, namespace):
+            return []
         with self._store.database.read() as connection:
             return inspection.history(connection, memory_id)
 
@@ -479,9 +483,7 @@ class EntropicMemory:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
         item_id = self._own(item_id, namespace)
-        receipt = changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
-        self._clear_cache()
-        return receipt
+        return changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
 
     def delete(
         self, *item_ids: str, evidence: bool = False, namespace: Sequence[str] | None = None
@@ -500,19 +502,21 @@ class EntropicMemory:
         with erasing(self._store) as erasure:
             for item_id in own:
                 erasure.delete(item_id, evidence=evidence)
-        self._clear_cache()
         return erasure.receipt
 
-    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str:
-        """An id as it can be looked up; one of another namespace becomes one that is unknown."""
-        if not isinstance(item_id, str):
-            raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
-        item_id = well_formed(item_id)
+    def _has(self, item_id: str, namespace: Sequence[str] | None) -> bool:
+        """Whether an id may be of a namespace, where one is given."""
         if namespace is None:
-            return item_id
+            return True
         with self._store.reading(checked(namespace)) as (connection, space):
-            known = space is not None and inspection.stands_in(connection, item_id, space)
-            return item_id if known else f"{item_id} in {'/'.join(namespace)}"
+            return space is not None and inspection.stands_in(connection, item_id, space)
+
+    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str:
+        """An id as it can be looked up; refused if it is of another namespace."""
+        item_id = _looked_up(item_id)
+        if not self._has(item_id, namespace):
+            raise unknown(item_id)
+        return item_id
 
     def forget(
         self,
@@ -533,7 +537,6 @@ class EntropicMemory:
         condition = None if filter is None else checked_filter(filter)
         with erasing(self._store) as erasure:
             erasure.forget(checked(namespace), condition, below=below)
-        self._clear_cache()
         return erasure.receipt
 
     aclose = bridged(close)
@@ -554,6 +557,13 @@ class EntropicMemory:
     aupdate = bridged(update)
     adelete = bridged(delete)
     aforget = bridged(forget)
+
+
+def _looked_up(item_id: str) -> str:
+    """An id as it can be looked up."""
+    if not isinstance(item_id, str):
+        raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
+    return well_formed(item_id)
 
 
 def _listed(values: Collection[Any], name: str) -> Collection[Any]:

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -85,6 +85,7 @@ class SqliteStore:
         epoch: How often the embedder of the file was replaced.
         is_current: Whether the file's vectors come from this embedder.
         at_fork: What a forked child calls.
+        forget_read: Clears what the language model keeps of what it has read.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class SqliteStore:
         self.closed = False
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
+        self.forget_read: Callable[[], object] = int
         self._finish_interrupted_erasure()
         self.at_fork = [self.reset]
         _open_stores.add(self)
@@ -265,7 +267,12 @@ class SqliteStore:
         )
 
     def scrub(self, *, vacuum: bool = False) -> bool:
-        """Take what was erased out of the write-ahead log; whether that is done."""
+        """Take what was erased out of the model's cache and out of the write-ahead log.
+
+        Returns:
+            Whether the log is empty now; see `Database.scrub`.
+        """
+        self.forget_read()
         done = self.database.scrub(vacuum=vacuum)
         if done:
             with self.database.write() as connection:

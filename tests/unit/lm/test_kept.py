@@ -234,12 +234,13 @@ def test_callers_at_once_get_their_own_scores_while_others_forget() -> None:
         lambda memory, message: memory.delete(message),
         lambda memory, message: memory.update(message, text="It rains."),
         lambda memory, _: memory.forget(DEFAULT_NAMESPACE),
+        lambda memory, _: memory.sleep(),  # what has a time to live has expired
     ],
 )
 def test_a_memory_that_erases_text_clears_what_its_model_has_read(erase) -> None:
     lm = local()
     with EntropicMemory.open(embedder=FakeEmbedder(), model=lm) as memory:
-        (message,) = memory.add("Ann moved to Paris in the spring.")
+        (message,) = memory.add("Ann moved to Paris in the spring.", at=0.0, ttl=1e9)
         lm.score([request()])
         assert lm.cache_statistics.tokens > 0
         erase(memory, message)

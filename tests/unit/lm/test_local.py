@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as tf
 from safetensors.torch import load_file, save_file
-from tiny_models import local, model, tokenizer
+from tiny_models import local, model, request, tokenizer
 
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
 from ecs_plugins.lm import loading, runtime
@@ -156,10 +156,13 @@ def test_weights_truncated_incomplete_or_pickled_are_refused(damaged, damage, er
 
 
 def test_a_file_deleted_while_loaded_ends_nothing_but_the_next_loading(damaged) -> None:
-    lm = LocalLM.from_pretrained(damaged).warmup()
+    lm = LocalLM.from_pretrained(damaged)
+    lm.score([request()])
     before = sums(lm)
+    assert lm.cache_statistics.tokens > 0
     (damaged / "model.safetensors").unlink()
-    lm.clear_cache()
+    LocalLM.from_pretrained(damaged).clear_cache()  # of the model that both handles share
+    assert lm.cache_statistics.tokens == 0
     assert sums(lm) == pytest.approx(before, abs=1e-5)
     with pytest.raises(ModelError):
         LocalLM.from_pretrained(damaged, dtype="bfloat16").warmup()

@@ -245,7 +245,7 @@ def test_the_id_of_another_namespace_is_not_found(open_memory):
         assert memory.get(mine, namespace=stranger) is None
         assert memory.history(mine, namespace=stranger) == []
         for verb in (memory.explain, memory.delete, memory.update):
-            with pytest.raises(InvalidInputError, match="nothing is stored"):
+            with pytest.raises(InvalidInputError, match=f"the id '{mine}'"):
                 verb(mine, namespace=stranger)
     memory.delete(mine, namespace=("ada",))
     assert memory.get(mine) is None
