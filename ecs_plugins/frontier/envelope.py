@@ -1,9 +1,10 @@
 """The Efficiency Frontier: which strategy and configuration is best, for every w, N and target.
 
-The three stages of the paper: stage 1 keeps, per strategy, what is optimal under some w (Eq. 3);
-stage 2 prices every configuration at a given N (Eq. 1); stage 3 takes the best over all
-strategies (Eq. 4). A sweep over w reaches only the convex hull in (F1, ln cost), so look-ups by
-target F1 or budget use the whole non-dominated set instead. All transitions are closed forms.
+The paper prices every configuration at a given N (Eq. 1) and takes the best over all strategies
+(Eq. 4). It first keeps, per strategy, what is optimal under some w (Eq. 3), which changes no
+envelope: what is best of all is best of its strategy. A sweep over w reaches only the convex hull
+in (F1, ln cost), so look-ups by target F1 or budget use the whole non-dominated set instead. All
+transitions are closed forms.
 """
 
 from __future__ import annotations
@@ -48,20 +49,9 @@ class EfficiencyFrontier(MeasuredPoints):
     Its arguments are those of `MeasuredPoints`.
     """
 
-    # Stages 1 and 3 of the paper.
-
-    def survivors(self, reuse: float) -> dict[str, tuple[StrategyPoint, ...]]:
-        """Stage 1: per strategy, the configurations that are optimal under some w at N."""
-        own: dict[str, list[StrategyPoint]] = {}
-        for point in self.routable:
-            own.setdefault(point.strategy, []).append(point)
-        spans = {strategy: weight_spans(points, reuse) for strategy, points in own.items()}
-        return {strategy: tuple(span.point for span in kept) for strategy, kept in spans.items()}
-
     def envelope(self, reuse: float) -> tuple[Span, ...]:
-        """Stage 3: the best point for every w in [0, 1] at N = ``reuse``, exactly."""
-        survivors = self.survivors(reuse).values()
-        return weight_spans([point for kept in survivors for point in kept], reuse)
+        """The best point for every w in [0, 1] at N = ``reuse``, exactly."""
+        return weight_spans(self.routable, reuse)
 
     def transitions(self, reuse: float, *, intervals: bool = False) -> tuple[Transition, ...]:
         """Every w at which the best choice changes at N = ``reuse``.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import threading
 import time
@@ -38,7 +37,7 @@ from ecs_plugins.frontier.answering import (
     reported_tokens,
 )
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, objectives
+from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.reuse import ReuseLedger
@@ -147,50 +146,32 @@ _named_ledger = lru_cache(maxsize=32)(ReuseLedger)
 # What a call asks for.
 
 
-@dataclass
-class RouteRequest:
-    """What one call asks of a router; None where it says nothing. ``reuse`` is N."""
+SETTINGS = ("reuse", "context_id", *map(str, Objective))
+"""What a call asks of a router; ``reuse`` is N."""
 
-    reuse: float | None = None
-    context_id: str | None = None
-    target_f1: float | None = None
-    budget: float | None = None
-    weight: float | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("reuse", *Objective):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-                raise InvalidInputError(f"{name} must be a number, got {value!r:.60}")
-        if self.context_id is not None and (
-            not isinstance(self.context_id, str) or not self.context_id
-        ):
-            raise InvalidInputError(f"context_id must be text, got {self.context_id!r:.60}")
-        if len(self.objective) > 1:
-            raise InvalidInputError(
-                f"give at most one of {', '.join(Objective)}, got {list(self.objective)}"
-            )
+def settings_of(*sources: object) -> dict[str, Any]:
+    """N, context and objective, each from the first mapping or object that gives it.
 
-    @property
-    def objective(self) -> dict[str, float]:
-        """The objective by its name; empty where none is given."""
-        return objectives(self.target_f1, self.budget, self.weight)
-
-    @classmethod
-    def read(cls, source: object) -> RouteRequest:
-        """The settings among the items of a mapping or the attributes of an object."""
+    Raises:
+        InvalidInputError: A value is of the wrong type, or one source gives two objectives.
+    """
+    found: dict[str, Any] = {}
+    for source in sources:
         values = source if isinstance(source, Mapping) else vars(source)
-        return cls(**{each.name: values.get(each.name) for each in fields(cls)})
-
-    def over(self, other: RouteRequest) -> RouteRequest:
-        """This request, with what it leaves open taken from ``other``."""
-        return RouteRequest(
-            other.reuse if self.reuse is None else self.reuse,
-            other.context_id if self.context_id is None else self.context_id,
-            **(self.objective or other.objective),
-        )
+        given = {name: values[name] for name in SETTINGS if values.get(name) is not None}
+        for name, value in given.items():
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (isinstance(value, str) and value) if name == "context_id" else not number:
+                kind = "text" if name == "context_id" else "a number"
+                raise InvalidInputError(f"{name} must be {kind}, got {value!r:.60}")
+        asked = given.keys() & {*Objective}
+        if len(asked) > 1:
+            raise InvalidInputError(f"give at most one of {', '.join(Objective)}, got {asked}")
+        if asked and found.keys() & {*Objective}:
+            del given[asked.pop()]
+        found = given | found
+    return found
 
 
 # What is chosen for it.
@@ -205,7 +186,7 @@ class RoutedQuery:
 
     router: Router
     decision: RoutingDecision
-    request: RouteRequest
+    context_id: str | None = None
     count_tokens: TokenCounter | None = None
     error: BaseException | None = None
     usage: TokenLedger = field(default_factory=TokenLedger)
@@ -255,7 +236,7 @@ class RoutedQuery:
         settled = self.router.settle(
             self.decision,
             self.usage,
-            context_id=self.request.context_id,
+            context_id=self.context_id,
             seconds=seconds,
             cache=self.cache if sum(self.cache) <= read else (0, 0, 0),
             prepared=self.prepared,
@@ -281,7 +262,7 @@ class RoutedQuery:
 
 def route(
     source: EfficiencyFrontier | str,
-    request: RouteRequest,
+    asked: Mapping[str, Any],
     *,
     config: RouterConfig,
     ledger: ReuseLedger | str | None = None,
@@ -289,7 +270,10 @@ def route(
     count: bool = True,
     names: Iterable[str] = (),
 ) -> RoutedQuery:
-    """Decide for one query; a ledger that fails is noted in the decision and costs no answer."""
+    """Decide for one query, by `settings_of` it.
+
+    A ledger that fails is noted in the decision and costs no answer.
+    """
     opened, failed = None, ""
     try:
         opened = open_ledger(ledger)
@@ -297,14 +281,11 @@ def route(
         failed = f"as the ledger failed: {failure}"
         _log.warning("%s", failed)
     router = _router(open_frontier(source, names), config, opened)
-    asked: dict[str, Any] = request.objective
-    decision = router.route(
-        context_id=request.context_id, reuse=request.reuse, count=count, **asked
-    )
+    decision = router.route(count=count, **asked)
     if failed:
         decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
     trace_attributes(decision.summary())
-    return RoutedQuery(router, decision, request, count_tokens)
+    return RoutedQuery(router, decision, asked.get("context_id"), count_tokens)
 
 
 @lru_cache(maxsize=32)

@@ -42,13 +42,13 @@ from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     ContextBuilder,
     RoutedQuery,
-    RouteRequest,
     check_frontier,
     check_names,
     chosen_name,
     core_router,
     named_fallback,
     route,
+    settings_of,
 )
 from ecs_plugins.langchain.compressor import WritableFields
 from ecs_plugins.langchain.context import CONTEXT_EVENT, FrontierContext, as_context, question_of
@@ -131,7 +131,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         """Refuse what cannot work, as far as that takes no file."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
-        RouteRequest.read(self), self._settings
+        settings_of(self), self._settings
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if isinstance(self.frontier, EfficiencyFrontier):
@@ -346,14 +346,13 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         *,
         count: bool = True,
     ) -> RoutedQuery:
-        request = RouteRequest.read(config.get("configurable", {})).over(RouteRequest.read(self))
-        if isinstance(input, Mapping):
-            request = RouteRequest.read(input).over(request)
-        if request.context_id is None and self.ledger is not None and documents:
-            request = request.over(RouteRequest(context_id=as_context(documents).id))
+        given = input if isinstance(input, Mapping) else {}
+        asked = settings_of(given, config.get("configurable", {}), self)
+        if "context_id" not in asked and self.ledger is not None and documents:
+            asked["context_id"] = as_context(documents).id
         return route(
             self.frontier,
-            request,
+            asked,
             config=self._settings,
             ledger=self.ledger,
             count_tokens=self.count_tokens,

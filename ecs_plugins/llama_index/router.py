@@ -46,10 +46,10 @@ from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
+    SETTINGS,
     ContextBuilder,
     PaidContext,
     RoutedQuery,
-    RouteRequest,
     check_frontier,
     check_names,
     chosen_name,
@@ -58,6 +58,7 @@ from ecs_plugins.integrations.routing import (
     open_frontier,
     reason,
     route,
+    settings_of,
 )
 
 _dispatcher = get_dispatcher(__name__)
@@ -89,13 +90,19 @@ class FrontierSettlementEvent(_FrontierEvent):
 
 
 @dataclass
-class FrontierQuery(RouteRequest, QueryBundle):
+class FrontierQuery(QueryBundle):
     """A query that says how often its context is asked and what is wanted of the answer.
 
     It goes wherever a `QueryBundle` goes, so it reaches the selector through LlamaIndex's own
     routers. Besides the fields of a `QueryBundle` it has ``reuse`` (N), ``context_id``, and at
     most one of ``target_f1``, ``budget`` and ``weight``, as `FrontierSelector` has them.
     """
+
+    reuse: float | None = None
+    context_id: str | None = None
+    target_f1: float | None = None
+    budget: float | None = None
+    weight: float | None = None
 
 
 class FrontierSelector(BaseSelector):
@@ -151,7 +158,8 @@ class FrontierSelector(BaseSelector):
         max_seconds: float | None = None,
     ) -> None:
         self.frontier = check_frontier(frontier)
-        self.request = RouteRequest(reuse, context_id, target_f1, budget, weight)
+        given = (reuse, context_id, target_f1, budget, weight)
+        self.request = settings_of(dict(zip(SETTINGS, given, strict=True)))
         self.ledger = ledger
         self.config = RouterConfig(policy=policy, cautious=cautious, max_seconds=max_seconds)
 
@@ -180,10 +188,10 @@ class FrontierSelector(BaseSelector):
             ConfigurationError: No objective is given.
             StorageError: The artefact cannot be read.
         """
-        asked = query if isinstance(query, FrontierQuery) else RouteRequest()
+        asked: object = query if isinstance(query, FrontierQuery) else {}
         return route(
             self.frontier,
-            asked.over(self.request).over(RouteRequest(context_id=context_id)),
+            settings_of(asked, self.request, {"context_id": context_id}),
             config=self.config,
             ledger=self.ledger,
             count_tokens=count_tokens,

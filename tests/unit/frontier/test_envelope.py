@@ -119,10 +119,6 @@ def test_reuse_moves_the_choice_from_retrieval_to_compression(frontier):
     assert frontier.decide(target_f1=0.78, reuse=10).strategy == "memory"
 
 
-def test_stage_one_drops_a_configuration_that_is_never_optimal(frontier):
-    assert [p.config for p in frontier.survivors(10)["memory"]] == [{"ratio": 0.3}]
-
-
 def test_transitions_carry_their_exchange_rate(frontier):
     transitions = frontier.transitions(1)
     assert [t.after.label for t in transitions] == ["tfidf(depth=10)", "full"]
