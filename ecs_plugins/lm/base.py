@@ -12,7 +12,7 @@ which a difference of log-probabilities would compare different things.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -234,36 +234,19 @@ def prepare(model: LanguageModel, requests: Sequence[ScoreRequest]) -> int:
 class ModelAround:
     """A model around another one; subclasses change how some calls are answered."""
 
+    name: str
+    layout: ChatLayout
+    max_tokens: int
+    generate: Callable[..., list[Generation]]
+    count_tokens: Callable[[Sequence[str]], list[int]]
+
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
 
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self._model.name
-
-    @property
-    def layout(self) -> ChatLayout:
-        """The model's."""
-        return self._model.layout
-
-    @property
-    def max_tokens(self) -> int:
-        """The model's."""
-        return self._model.max_tokens
+    def __getattr__(self, name: str) -> Any:
+        """What a subclass does not answer itself."""
+        return getattr(self.__dict__["_model"], name)
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """The model's."""
         return self._model.score(requests)
-
-    def prepare(self, requests: Sequence[ScoreRequest]) -> int:
-        """The model's, if it has one."""
-        return prepare(self._model, requests)
-
-    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
-        """The model's."""
-        return self._model.generate(prompts, **options)
-
-    def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """The model's."""
-        return self._model.count_tokens(texts)

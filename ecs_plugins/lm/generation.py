@@ -57,9 +57,7 @@ class Generator:
     def __init__(
         self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, mixed_lengths: bool
     ) -> None:
-        self._model = model
-        self._tokenizer = tokenizer
-        self._mixed = mixed_lengths
+        self._model, self._tokenizer, self._mixed = model, tokenizer, mixed_lengths
 
     def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         """Continue every prompt; results in the order of the prompts.
@@ -107,8 +105,11 @@ class Generator:
         from transformers import GenerationConfig, StoppingCriteriaList
 
         width = max(len(ids) for ids in prompts)
-        ends = self._end_ids()
-        pad = self._pad_id(ends)
+        configured = getattr(self._model.generation_config, "eos_token_id", None)
+        ends = configured if isinstance(configured, list) else [configured]
+        ends = sorted({i for i in (*ends, self._tokenizer.eos_token_id) if isinstance(i, int)})
+        pad = self._tokenizer.pad_token_id
+        pad = pad if isinstance(pad, int) else (ends[0] if ends else 0)
         device = self._model.device
         ids = torch.tensor([(pad,) * (width - len(p)) + p for p in prompts], device=device)
         mask = torch.tensor(
@@ -179,12 +180,7 @@ class Generator:
         return DynamicCache([tuple(torch.stack(layer, dim=1)) for layer in layers])
 
     def _result(
-        self,
-        prompt: Ids,
-        row: list[int],
-        ends: Sequence[int],
-        stopped: int | None,
-        stop: Sequence[str],
+        self, prompt: Ids, row: list[int], ends: list[int], stopped: int | None, stop: Sequence[str]
     ) -> Generation:
         ended = next((n + 1 for n, token in enumerate(row) if token in ends), None)
         length = min(n for n in (stopped, ended, len(row)) if n is not None)
@@ -193,16 +189,6 @@ class Generator:
         finished = "length" if stopped is None and ended is None and not cuts else "stop"
         return Generation(text[: min(cuts)] if cuts else text, len(prompt), length, finished)
 
-    def _end_ids(self) -> list[int]:
-        configured = getattr(self._model.generation_config, "eos_token_id", None)
-        ends = configured if isinstance(configured, list) else [configured]
-        known = {i for i in (*ends, self._tokenizer.eos_token_id) if isinstance(i, int)}
-        return sorted(known)
-
-    def _pad_id(self, ends: Sequence[int]) -> int:
-        pad = self._tokenizer.pad_token_id
-        return pad if isinstance(pad, int) else (ends[0] if ends else 0)
-
 
 class _StopStrings:
     """Ends a row of the batch once its own new text holds a stop string."""
@@ -210,10 +196,7 @@ class _StopStrings:
     def __init__(
         self, tokenizer: PreTrainedTokenizerBase, stop: Sequence[str], width: int, rows: int
     ) -> None:
-        self._tokenizer = tokenizer
-        self._stop = stop
-        self._width = width
-        self._rows = rows
+        self._tokenizer, self._stop, self._width, self._rows = tokenizer, stop, width, rows
         # A stop string has at most this many tokens; a few more let it begin inside one.
         self._tail = max((len(mark.encode()) for mark in stop), default=0) + 4
         self.stopped: dict[int, int] = {}

@@ -182,6 +182,8 @@ def _require_plan(
 
 def _fold(states: Tensor, first: int, stop: int, count: int) -> Tensor:
     """Rows of ``count`` nodes of equal length as a batch: ``[count, heads, length, dim]``."""
+    if count == 1:
+        return states[:, :, first:stop]
     _, heads, _, width = states.shape
     return states[0, :, first:stop].view(heads, count, -1, width).transpose(0, 1)
 

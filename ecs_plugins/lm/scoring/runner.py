@@ -182,44 +182,25 @@ class _FullFloat32:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._put_back: Callable[[], None] | None = None
+        self._reduced: list[tuple[Any, str]] = []
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._put_back = _demand_float32()
+                kinds: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
+                found = [(kind.matmul, kind.matmul.fp32_precision) for kind in kinds]
+                self._reduced = [(b, how) for b, how in found if how not in ("ieee", "none")]
+                for backend, _ in self._reduced:
+                    backend.fp32_precision = "ieee"
             self._inside += 1
 
     def __exit__(self, *_error: object) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside and self._put_back is not None:
-                self._put_back()
-
-
-def _demand_float32() -> Callable[[], None] | None:
-    """Set what has to be set; what puts it back."""
-    try:
-        before = torch.get_float32_matmul_precision()
-    except RuntimeError:  # set by backend, which torch does not allow to be mixed with this way
-        before = "highest"
-    if before != "highest":
-        torch.set_float32_matmul_precision("highest")
-        return lambda: torch.set_float32_matmul_precision(before)
-    kinds: tuple[Any, ...] = (torch.backends.cuda, torch.backends.mkldnn)
-    backends = [kind.matmul for kind in kinds]
-    found = {backend: backend.fp32_precision for backend in backends}
-    reduced = {backend: how for backend, how in found.items() if how not in ("ieee", "none")}
-    for backend in reduced:
-        backend.fp32_precision = "ieee"
-
-    def put_back() -> None:
-        for backend, precision in reduced.items():
-            backend.fp32_precision = "none"  # it may have followed the general setting
-            if backend.fp32_precision != precision:
-                backend.fp32_precision = precision
-
-    return put_back
+            for backend, precision in () if self._inside else self._reduced:
+                backend.fp32_precision = "none"  # it may have followed the general setting
+                if backend.fp32_precision != precision:
+                    backend.fp32_precision = precision
 
 
 _FULL = _FullFloat32()

@@ -72,7 +72,7 @@ def test_a_setting_is_put_back_when_the_last_of_several_threads_leaves(settings)
     with undisturbed(CPU, FLOAT32):
         thread.start()
         assert inside.wait(10)
-    assert torch.get_float32_matmul_precision() == "highest"
+    assert set(by_backend()) <= {"ieee", "none"}
     leave.set()
     thread.join()
     assert torch.get_float32_matmul_precision() == "high"
