@@ -13,10 +13,10 @@ cascade of one causal call for all nodes, one per level of ancestors, and one pe
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,19 +52,13 @@ def spans_of(queries: Sequence[int], keys: Sequence[int], device: torch.device) 
     return Spans(next(cuts), next(cuts), max(queries), max(keys))
 
 
-class Varlen(Protocol):
-    """Attention over ranges of different lengths."""
+Varlen = Callable[..., tuple[Tensor, Tensor]]
+"""Attention within every pair of ranges, ``(query, key, value, spans, *, causal, scale)``.
 
-    def __call__(
-        self, query: Tensor, key: Tensor, value: Tensor, spans: Spans, *, causal: bool, scale: float
-    ) -> tuple[Tensor, Tensor]:
-        """Attend within every pair of ranges, which cover all rows and keys.
-
-        Queries are ``[rows, heads, dim]``, keys and values ``[keys, kv_heads, dim]``; only the last
-        dimension has to be contiguous. If causal, row i of a range sees keys up to i. Returns
-        ``[rows, heads, dim]`` and the log-sum-exp ``[heads, rows]`` in float32.
-        """
-        ...
+The ranges cover all rows and keys. Queries are ``[rows, heads, dim]``, keys and values
+``[keys, kv_heads, dim]``; only the last dimension has to be contiguous. If causal, row i of a range
+sees keys up to i. Returns ``[rows, heads, dim]`` and the log-sum-exp ``[heads, rows]`` in float32.
+"""
 
 
 def attend(
