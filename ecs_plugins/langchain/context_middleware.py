@@ -5,11 +5,12 @@ A translation only: tool results and turns become documents, `ECSDocumentCompres
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
-from langchain.agents.middleware.types import ExtendedModelResponse
+from langchain.agents.middleware.types import ExtendedModelResponse, PrivateStateAttr
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, SystemMessage, ToolMessage, get_buffer_string
 from langgraph.prebuilt.tool_node import ToolCallRequest
@@ -33,7 +34,17 @@ ModelResult = ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
 ToolResult = ToolMessage | Command[Any]
 
 
-class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+class ECSContextState(AgentState[Any]):
+    """What the middleware keeps in an agent's state: ids of the messages that begin turns left out.
+
+    They stay left out, and the others stay, until turns are too many again: so prompts begin as
+    those before them did, and a provider's prompt cache serves them.
+    """
+
+    ecs_left_out: NotRequired[Annotated[dict[str, list[str]], PrivateStateAttr, operator.or_]]
+
+
+class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     """Shapes what an agent reads: a tool's documents, and turns that have become too many.
 
     ```python
@@ -44,24 +55,27 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ``create_retriever_tool(..., response_format="content_and_artifact")`` hands them out), else,
     for tools that are named, its text cut into units. The message keeps its id and its call.
 
-    With ``history_tokens``, each call of the model sees older turns only as far as they help with
-    the user's latest message. It is a view: the state is not changed. A turn is kept or left out
-    whole, from a user's message to the next, so no tool call is parted from its result; system
-    messages and the last ``recent_turns`` turns always stay.
+    With ``history_tokens``, the model sees older turns only as far as they helped with the user's
+    message when turns became too many: then all of them are judged, and those that help most fill
+    half of the room beside the ones that stay. It is a view: messages are not changed. A turn is
+    kept or left out whole, from a user's message to the next, so no tool call is parted from its
+    result; system messages and the last ``recent_turns`` turns always stay.
 
     Args:
         compressor: Decides what helps; by default one on the bundled model, of 5 passages.
         tools: Names of the tools whose results are shaped; None: all that return documents.
         query_argument: Argument of a tool call that holds its question; where a call has none,
             the user's latest message is the question.
-        history_tokens: Tokens that turns may have in sum before old ones are judged; None: all
-            turns are sent. Counted by the tokenizer of the model that judges.
+        history_tokens: Tokens that the turns of a view may have in sum before old ones are judged;
+            None: all turns are sent. Counted by the tokenizer of the model that judges.
         recent_turns: Turns that are always sent, the present one included.
 
     Raises:
         ConfigurationError: ``history_tokens`` or ``recent_turns`` is not positive, or a keyword is
             unknown.
     """
+
+    state_schema = ECSContextState
 
     @strict_keywords
     def __init__(
@@ -106,7 +120,8 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResult:
         """Call the model with a view of the turns that fit."""
-        return handler(self._shape_history(request))
+        view, left_out = self._shape_history(request)
+        return self._noted(handler(view), left_out)
 
     @override
     async def awrap_model_call(
@@ -117,7 +132,8 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """`wrap_model_call` with the judging model off the event loop."""
         if self._history_tokens is None:
             return await handler(request)
-        return await handler(await run_sync(self._shape_history, request))
+        view, left_out = await run_sync(self._shape_history, request)
+        return self._noted(await handler(view), left_out)
 
     # Results of tools
 
@@ -160,30 +176,36 @@ class ECSContextMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     # Turns
 
-    def _shape_history(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
-        messages = request.messages
+    def _shape_history(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], list[str]]:
+        """A view of the turns that fit, and the ids of what begins the others."""
+        messages, most = request.messages, self._history_tokens
         question = last_index(messages, is_user)
-        if self._history_tokens is None or question is None:
-            return request
-        query = str(messages[question].text)
+        if most is None or question is None:
+            return request, []
         parts = [[messages[index] for index in turn] for turn in turns(messages, is_user)]
+        known = (request.state.get("ecs_left_out") or {}).get(self.name) or []
+        gone = {n for n, part in enumerate(parts) if part[0].id and part[0].id in known}
+        texts = [get_buffer_string(part, "user", "assistant") for part in parts]
+        lengths = as_model(self._compressor.model).count_tokens(texts)
         judged = [
             index
             for index, part in enumerate(parts[: -self._recent_turns])
             if not any(isinstance(message, SystemMessage) for message in part)
         ]
-        if not judged or not query.strip():
-            return request
-        texts = [get_buffer_string(part, "user", "assistant") for part in parts]
-        lengths = as_model(self._compressor.model).count_tokens(texts)
-        if sum(lengths) <= self._history_tokens:
-            return request
-        room = self._history_tokens - sum(lengths) + sum(lengths[index] for index in judged)
-        old = [texts[index] for index in judged]
-        found = self._kept_indices(old, query, room) if room > 0 else []
-        gone = {*judged} - {judged[index] for index in found}
+        query = str(messages[question].text)
+        if query.strip() and sum(lengths) - sum(lengths[index] for index in gone) > most:
+            room = (most - sum(lengths) + sum(lengths[index] for index in judged)) // 2
+            old = [texts[index] for index in judged]
+            found = self._kept_indices(old, query, room) if old and room > 0 else []
+            gone = {*judged} - {judged[index] for index in found}
         view = [message for n, part in enumerate(parts) if n not in gone for message in part]
-        return request.override(messages=view)
+        return request.override(messages=view), [parts[n][0].id or "" for n in sorted(gone)]
+
+    def _noted(self, response: ModelResponse[Any], left_out: list[str]) -> ModelResult:
+        if self._history_tokens is None:
+            return response
+        update = {"ecs_left_out": {self.name: left_out}}
+        return ExtendedModelResponse(model_response=response, command=Command(update=update))
 
     def _kept_indices(
         self, texts: Sequence[str], query: str, max_tokens: int | None = None

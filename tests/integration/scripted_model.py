@@ -2,6 +2,7 @@
 
 import json
 import threading
+from itertools import pairwise, takewhile
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -61,3 +62,24 @@ def call(name: str, /, **arguments) -> AIMessage:
     """A message that calls a tool."""
     asked = {"name": name, "args": arguments, "id": "c1", "type": "tool_call"}
     return AIMessage("", tool_calls=[asked])
+
+
+TALK = {
+    "Where does my sister keep her bees?": "My sister Quilla keeps bees in Tarrow.",
+    "And what did the vet say about Biscuit?": "The vet says that the paw of Biscuit heals.",
+    "Which ferry did we take to the island?": "We took the ferry at nine to the island.",
+    "Who lent me the ladder last autumn?": "Osric lent me the ladder last autumn.",
+    "What was the name of the blue paint?": "The blue paint is called heliotrope.",
+    "When is the choir practice this week?": "Choir practice is on Thursday at seven this week.",
+}
+
+
+def cached_share(prompts):
+    """How much of a prompt the one before it began with, byte for byte."""
+    sent = ["".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in prompts]
+    shared = 0
+    for pair in pairwise(sent):
+        shared += sum(
+            1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))
+        )
+    return shared / sum(map(len, sent[1:]))

@@ -1,4 +1,5 @@
 import threading
+from itertools import pairwise
 
 import pytest
 from langchain.agents import create_agent
@@ -6,10 +7,11 @@ from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.tools import create_retriever_tool, tool
+from langgraph.checkpoint.memory import InMemorySaver
 
 from ecs_plugins.langchain import ECSContextMiddleware, ECSDocumentCompressor
 from ecs_plugins.lm import FakeLanguageModel
-from tests.integration.scripted_model import ScriptedModel, call
+from tests.integration.scripted_model import TALK, ScriptedModel, cached_share, call
 from tests.integration.shaping_setup import GIVEN_ORDER, QUERY
 from tests.integration.shaping_setup import TEXTS as PASSAGES
 
@@ -122,10 +124,26 @@ def prompts_of(messages, budget, top_k=1):
 
 
 def test_old_turns_that_do_not_help_are_left_out_of_the_view_only():
-    prompt, state = prompts_of(history(), 60)
+    prompt, state = prompts_of(history(), 80)
     texts = [message.text for message in prompt]
     assert texts == ["Rules.", EVIDENCE, "Good to know.", TEXTS[3], "Noted.", QUERY]
     assert len(state) == len(history()) + 2
+
+
+@pytest.mark.parametrize("budget", [None, 300])
+def test_a_providers_prompt_cache_serves_most_of_a_talk_that_is_cut_again_and_again(budget):
+    model = ScriptedModel(replies=[*TALK.values()] * 6)
+    middleware = ECSContextMiddleware(compressor(top_k=3), history_tokens=budget)
+    built = create_agent(
+        model, [], system_prompt="Rules.", middleware=[middleware], checkpointer=InMemorySaver()
+    )
+    for n, question in enumerate([*TALK] * 6):
+        asked = {"messages": [HumanMessage(f"{n}: {question}")]}
+        built.invoke(asked, {"configurable": {"thread_id": "t"}})
+    lengths = [len(prompt) for prompt in model.prompts]
+    cuts = sum(after < before for before, after in pairwise(lengths))
+    assert cuts == 0 if budget is None else cuts > 2
+    assert cached_share(model.prompts) >= 0.79
 
 
 @pytest.mark.parametrize("budget", [1, 30, 50, 60, 70, 90])

@@ -1,5 +1,4 @@
 from dataclasses import dataclass
-from itertools import pairwise, takewhile
 from uuid import uuid4
 
 import pytest
@@ -14,7 +13,7 @@ from ecs_plugins.langchain import EntropicMemoryMiddleware, RecallOptions
 from ecs_plugins.langchain.memory_middleware import token_counter
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.integration.scripted_model import ScriptedModel, call
+from tests.integration.scripted_model import TALK, ScriptedModel, cached_share, call
 
 NAMESPACE = ("memories", "{user_id}")
 FACT = "My sister Quilla keeps bees in Tarrow."
@@ -313,27 +312,6 @@ def test_a_summary_of_what_tools_told_is_not_the_users_and_the_question_is_remem
     ask(built, "Thank you.", thread="t")
     more = ["Thank you.", "In Tarrow."]
     assert logged(memory)[1:] == [*said[: len(remember)], *more[: len(remember)]]
-
-
-TALK = {
-    "Where does my sister keep her bees?": "My sister Quilla keeps bees in Tarrow.",
-    "And what did the vet say about Biscuit?": "The vet says that the paw of Biscuit heals.",
-    "Which ferry did we take to the island?": "We took the ferry at nine to the island.",
-    "Who lent me the ladder last autumn?": "Osric lent me the ladder last autumn.",
-    "What was the name of the blue paint?": "The blue paint is called heliotrope.",
-    "When is the choir practice this week?": "Choir practice is on Thursday at seven this week.",
-}
-
-
-def cached_share(prompts):
-    """How much of a prompt the one before it began with, byte for byte."""
-    sent = ["".join(f"[{each.type}]{each.text}" for each in prompt) for prompt in prompts]
-    shared = 0
-    for pair in pairwise(sent):
-        shared += sum(
-            1 for _ in takewhile(lambda both: both[0] == both[1], zip(*pair, strict=False))
-        )
-    return shared / sum(map(len, sent[1:]))
 
 
 def test_a_providers_prompt_cache_serves_what_it_does_without_the_memory(memory):
