@@ -6,7 +6,7 @@ A translation only: tool results and turns become documents, `ECSDocumentCompres
 from __future__ import annotations
 
 import operator
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
@@ -183,7 +183,8 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
         if most is None or question is None:
             return request, []
         parts = [[messages[index] for index in turn] for turn in turns(messages, is_user)]
-        known = (request.state.get("ecs_left_out") or {}).get(self.name) or []
+        state: Mapping[str, Any] = request.state
+        known = (state.get("ecs_left_out") or {}).get(self.name) or []
         gone = {n for n, part in enumerate(parts) if part[0].id and part[0].id in known}
         texts = [get_buffer_string(part, "user", "assistant") for part in parts]
         lengths = as_model(self._compressor.model).count_tokens(texts)
