@@ -1,6 +1,25 @@
-"""Shared fixtures."""
+"""Shared fixtures, and what ``-m "not model"`` leaves out."""
+
+import re
 
 import pytest
+
+OF_MODELS = re.compile(r"^pytestmark = .*mark\.model\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave out unread what brings torch and transformers along for tests that do not run."""
+    if "not model" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return bool(OF_MODELS.search(collection_path.read_text("utf-8"))) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what asks for a model by a fixture."""
+    for item in items:
+        if {"bundled_lm", "embedder"} & set(item.fixturenames):
+            item.add_marker("model")
 
 
 @pytest.fixture(scope="session")

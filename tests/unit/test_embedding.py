@@ -35,13 +35,11 @@ class LangChainLike:
         return self.vector
 
 
-@pytest.fixture(params=["fake", "wrapped", "real"])
-def any_embedder(request, embedder):
-    return {
-        "fake": FakeEmbedder(),
-        "wrapped": as_embedder(LangChainLike([3.0, 4.0])),
-        "real": embedder,
-    }[request.param]
+@pytest.fixture(params=["fake", "wrapped", pytest.param("real", marks=pytest.mark.model)])
+def any_embedder(request):
+    if request.param == "real":
+        return request.getfixturevalue("embedder")
+    return FakeEmbedder() if request.param == "fake" else as_embedder(LangChainLike([3.0, 4.0]))
 
 
 def test_documents_are_unit_rows_and_blank_texts_zero_rows(any_embedder):
@@ -97,6 +95,7 @@ def test_the_default_is_one_per_process():
     assert default_embedder().name == "sentence-transformers/all-MiniLM-L6-v2"
 
 
+@pytest.mark.model
 def test_the_default_needs_no_network(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("asked the network")

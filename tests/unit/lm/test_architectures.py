@@ -15,6 +15,8 @@ from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 
+pytestmark = pytest.mark.model
+
 TOLERANCE = 1e-4
 PASSAGE, QUESTION = ids(1, 30), ids(2, 20)
 ASKED = TokenRequest(

@@ -38,6 +38,8 @@ from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Path, common_length
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
 
+pytestmark = pytest.mark.model
+
 TOLERANCE = 1e-4
 CPU, META = torch.device("cpu"), torch.device("meta")
 

@@ -9,6 +9,8 @@ from ecs_plugins.lm import generation
 from ecs_plugins.lm.base import Segment
 from ecs_plugins.lm.local import LocalLM
 
+pytestmark = pytest.mark.model
+
 PROMPTS = tuple(
     (Segment(text),)
     for text in ("Ann", "The train from Rome to Milan was late", "snow and bread", "Bob sells")

@@ -12,6 +12,8 @@ from ecs_plugins.errors import ModelError
 from ecs_plugins.lm import gguf
 from ecs_plugins.lm.gguf import TOLERANCE, convert_gguf, read_gguf, token_logprobs
 
+pytestmark = pytest.mark.model
+
 WIDTH, HEADS, KV_HEADS, INNER = 16, 4, 2, 32
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>{% endfor %}"

@@ -25,10 +25,8 @@ from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card"),
-]
+NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
+pytestmark = [pytest.mark.model, pytest.mark.gpu, NO_CARD]
 CARD = torch.device("cuda:0")
 WIDE = 64
 HALF = (torch.float16, torch.bfloat16)

@@ -38,6 +38,8 @@ from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.signals import SIGNALS
 
+pytestmark = pytest.mark.model
+
 LAYERS, HEADS, WIDTH = 2, 2, 4
 BYTES_PER_TOKEN = 2 * LAYERS * HEADS * WIDTH * 4
 LIKE = pytest.approx

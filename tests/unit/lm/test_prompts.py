@@ -1,9 +1,8 @@
 import pytest
-from tiny_models import TOKENIZERS, tokenizer
 
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import ChatLayout
-from ecs_plugins.lm.prompts import PLAIN, PromptTemplate, chat_layout
+from ecs_plugins.lm.prompts import PLAIN, PromptTemplate
 
 VALUES = {"context": "", "question": "Where?", "answer": "Paris"}
 CHAT = ChatLayout(head="<u>", tail="</u><a>", chat=True)
@@ -76,19 +75,3 @@ def test_a_field_without_a_value_is_refused_by_name() -> None:
 def test_scoring_a_field_that_the_template_lacks_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="judgement"):
         PromptTemplate().continuation(PLAIN, VALUES, scored=("judgement",))
-
-
-def test_the_layout_of_a_model_comes_from_its_chat_template() -> None:
-    layout = chat_layout(tokenizer("byte_level"))
-    assert layout == ChatLayout(
-        "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n", chat=True
-    )
-    assert chat_layout(tokenizer("wordpiece")) == PLAIN
-
-
-@pytest.mark.parametrize("template", ["{{ raise_exception('no') }}", "hello"])
-def test_an_unusable_chat_template_gives_the_plain_layout_and_says_so(template) -> None:
-    tok = TOKENIZERS["byte_level"]()
-    tok.chat_template = template
-    with pytest.warns(RuntimeWarning, match="plain layout"):
-        assert chat_layout(tok) == PLAIN

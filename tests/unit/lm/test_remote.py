@@ -29,7 +29,7 @@ from ecs_plugins.lm.remote.client import prompt_key, weight_of
 from ecs_plugins.lm.remote.model import RemoteLM
 from ecs_plugins.shaping import ContextShaper
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.slow]  # servers, and waiting for them
+pytestmark = [pytest.mark.timeout(60), pytest.mark.model, pytest.mark.slow]  # waits for servers
 
 KINDS = ("sglang", "vllm")
 QUICK = {"deadline_s": 20, "request_timeout_s": 5}

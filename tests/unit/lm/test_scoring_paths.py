@@ -48,6 +48,8 @@ from ecs_plugins.lm.scoring.request import (
 from ecs_plugins.lm.scoring.runner import TokenBudget, target_logprobs
 from ecs_plugins.lm.worker import Scoring, Worker
 
+pytestmark = pytest.mark.model
+
 TOLERANCE = 1e-4
 FAST = (ScoringPath.CASCADE, ScoringPath.MASKED, ScoringPath.PADDED)
 

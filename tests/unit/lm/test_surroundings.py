@@ -11,6 +11,8 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.loading import resolve_device, resolve_dtype
 from ecs_plugins.lm.scoring.runner import is_out_of_memory, undisturbed
 
+pytestmark = pytest.mark.model
+
 CPU, FLOAT32 = torch.device("cpu"), torch.float32
 
 

@@ -1,18 +1,12 @@
 import asyncio
 import gc
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_models import local
-from tiny_models import request as text_request
 
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import (
@@ -230,102 +224,3 @@ def test_an_idle_worker_keeps_no_engine_alive_and_ends_with_it() -> None:
     thread.join(WAIT)
     assert not thread.is_alive()
     assert engine() is None
-
-
-# With a real model.
-
-
-def texts(n):
-    passages = (f" Passage {n} says bread.", f" The market number {n} is closed.", " Rome")
-    return text_request(f"Ann lives in house {n}.", passages, (" in Paris",))
-
-
-def sums(result):
-    return [row[0][0].sum for row in result.scores]
-
-
-def test_concurrent_results_equal_serial_ones() -> None:
-    lm = local(token_budget=256)
-    requests = [texts(n) for n in range(24)]
-    serial = [sums(lm.score([r])[0]) for r in requests]
-    with ThreadPoolExecutor(12) as pool:
-        merged = list(pool.map(lambda r: sums(lm.score([r])[0]), requests))
-    np.testing.assert_allclose(merged, serial, atol=2e-5)
-
-
-def test_work_that_nobody_waits_for_ends_between_packs() -> None:
-    many = text_request(passages=[f" Line {n} of {n % 5}." for n in range(60)])
-    job, _ = local()._scoring([many])
-    packs = iter([False] * 3 + [True])
-    with pytest.raises(ModelTimeoutError):
-        job.engine.score(job.requests, token_budget=256, stopped=lambda: next(packs))
-
-
-def test_deadlines_of_a_handle_and_of_a_call() -> None:
-    lm = local(deadline_s=1e-6)
-    with pytest.raises(ModelTimeoutError):
-        lm.score([texts(0)])
-    assert lm.score([texts(0)], deadline_s=WAIT)
-
-
-def test_close_during_a_call_lets_it_finish() -> None:
-    lm = local()
-    runtime = lm._load()
-    with ThreadPoolExecutor(1) as pool:
-        with runtime.worker._queue.computing:
-            call = pool.submit(lm.score, [texts(1)])
-            until = time.monotonic() + WAIT
-            while not runtime.worker._queue.jobs and time.monotonic() < until:
-                time.sleep(0.001)
-            lm.close()
-        del runtime
-        assert sums(call.result(WAIT)[0])
-    with pytest.raises(ModelError, match="was closed"):
-        lm.score([texts(1)])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork on this platform")
-def test_a_child_forked_after_the_model_computed_scores_and_generates() -> None:
-    code = """
-        import os, signal, sys, threading, warnings
-        warnings.simplefilter("ignore")
-        import torch
-        sys.path.insert(0, sys.argv[1])
-        from test_worker import local, sums, texts
-        from ecs_plugins.lm.base import Segment
-        signal.alarm(90)
-        torch.set_num_threads(2)
-        lm = local()
-        wanted = sums(lm.score([texts(1)])[0])
-        torch.rand(600, 600) @ torch.rand(600, 600)  # an OpenMP team in the thread that forks
-        torch.rand(10**6).exp()
-        stop = threading.Event()
-        def busy():
-            while not stop.is_set():
-                lm.score([texts(2)])
-        threads = [threading.Thread(target=busy) for _ in range(2)]
-        for thread in threads: thread.start()
-        for _ in range(3):
-            child = os.fork()
-            if not child:
-                signal.alarm(30)
-                big = lm._run(lambda: (torch.rand(10**6).exp() > 0).all().item())
-                lm.generate([(Segment("Ann"),)], max_new_tokens=2)
-                got = sums(lm.score([texts(1)])[0])
-                same = all(abs(a - b) < 2e-5 for a, b in zip(got, wanted, strict=True))
-                os._exit(0 if same and big else 7)
-            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        stop.set()
-        for thread in threads: thread.join(20)
-        assert lm.score([texts(3)])
-        print("parent works")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(Path(__file__).parent)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout.split("\n")[:-1] == ["0", "0", "0", "parent works"], done.stderr
