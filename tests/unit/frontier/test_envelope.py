@@ -9,7 +9,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency_score
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.hull import non_dominated, upper_envelope, weight_spans
+from ecs_plugins.frontier.hull import non_dominated, upper_envelope
 from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.report import lookup_table, regimes
 from ecs_plugins.tokens import Role, Stage
@@ -64,21 +64,6 @@ def test_decisions_equal_brute_force_on_10000_random_sets():
             with pytest.raises(UnreachableTargetError) as caught:
                 frontier.decide(budget=budget, reuse=reuse)
             assert caught.value.nearest == pytest.approx(min(costs.values()))
-
-
-@pytest.mark.slow
-def test_three_stage_envelope_equals_the_envelope_of_all_points():
-    rng = random.Random(3)
-    for _ in range(1500):
-        frontier = random_frontier(rng)
-        reuse = rng.choice([1, 3.7, 200])
-        staged = frontier.envelope(reuse)
-        direct = weight_spans(frontier.points, reuse)
-        assert [s.high for s in staged] == pytest.approx([s.high for s in direct])
-        for a, b in zip(staged, direct, strict=True):
-            assert (a.point.f1, a.point.effective(reuse)) == pytest.approx(
-                (b.point.f1, b.point.effective(reuse))
-            )
 
 
 @pytest.mark.slow

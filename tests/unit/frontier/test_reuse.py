@@ -22,33 +22,6 @@ def ledger(tmp_path):
         yield made
 
 
-def test_queries_are_counted_per_context(ledger):
-    assert [ledger.record("a") for _ in range(3)] == [1, 2, 3]
-    assert ledger.record("b", queries=5) == 5
-    assert (ledger.count("a"), ledger.count("b"), ledger.count("c")) == (3, 5, 0)
-    assert len(ledger) == 2
-
-
-def test_namespaces_do_not_see_each_other(tmp_path):
-    one = ReuseLedger(tmp_path / "r.db", namespace=("a", "b"))
-    other = ReuseLedger(tmp_path / "r.db", namespace=("a/b",))
-    one.record("x")
-    one.mark_prepared("x", KEY)
-    assert other.count("x") == 0
-    assert other.prepared("x") == {}
-    assert not other.forget("x")
-    assert one.count("x") == 1
-
-
-def test_forget_deletes_everything_about_a_context(ledger, tmp_path):
-    ledger.record("secret-context")
-    ledger.mark_prepared("secret-context", KEY)
-    assert ledger.forget("secret-context")
-    assert not ledger.forget("secret-context")
-    assert ledger.count("secret-context") == 0
-    assert ledger.prepared("secret-context") == {}
-
-
 def _count_in_process(path):
     with ReuseLedger(path) as ledger:
         return [ledger.record("a") for _ in range(40)]
@@ -218,23 +191,6 @@ def test_routing_never_counts_all_contexts(frontier, ledger):
     router.route(context_id="a")
     assert statements
     assert not [text for text in statements if "count(*)" in text or "DELETE" in text]
-
-
-def test_contexts_and_what_was_prepared_for_them_expire(tmp_path):
-    now = [0.0]
-    hours = {"idle_seconds": 3600, "expire_seconds": 7200, "clock": lambda: now[0]}
-    with ReuseLedger(tmp_path / "r.db", **hours) as ledger:
-        for name in ("old", "busy"):
-            ledger.record(name, queries=3)
-            ledger.mark_prepared(name, KEY)
-        now[0] = 5000.0
-        ledger.record("busy")
-        now[0] = 10_000.0
-        ledger.record("new")
-        assert [ledger.count(name) for name in ("old", "busy", "new")] == [0, 4, 1]
-        assert not ledger.prepared("old")
-        assert ledger.prepared("busy")
-        assert len(ledger) == 2
 
 
 def test_the_forecast_equals_the_plain_sum_of_survival_probabilities():
