@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -289,7 +290,7 @@ def _print_points(frontier: EfficiencyFrontier) -> None:
 def _print_decision(frontier: EfficiencyFrontier, decision: RoutingDecision) -> None:
     from ecs_plugins.frontier.cost import exchange_rate
 
-    typer.echo(printable(decision.explain()))
+    _echo(decision.explain())
     if decision.exchange_rate is None:
         # What the choice means as a weight: the range of w that would have made it.
         spans = [s for s in frontier.envelope(decision.reuse) if s.point.key == decision.point.key]
@@ -302,4 +303,11 @@ def _print_decision(frontier: EfficiencyFrontier, decision: RoutingDecision) -> 
             typer.echo("  as weight   no w chooses it: it lies below the hull of the frontier")
     typer.echo("\nwhy not")
     for label, reason in decision.why_not().items():
-        typer.echo(printable(f"  {label}\n      {reason}"))
+        _echo(f"  {label}\n      {reason}")
+
+
+def _echo(text: str) -> None:
+    """Lines of at most eighty columns, as far as no word is longer."""
+    for line in text.splitlines():
+        shown = wrap(printable(line), 80, subsequent_indent=" " * 14, break_long_words=False)
+        typer.echo("\n".join(shown))

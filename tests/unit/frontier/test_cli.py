@@ -10,6 +10,8 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
+from .conftest import point
+
 runner = CliRunner()
 
 
@@ -28,6 +30,26 @@ def test_route_prints_the_choice_the_numbers_and_why_not(artefact):
     assert done.output.startswith("memory(ratio=0.25)")
     assert "0.01 more F1 is\n              worth" in done.output
     assert "measured as an upper bound" in done.output
+
+
+@pytest.mark.parametrize("asked", ["--target-f1=0.6", "--weight=0.95", "--budget=3000"])
+def test_a_decision_between_long_names_is_told_in_eighty_columns(tmp_path, asked):
+    known = {"ratio": 0.25, "signal": "query_likelihood+bm25"}
+    points = [
+        point(
+            "memory_compression+ecs",
+            0.6 + depth / 10,
+            900 * depth,
+            200 + depth,
+            depth=depth,
+            **known,
+        )
+        for depth in (1, 2)
+    ]
+    path = EfficiencyFrontier([*points, point("full_context", 0.61, 0, 2000)]).save(tmp_path / "f")
+    done = run("route", "--frontier", path, "--reuse", 40, asked)
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines())) <= 80
 
 
 def test_route_as_json_is_the_decision(artefact):
