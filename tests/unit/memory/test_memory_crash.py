@@ -11,71 +11,77 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
+import faiss
 import pytest
 
-from tests.unit.memory import crash_writer
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import FIRST_SCHEMA
 
 FILES, KILLS_PER_FILE = 20, 10
 
 
-class Writers:
-    """The process that forks writers."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, crash_writer.__file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-
-    def _read(self) -> dict[str, object]:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
-
-    def run_and_kill(self, path: Path, seed: int, delay: float) -> list[dict[str, object]]:
-        """What a writer acknowledged before it was killed."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([str(path), seed]).encode() + b"\n")
-        self._process.stdin.flush()
-        said = []
-        while "child" not in (line := self._read()):
-            said.append(line)
-        time.sleep(delay)
-        os.kill(int(str(line["child"])), signal.SIGKILL)
-        while "dead" not in (line := self._read()):
-            said.append(line)
-        return said
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+def opened(path: Path) -> EntropicMemory:
+    return EntropicMemory.open(
+        path,
+        embedder=FakeEmbedder(32),
+        config=MemoryConfig(hot_capacity=60, cold_capacity=30, merge_threshold=0.95),
+        store=StoreConfig(sleep="manual"),
+    )
 
 
-@pytest.fixture(scope="module")
-def writers() -> Iterator[Writers]:
-    writers = Writers()
-    yield writers
-    writers.close()
+def write_for_ever(path: Path, seed: int, say) -> None:
+    """Add, recall, sleep, delete, compact and write snapshots, and acknowledge each step."""
+    rng = random.Random(seed)
+    memory = opened(path)
+    say(opened=True)
+    mine: list[str] = []
+    while True:
+        texts = [f"w{rng.randrange(40)} x{rng.randrange(40)}" for _ in range(rng.randint(1, 6))]
+        ids = memory.add(texts)
+        say(added=dict(zip(ids, texts, strict=True)))
+        mine += ids
+        step = rng.random()
+        if step < 0.3:
+            memory.recall(texts[0])
+            say(slept=memory.sleep().id)
+        elif step < 0.5:
+            gone = mine.pop(rng.randrange(len(mine)))
+            say(deleting=gone)
+            memory.delete(gone)
+            say(deleted=gone)
+        elif step < 0.75:
+            memory.recall(texts[0])
+            memory.admin.compact()
+            say(compacted=True)
 
 
-def in_both_tiers(path: Path) -> list[object]:
-    connection = sqlite3.connect(path)
-    try:
-        return connection.execute(
-            "SELECT p.message FROM provenance p JOIN tiers t ON t.id = p.item AND t.live = 1"
-            " GROUP BY p.message HAVING count(DISTINCT t.tier) > 1"
-        ).fetchall()
-    finally:
-        connection.close()
+def said_until_killed(path: Path, seed: int, delay: float) -> list[dict]:
+    """What a writer acknowledged, each by one system call, before it was killed."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        faiss.omp_set_num_threads(1)  # the parent's threads are not there
+
+        def say(**what) -> None:
+            os.write(sink, json.dumps(what).encode() + b"\n")
+
+        try:
+            write_for_ever(path, seed, say)
+        except BaseException as error:
+            say(failed=repr(error))
+        finally:
+            os._exit(1)
+    os.close(sink)
+    time.sleep(delay)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with os.fdopen(source) as lines:
+        return [json.loads(line) for line in lines]
 
 
 class Promises:
@@ -97,34 +103,36 @@ class Promises:
                 self.gone.add(line["deleted"])
 
     def check(self, path: Path) -> None:
-        memory = crash_writer.open_memory(str(path))
-        try:
+        with opened(path) as memory:
             there = {message.id: message.text for message in memory.messages()}
             assert self.kept.items() <= there.items()
             assert not self.gone & set(there)
             assert memory.admin.verify().problems == ()
-            assert in_both_tiers(path) == []
             assert all(each.agrees for each in memory.replay())
-        finally:
-            memory.close()
+        with closing(sqlite3.connect(path)) as connection:
+            in_both_tiers = connection.execute(
+                "SELECT p.message FROM provenance p JOIN tiers t ON t.id = p.item AND t.live = 1"
+                " GROUP BY p.message HAVING count(DISTINCT t.tier) > 1"
+            )
+            assert in_both_tiers.fetchall() == []
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("file", range(FILES))
-def test_a_killed_writer_keeps_every_promise(tmp_path, writers, file):
+def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 20)  # so it is saved
     rng = random.Random(file)
-    path = tmp_path / "memory.db"
     promises = Promises()
     if file % 4 == 0:  # the first kills hit the upgrade of an old file
-        path.write_bytes(gzip.decompress(FIRST_SCHEMA.read_bytes()))
+        db.write_bytes(gzip.decompress(FIRST_SCHEMA.read_bytes()))
         promises.kept["old"] = "an old fact"
     for kill in range(KILLS_PER_FILE):
         upgrade = file % 4 == 0 and kill < 2
         delay = rng.uniform(0, 0.01) if upgrade else rng.uniform(0, 0.25)
-        promises.hear(writers.run_and_kill(path, 100 * file + kill, delay))
-        if path.exists() and not path.stat().st_size:  # killed before it began
-            path.unlink()
-        if path.exists():
-            promises.check(path)
+        promises.hear(said_until_killed(db, 100 * file + kill, delay))
+        if db.exists() and not db.stat().st_size:  # killed before it began
+            db.unlink()
+        if db.exists():
+            promises.check(db)
     assert promises.steps >= {"opened", "added"}
