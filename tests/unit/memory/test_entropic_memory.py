@@ -1,10 +1,12 @@
 import asyncio
 import inspect
+import json
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
@@ -30,14 +32,45 @@ def test_a_recollection_accounts_for_itself(open_memory):
     assert "support 2" in found.why
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "  ", {"content": ""}, {"text": "a", "oops": 1}, 7, "\ud800", NewMessage]
-)
+BAD = [
+    "", "  ", "\ud800", NewMessage, None, 5, {"content": ""}, {"text": "a", "oops": 1},
+    *({"content": "x", "at": at} for at in ("2025-01-01T10:00:00", math.nan)),
+    *({"content": "x", "ttl": ttl} for ttl in ("5", math.inf)),
+    {"content": "x", "role": 5}, {"content": "x", "writer": 5},
+    *(
+        {"content": "x", "metadata": {"key": value}}
+        for value in (math.nan, math.inf, object(), {1, 2}, "\ud800", [math.nan])
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD, ids=ascii)
 def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(open_memory, bad):
     memory = open_memory()
     with pytest.raises(InvalidInputError):
         memory.add(["fine", bad])
     assert memory.messages() == []
+
+
+def test_what_a_mapping_does_not_say_is_taken_from_the_defaults(open_memory):
+    memory = open_memory()
+    said = {"content": "hello", "role": None, "metadata": None, "ttl": 5.0}
+    memory.add(said, role="tool", metadata={"a": 1}, writer="agent", at=4e9)
+    memory.add({"text": "you"}, role=None)
+    first, second = memory.messages()
+    assert (first.text, first.role, first.metadata) == ("hello", "tool", {"a": 1})
+    assert (first.writer, first.created, first.expires) == ("agent", 4e9, 4e9 + 5)
+    assert (second.text, second.role) == ("you", "user")
+
+
+encodable = st.text(st.characters(exclude_categories=["Cs"]))
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.dictionaries(encodable, st.none() | st.booleans() | numbers | encodable, max_size=4))
+def test_flat_metadata_is_stored_as_json_writes_it(metadata):
+    stored = NewMessage("text", metadata=metadata).stored_metadata
+    assert stored == json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
@@ -90,16 +123,6 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
     assert texts(memory.recall("the boat is blue", tiers="hot")) == []
     memory.update(kept.id, pinned=False)
     assert not memory.memories()[0].pinned
-    assert memory.admin.verify().ok
-
-
-def test_what_has_expired_is_neither_recalled_nor_kept(open_memory):
-    memory = open_memory()
-    name = memory.add("gone in a moment", at=time.time() - 100, ttl=50)[0]
-    memory.add("stays for good")
-    assert texts(memory.recall("gone in a moment", threshold=0.0)) == ["stays for good"]
-    assert memory.get(name) is None
-    assert memory.admin.purge().messages == (name,)
     assert memory.admin.verify().ok
 
 

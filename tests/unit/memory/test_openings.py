@@ -5,14 +5,14 @@ and a forked child inherits SQLite's note of the locks without the locks.
 """
 
 import gzip
-import json
 import os
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -245,41 +245,24 @@ def test_an_open_memory_cannot_be_overwritten_by_an_export(path, tmp_path, file)
         assert memory.admin.verify().problems == ()
 
 
-WORKER = """
-import json, sys, time
-from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.memory import EntropicMemory
-path, name = sys.argv[1:]
-long_lived = EntropicMemory.open(path, embedder=FakeEmbedder())
-end = time.monotonic() + 2.5
-number = 0
-while time.monotonic() < end:
-    with EntropicMemory.open(path, embedder=FakeEmbedder()) as request:
-        ids = request.add(f"{name} said {number}")
-    ids += long_lived.add(f"{name} repeated {number}")
-    number += 1
-    print(json.dumps(ids), flush=True)
-long_lived.close()
-"""
+def write_a_while(path, name):
+    ids = []
+    end = time.monotonic() + 2.5
+    with opened(path) as long_lived:
+        while time.monotonic() < end:
+            with opened(path) as request:
+                ids += request.add(f"{name} said {len(ids)}")
+            ids += long_lived.add(f"{name} repeated {len(ids)}")
+    return ids
 
 
 @pytest.mark.slow
 def test_two_workers_that_open_the_file_per_request_lose_nothing(path):
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(path), name],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        for name in ("first", "second")
-    ]
-    said = [worker.communicate(timeout=120)[0].decode().split("\n") for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0]
-    acknowledged = {name for lines in said for line in lines if line for name in json.loads(line)}
+    with ProcessPoolExecutor(2, get_context("spawn")) as workers:
+        said = list(workers.map(write_a_while, [path] * 2, ["first", "second"]))
     with opened(path) as memory:
         log = memory.messages()
-        assert acknowledged
-        assert acknowledged <= {message.id for message in log}
+        assert {*said[0], *said[1]} <= {message.id for message in log}
         assert [message.step for message in log] == list(range(1, len(log) + 1))
         assert memory.admin.verify().problems == ()
 

@@ -68,12 +68,15 @@ def test_a_recall_finds_what_scoring_everything_finds(open_memory, monkeypatch, 
 def test_expired_items_and_the_other_tier_take_no_places(open_memory, monkeypatch):
     monkeypatch.setattr(search, "CANDIDATES", 2)
     memory, texts = open_memory(config=WIDE), sentences(40)
-    memory.add(texts[:30], at=time.time() - 100, ttl=10.0)
+    gone = memory.add(texts[:30], at=time.time() - 100, ttl=10.0)
     memory.add(texts[30:35])
     memory.add(texts[35:], pinned=True)
     assert found(memory, k=50).keys() == set(texts[30:])
     assert found(memory, k=50, tiers="cold").keys() == set(texts[35:])
     assert len(found(memory, k=3, tiers="hot")) == 3
+    assert memory.get(gone[0]) is None
+    assert sorted(memory.admin.purge().messages) == sorted(gone)
+    assert memory.admin.verify().ok
 
 
 def test_the_paper_recalls_by_cosine_alone(open_memory):

@@ -130,9 +130,10 @@ def test_what_is_said_again_holds_again(memory):
     assert texts(memory, at=2.5) == [OSLO]
 
 
-def test_what_was_said_last_holds_in_whatever_order_it_is_added(memory):
+@pytest.mark.parametrize("later", [{"at": 3.0}, {"at": 10.0, "ttl": 1.0}])
+def test_neither_what_was_said_before_nor_what_has_expired_corrects(memory, later):
     memory.add({"content": ROME, "at": 9.0})
-    memory.add({"content": OSLO, "at": 3.0})
+    memory.add({"content": OSLO, **later})
     assert texts(memory) == [ROME]
 
 
@@ -148,12 +149,6 @@ def test_a_new_text_that_corrects_nothing_takes_its_correction_back(memory):
     assert texts(memory) == ["Ada lives in Bergen now."]
     memory.update(newer, text="Ada likes it.")
     assert ROME in texts(memory)
-
-
-def test_a_correction_that_has_expired_corrects_nothing_any_more(memory):
-    memory.add({"content": ROME, "at": 1.0})
-    memory.add({"content": OSLO, "at": 2.0, "ttl": 1.0})
-    assert texts(memory) == [ROME]
 
 
 def test_only_another_message_of_the_same_speaker_corrects(memory):
