@@ -44,7 +44,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("bad", BAD, ids=ascii)
+@pytest.mark.parametrize("bad", BAD)
 def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(open_memory, bad):
     memory = open_memory()
     with pytest.raises(InvalidInputError):
