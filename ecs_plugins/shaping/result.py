@@ -234,7 +234,7 @@ class ShapedContext:
         if self.error:
             lines.append(f"not scored, every passage was returned: {self.error}")
         output = io.StringIO()
-        Console(file=output, width=width, color_system=None).print(
+        Console(file=output, width=width, color_system=None, force_jupyter=False).print(
             table, *map(Text, lines), sep="\n"
         )
         return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"

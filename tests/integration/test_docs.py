@@ -3,6 +3,7 @@
 Nothing is hidden: what a block needs stands above it on the same page.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ecs_plugins.shaping import SIGNALS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -45,3 +47,16 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch) -> Non
     for line, code in code_of(page):
         # Padded so that a traceback names the line of the page.
         exec(compile("\n" * line + code, str(page), "exec"), names)
+
+
+@pytest.mark.model
+@pytest.mark.usefixtures("bundled_lm")
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_runs_and_shows_what_it_prints(notebook: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(notebook.parent)
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    names: dict[str, object] = {"__name__": "notebook"}
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        exec(compile("".join(cell["source"]), str(notebook), "exec"), names)
+        printed = [o["text"] for o in cell["outputs"] if o["output_type"] == "stream"]
+        assert bool(capsys.readouterr().out.strip()) == bool("".join(map("".join, printed)).strip())
