@@ -20,6 +20,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 from ecs_plugins.common.config import StrictFields, unknown
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.integrations.tracing import span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
@@ -238,8 +239,22 @@ class ShapingFields(StrictFields):
         config = self.shaping_config().replace(ranker=self._ranker_of(self.config.ranker))
         if self.templates:
             config = config.replace(signal=self._signal(has_answer=bool(answer)))
-        shaper = ContextShaper(as_model(self.model), config)
-        return shaper.shape(query, passages, answer=answer, read_as=read_as)
+        model = as_model(self.model)
+        about = {
+            "input.value": query,
+            "reranker.query": query,
+            "reranker.top_k": config.effective_top_k,
+            "reranker.model_name": model.name,
+        }
+        with span("RERANKER", about) as set_documents:
+            shaped = ContextShaper(model, config).shape(
+                query, passages, answer=answer, read_as=read_as
+            )
+            given = ((None, text, None) for text in passages)
+            set_documents("reranker.input_documents", given)
+            kept = ((None, each.kept_text, as_score(each.score)) for each in shaped.kept)
+            set_documents("reranker.output_documents", kept)
+        return shaped
 
     def _remember(self, dropped: Mapping[str, str]) -> None:
         """Hold what was dropped, by id, if there is a tool that could ask for it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from pydantic import BeforeValidator, Field
@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field
 from ecs_plugins.common.config import Config, StrictFields
 from ecs_plugins.common.text import one_line, well_formed
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.integrations.tracing import span
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
 from ecs_plugins.memory.records import Memory, Recollection
@@ -119,7 +120,8 @@ def recall(
     """
     if not query.strip():
         return Recalled()
-    found = memory.recall(
+    found = traced_recall(
+        memory,
         query,
         namespace=namespace,
         also=options.also,
@@ -136,6 +138,14 @@ def recall(
         if (told := [one for one in _told(memory, each) if one[2] not in seen])
     ]
     return _fenced(notes[: options.k], options.max_tokens, length)
+
+
+def traced_recall(memory: EntropicMemory, query: str, **asked: Any) -> list[Recollection]:
+    """`EntropicMemory.recall` in a span of OpenTelemetry."""
+    with span("RETRIEVER", {"input.value": query}) as set_documents:
+        found = memory.recall(query, **asked)
+        set_documents("retrieval.documents", ((each.id, each.text, each.score) for each in found))
+    return found
 
 
 def recalled_before(

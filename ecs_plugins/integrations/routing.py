@@ -45,6 +45,7 @@ from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy
 from ecs_plugins.integrations.fields import as_model
+from ecs_plugins.integrations.tracing import trace_attributes
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -305,26 +306,6 @@ def core_router(
         StorageError: The frontier or the ledger cannot be opened.
     """
     return _router(open_frontier(source), config, open_ledger(ledger))
-
-
-def trace_attributes(values: Mapping[str, Any], prefix: str = "ecs_plugins.frontier") -> None:
-    """Set plain values on the current span of OpenTelemetry, where that is installed."""
-    trace = _opentelemetry()
-    for name, value in values.items() if trace else ():
-        if isinstance(value, Mapping):
-            trace_attributes(value, f"{prefix}.{name}")
-        elif isinstance(value, str | bool | int | float):
-            trace.get_current_span().set_attribute(f"{prefix}.{name}", value)
-
-
-@lru_cache(maxsize=1)
-def _opentelemetry() -> Any:
-    # Looked for once: a package that is not there is sought anew at every import.
-    try:
-        from opentelemetry import trace
-    except ImportError:
-        return None
-    return trace
 
 
 def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_memory, run_sync
-from ecs_plugins.integrations.recall import RecallFields, texts_behind
+from ecs_plugins.integrations.recall import RecallFields, texts_behind, traced_recall
 from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import Recollection
@@ -60,7 +60,8 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
         return await run(self._recalled, query, k)
 
     def _recalled(self, query: str, k: int | None) -> list[Document]:
-        found = self.memory.recall(
+        found = traced_recall(
+            self.memory,
             query,
             namespace=self.namespace,
             k=self.k if k is None else k,

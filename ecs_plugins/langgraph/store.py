@@ -43,7 +43,7 @@ from ecs_plugins.common.aio import run_memory
 from ecs_plugins.common.config import strict_keywords, unknown
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.conversation import Entry, append
-from ecs_plugins.integrations.recall import texts_behind
+from ecs_plugins.integrations.recall import texts_behind, traced_recall
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import checked_filter, matches
 from ecs_plugins.memory.records import Memory, Recollection
@@ -413,7 +413,8 @@ class EntropicStore(BaseStore):
         count = op.offset + op.limit
         if not spaces or not op.query or not count:
             return []
-        recollections = self.memory.recall(
+        recollections = traced_recall(
+            self.memory,
             op.query,
             namespace=spaces[0],
             also=spaces[1:],

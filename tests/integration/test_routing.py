@@ -36,7 +36,7 @@ from ecs_plugins.frontier import (
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.decision import UnreachableTargetError
 from ecs_plugins.frontier.points import Provenance
-from ecs_plugins.integrations import routing
+from ecs_plugins.integrations import tracing
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
@@ -405,7 +405,7 @@ class TestTrace:
         set_on_span = {}
         span = SimpleNamespace(set_attribute=set_on_span.__setitem__)
         trace = SimpleNamespace(get_current_span=lambda: span)
-        monkeypatch.setattr(routing, "_opentelemetry", lambda: trace)
+        monkeypatch.setattr(tracing, "_opentelemetry", lambda: trace)
         kind.ask(kind.routed(frontier))
         assert set_on_span["ecs_plugins.frontier.label"] == "full_context"
         assert set_on_span["ecs_plugins.frontier.settlement.actual.stage2"] == 73
