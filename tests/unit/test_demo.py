@@ -137,12 +137,9 @@ def test_without_an_embedder_every_part_says_what_is_left_out(run, monkeypatch):
     assert out.count("ecs-plugins[offline]") == 3
 
 
-def test_an_unknown_part_is_refused_before_anything_is_written(run, tmp_path):
+def test_an_unknown_part_and_a_folder_that_cannot_be_made_are_refused(run, tmp_path):
     assert "evidence" in run("--part", "nonsense", status=1)[0]
     assert not (tmp_path / "out").exists()
-
-
-def test_an_output_folder_that_cannot_be_made_is_one_clear_line(run, tmp_path):
     (tmp_path / "file").write_text("x")
     out, _ = run("--out", str(tmp_path / "file" / "below"), status=1)
     assert "--out" in out

@@ -20,6 +20,15 @@ def test_a_passage_that_holds_the_answer_raises_its_log_probability() -> None:
     assert base == pytest.approx(-6.0)
 
 
+def test_the_fake_diverges_by_what_a_passage_brings() -> None:
+    passages = ((), (Segment("Bern"),), (Segment("She lives in Rome."),))
+    request = ScoreRequest((Segment("Bern."),), passages, (ANSWER,), divergence=True)
+    (result,) = FakeLanguageModel().score([request])
+    base, known, new = (row[0][0].divergence for row in result.scores)
+    assert base.sum() == known.sum() == pytest.approx(0.0)
+    assert new.sum() > 0.01
+
+
 def test_a_candidate_longer_than_the_window_is_unscored_with_a_reason() -> None:
     request = ScoreRequest((), ((Segment("word " * 50),), ()), (ANSWER,))
     (result,) = FakeLanguageModel(max_tokens=20).score([request])

@@ -1,14 +1,13 @@
 """Every causal architecture of the installed transformers is scored as it scores itself."""
 
 import contextlib
-import inspect
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from architectures import NAMES, WINDOW, build
-from tiny_models import engine_of, ids
+from architectures import NAMES, build
+from tiny_models import ASKED, engine_of, ids, logits_of
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ecs_plugins.errors import ModelError
@@ -18,17 +17,6 @@ from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
-PASSAGE, QUESTION = ids(1, 30), ids(2, 20)
-ASKED = TokenRequest(
-    prefix=ids(3, 50),
-    candidates=((), PASSAGE, PASSAGE[:20] + ids(4, 5), *(ids(5 + n, 11 + 3 * n) for n in range(4))),
-    continuations=(
-        Continuation(QUESTION + ids(6, 6), ((20, 26),)),
-        Continuation(QUESTION + ids(7, 3), ((5, 8), (20, 23))),
-    ),
-)
-"""Prompts of 73 to 106 tokens; together more than the window."""
-
 THRESHOLDS = (24, 90)
 """Below all prompts, and between them."""
 
@@ -62,20 +50,11 @@ def built(kind, threshold, **options):
 
 
 def plain(model, asked):
-    """One forward per candidate and continuation."""
-    takes = inspect.signature(model.forward).parameters
-    fixed = {"use_cache": False} if "use_cache" in takes else {}
-    out = {}
-    for k, candidate in enumerate(asked.candidates):
-        for m, continuation in enumerate(asked.continuations):
-            whole = asked.prefix + candidate + continuation.ids
-            first = len(whole) - len(continuation.ids)
-            at = [first + i - 1 for a, b in continuation.spans for i in range(a, b)]
-            with torch.inference_mode():
-                logits = model(torch.tensor([whole]), **fixed).logits[0, at].float()
-            rows = torch.log_softmax(logits, -1)
-            out[k, m] = rows[range(len(at)), [whole[i + 1] for i in at]].numpy()
-    return out
+    """Log-probabilities by one forward per candidate and continuation."""
+    return {
+        key: torch.log_softmax(rows.float(), -1)[range(len(tokens)), tokens].numpy()
+        for key, tokens, rows in logits_of(model, asked)
+    }
 
 
 def off_by(model, under_test, asked=ASKED):
@@ -135,7 +114,7 @@ def test_sparse_attention_goes_one_by_one_beyond_the_keys_it_keeps(kind, kept, k
     assert off_by(model, under_test, short) < TOLERANCE
 
 
-@pytest.mark.parametrize("first", range(96, 108))
+@pytest.mark.parametrize("first", [96, 100, 103, 107])
 def test_a_rotary_scaling_by_length_is_exact_on_either_side_of_the_first_length(first) -> None:
     rope = {**LONGROPE, "original_max_position_embeddings": first}
     model = built("phi3", 24, original_max_position_embeddings=first, rope_parameters=rope)
@@ -147,23 +126,6 @@ def test_queries_scaled_by_position_are_exact_on_either_side_of_the_first_length
     rope["original_max_position_embeddings"] = 90
     model = built("ministral3", 24, rope_parameters=rope)
     assert off_by(model, engine_of(model)) < TOLERANCE
-
-
-def test_a_length_is_checked_once_when_a_prompt_first_crosses_it(monkeypatch) -> None:
-    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0}
-    rope["original_max_position_embeddings"] = 90
-    under_test = engine_of(built("llama", 24, rope_parameters=rope))
-    checked = []
-    honest = under_test._difference
-
-    def noted(path, request, tokens):
-        checked.append(max(map(request.length, range(len(request.candidates)))))
-        return honest(path, request, tokens)
-
-    monkeypatch.setattr(under_test, "_difference", noted)
-    for length in (60, 90, 91, 120, WINDOW):
-        under_test.path_for(length)
-    assert [length > 90 for length in checked] == [False, False, True]
 
 
 def test_what_is_wrong_beyond_a_length_is_refused_there_alone(monkeypatch) -> None:

@@ -73,28 +73,20 @@ def test_a_checkpoints_own_sampling_settings_do_not_leak_in() -> None:
     assert warm.generate(PROMPTS, max_new_tokens=6) == local().generate(PROMPTS, max_new_tokens=6)
 
 
-def test_running_out_of_memory_makes_smaller_batches(monkeypatch) -> None:
-    lm = local()
+def test_running_out_of_memory_makes_smaller_batches_until_no_prompt_fits(monkeypatch) -> None:
+    lm, most = local(), 1
     wanted = lm.generate(PROMPTS, max_new_tokens=4)
     generator = lm._load().generator
     whole = generator._batch
 
     def limited(prompts, options):
-        if len(prompts) > 1:
+        if len(prompts) > most:
             raise torch.OutOfMemoryError("out of memory")
         return whole(prompts, options)
 
     monkeypatch.setattr(generator, "_batch", limited)
     assert lm.generate(PROMPTS, max_new_tokens=4) == wanted
-
-
-def test_memory_for_not_even_one_prompt_is_a_model_error(monkeypatch) -> None:
-    lm = local()
-
-    def never(*args):
-        raise torch.OutOfMemoryError("out of memory")
-
-    monkeypatch.setattr(lm._load().generator, "_batch", never)
+    most = 0
     with pytest.raises(ModelError, match="out of memory"):
         lm.generate(PROMPTS[:1])
 
@@ -154,19 +146,3 @@ def test_what_prompts_share_is_read_once(monkeypatch) -> None:
     shared = next(n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
     assert shared > 20
     assert sum(read) == len(first) + len(second) - 2 - shared + 1  # one more is written from
-
-
-def test_a_batch_holds_no_more_tokens_than_allowed(monkeypatch) -> None:
-    lm = local()
-    sizes = []
-    whole = lm._load().generator._batch
-
-    def counted(prompts, *args):
-        sizes.append(len(prompts))
-        return whole(prompts, *args)
-
-    monkeypatch.setattr(lm._load().generator, "_batch", counted)
-    width = lm.count_tokens(["snow and bread"])[0] + 2
-    monkeypatch.setattr(generation, "BATCH_TOKENS", 20 * width)
-    lm.generate([PROMPTS[2]] * 30, max_new_tokens=2)
-    assert sizes == [20, 10]

@@ -28,12 +28,9 @@ from ecs_plugins.errors import ModelError, ModelTimeoutError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
-from ecs_plugins.lm.scoring.prefix import (
-    PrefixState,
-    PrefixTree,
-)
+from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
-from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, common_length
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.signals import SIGNALS
@@ -75,7 +72,7 @@ def scored(under_test, one, **options):
 KEEPING = [name for name, family in FAMILIES.items() if family.path in ("cascade", MASKED)]
 
 
-@pytest.mark.parametrize("prefix", [0, 20, 50])
+@pytest.mark.parametrize("prefix", [0, 50])
 @pytest.mark.parametrize("name", KEEPING)
 def test_later_questions_are_exact_and_read_no_passage_again(name, prefix) -> None:
     under_test = engine(name)
@@ -94,8 +91,11 @@ def test_families_without_a_cache_compute_as_before() -> None:
     assert under_test.cache.statistics.nbytes == 0
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 60)), max_size=6))
+CALLS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 60))
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(CALLS, min_size=2, max_size=6))
 def test_any_order_of_contexts_and_passages_is_exact(calls) -> None:
     under_test = engine()
     under_test.cache.max_bytes = 60_000
@@ -193,7 +193,7 @@ def test_two_dtypes_and_two_templates_share_nothing() -> None:
 def test_a_call_that_is_stopped_leaves_nothing_wrong() -> None:
     under_test, one = engine(), asked(ids(3, 40), 20)
     under_test.warm_up()
-    for patience in range(6):
+    for patience in (0, 1, 3):
         left = iter([False] * patience)
         try:
             under_test.score([one], token_budget=30, stopped=lambda left=left: next(left, True))
@@ -300,7 +300,7 @@ WORDS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(WORDS, st.booleans()), max_size=12), st.integers(1, 200))
 def test_what_is_found_is_what_was_kept_within_the_budget(kept, room) -> None:
     tree = PrefixTree(room * BYTES_PER_TOKEN)
@@ -339,14 +339,3 @@ def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
     assert tree.keep(state(*head, *passages[2]))
     assert [tree.find(head + passage).length for passage in passages] == [30, 20, 30]
     assert not tree.keep(state(*range(500, 541)))
-
-
-def test_a_context_that_grows_stays_one_piece_unless_passages_stand_behind_it() -> None:
-    tree, text = PrefixTree(2**20), tuple(range(100))
-    tree.keep(state(*text[:30]))
-    tree.keep(state(*text[30:60], behind=tree.find(text[:30])), grows=True)
-    assert len(tree.find(text).pieces) == 1
-    tree.keep(state(*text[60:80], behind=tree.find(text[:60])))
-    tree.keep(state(*text[80:], behind=tree.find(text[:80])), grows=True)
-    assert [len(piece.ids) for piece in tree.find(text).pieces] == [60, 40]
-    assert common_length(tree.find(text[:70]).ids, text) == 70

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers as tf
 from safetensors.torch import load_file, save_file
 from tiny_models import local, model, request, tokenizer
 
@@ -70,16 +69,11 @@ def loads(monkeypatch):
     return seen
 
 
-def test_a_directory_scores_like_the_loaded_pair(directory) -> None:
-    pair = local()
-    assert sums(LocalLM.from_pretrained(directory)) == pytest.approx(sums(pair), abs=1e-5)
-
-
-def test_nothing_is_loaded_before_first_use(directory, loads) -> None:
+def test_a_directory_is_loaded_at_first_use_and_scores_like_the_loaded_pair(directory, loads):
     lm = LocalLM.from_pretrained(directory)
     assert lm.name == str(directory)
     assert loads == []
-    lm.warmup()
+    assert sums(lm) == pytest.approx(sums(local()), abs=1e-5)
     assert len(loads) == 1
 
 
@@ -213,21 +207,16 @@ def test_options_unknown_or_out_of_range_are_refused_at_once(directory, argument
         LocalLM.from_pretrained(directory, **arguments)
 
 
-def test_a_loaded_pair_cannot_be_loaded_in_another_way() -> None:
-    with pytest.raises(ConfigurationError, match="dtype: a loaded model"):
-        local(dtype="bfloat16")
-
-
 def test_a_device_that_is_not_here_is_refused(directory) -> None:
     with pytest.raises(ConfigurationError, match="device"):
         LocalLM.from_pretrained(directory, device="no-such-device").warmup()
 
 
-def test_a_pair_is_used_as_it_is() -> None:
+def test_a_pair_is_used_as_it_is_and_cannot_be_loaded_in_another_way() -> None:
     lm = local(name="mine", max_tokens=50)
-    assert (lm.name, lm.max_tokens) == ("mine", 50)
-    assert lm._load().engine.runner.model is model("llama")
-    assert isinstance(tokenizer("byte_level"), tf.PreTrainedTokenizerFast)
+    assert (lm.name, lm.max_tokens, lm.pair()[0]) == ("mine", 50, model("llama"))
+    with pytest.raises(ConfigurationError, match="dtype: a loaded model"):
+        local(dtype="bfloat16")
 
 
 def test_the_loaded_model_can_be_used_elsewhere(directory, loads) -> None:

@@ -38,15 +38,9 @@ def test_the_named_fields_are_scored(scored) -> None:
     assert [s.text.strip() for s in segments if s.scored] == [VALUES[name] for name in scored]
 
 
-def test_the_empty_passage_leaves_nothing_behind() -> None:
-    assert PromptTemplate(passage="Passage: {passage}\n\n").candidate("") == ()
-
-
-def test_braces_in_a_value_are_text() -> None:
+def test_braces_in_a_value_are_text_and_an_empty_one_leaves_nothing_behind() -> None:
     assert text(PromptTemplate().candidate("{answer} {{x}}")) == "{answer} {{x}}\n"
-
-
-def test_an_empty_field_takes_its_space_along() -> None:
+    assert PromptTemplate(passage="Passage: {passage}\n\n").candidate("") == ()
     template = PromptTemplate(before="Context: {context}\n")
     assert text(template.prefix(PLAIN, VALUES)) == "Context:\n"
 
@@ -67,11 +61,8 @@ def test_a_malformed_template_is_refused(parts) -> None:
         PromptTemplate(**parts)
 
 
-def test_a_field_without_a_value_is_refused_by_name() -> None:
+def test_a_field_without_a_value_or_a_place_is_refused_by_name() -> None:
     with pytest.raises(ConfigurationError, match="date"):
         PromptTemplate(after="{question} {date}").continuation(PLAIN, VALUES)
-
-
-def test_scoring_a_field_that_the_template_lacks_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="judgement"):
         PromptTemplate().continuation(PLAIN, VALUES, scored=("judgement",))

@@ -25,7 +25,6 @@ from ecs_plugins.errors import (
 from ecs_plugins.lm.base import LanguageModel, ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote import client
-from ecs_plugins.lm.remote.client import prompt_key, weight_of
 from ecs_plugins.lm.remote.model import RemoteLM
 from ecs_plugins.shaping import ContextShaper
 
@@ -144,15 +143,6 @@ def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
     assert 0 < result.computed_tokens <= sent
 
 
-def test_a_long_prefix_goes_ahead_alone_to_fill_the_servers_cache(server) -> None:
-    lm = remote(server).warmup()
-    server.faults.append({"hang": 0.3})
-    lm.score([asked(LONG)])
-    first, second = server.worked[:2]
-    assert len(server.worked) == 6
-    assert first["input_ids"][:64] == second["input_ids"][:64]
-
-
 def test_threads_share_it_and_send_no_more_at_once_than_allowed(server, local) -> None:
     lm = remote(server, max_parallel=3)
     passages = tuple(f" Line {n}." for n in range(30))
@@ -205,20 +195,24 @@ def test_a_passing_fault_is_tried_again(lm, server, local, fault) -> None:
     assert not server.faults
 
 
-def test_a_retry_after_beyond_the_deadline_is_not_waited_for(server) -> None:
-    lm = remote(server).warmup()
-    server.faults.append({"status": 429, "headers": {"Retry-After": "3600"}})
-    with pytest.raises(ModelTimeoutError):
-        lm.score([asked()])
+@pytest.mark.parametrize(
+    ("status", "message", "tries"), [(500, r"5 tries.*HTTP 500", 5), (400, "HTTP 400", 1)]
+)
+def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(
+    lm, server, status, message, tries
+) -> None:
+    server.faults.extend([{"status": status}] * 10)
+    with pytest.raises(ModelError, match=message):
+        lm.score([small()])
+    assert len(server.faults) == 10 - tries
 
 
-def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(lm, server) -> None:
-    server.faults.extend([{"status": 500}] * 500)
-    with pytest.raises(ModelError, match=r"5 tries.*HTTP 500"):
-        lm.score([asked()])
+ASKS_FOR_AN_HOUR = {"status": 429, "headers": {"Retry-After": "3600"}}
 
 
-@pytest.mark.parametrize("fault", [{"hang": 3.0}, {"drip": 0.2}], ids=["hang", "drip"])
+@pytest.mark.parametrize(
+    "fault", [{"hang": 3.0}, {"drip": 0.2}, ASKS_FOR_AN_HOUR], ids=["hang", "drip", "rest"]
+)
 def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, fault) -> None:
     lm = remote(server, deadline_s=0.5).warmup()
     server.faults.extend([fault] * 50)
@@ -245,34 +239,22 @@ def with_last(logprob, token=None):
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
+    ("edit", "error", "message"),
     [
-        (lambda answer: entries(answer).pop(), "log-probabilities for"),
-        (with_last(float("nan")), "NaN"),
-        (with_last(None), "NaN"),
-        (with_last(0.5), "more than certain"),
-        (with_last(-1.0, token=99999), "changes prompts"),
+        (lambda answer: entries(answer).pop(), ScoringError, "log-probabilities for"),
+        (with_last(float("nan")), ScoringError, "NaN"),
+        (with_last(None), ScoringError, "NaN"),
+        (with_last(0.5), ScoringError, "more than certain"),
+        (with_last(-1.0, token=99999), ScoringError, "changes prompts"),
+        (dict.clear, ModelError, "not of the form"),
+        (lambda a: a.update(choices=[], meta_info=None), ModelError, "not of the form"),
     ],
-    ids=["wrong-length", "nan", "null", "positive", "other-token"],
+    ids=["wrong-length", "nan", "null", "positive", "other-token", "empty", "other-form"],
 )
-def test_numbers_that_cannot_be_trusted_are_a_scoring_error(lm, server, edit, message) -> None:
+def test_an_answer_that_cannot_be_trusted_is_an_error(lm, server, edit, error, message) -> None:
     server.faults.append({"edit": edit})
-    with pytest.raises(ScoringError, match=message):
+    with pytest.raises(error, match=message):
         lm.score([asked()])
-
-
-@pytest.mark.parametrize("edit", [dict.clear, lambda a: a.update(choices=[], meta_info=None)])
-def test_an_answer_of_another_form_says_so(lm, server, edit) -> None:
-    server.faults.append({"edit": edit})
-    with pytest.raises(ModelError, match="not of the form"):
-        lm.score([asked()])
-
-
-def test_a_request_that_is_refused_is_not_tried_again(lm, server) -> None:
-    server.faults.extend([{"status": 400}] * 6)
-    with pytest.raises(ModelError, match="HTTP 400"):
-        lm.score([small()])
-    assert len(server.faults) == 5
 
 
 # Whom it talks to.
@@ -311,18 +293,15 @@ def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
             assert sorted((len(one.worked) - before[0], len(two.worked) - before[1])) == [0, 6]
 
 
-def test_a_replica_that_leaves_moves_only_its_own_prompts() -> None:
-    urls = [f"http://gpu-{n}" for n in range(5)]
-    keys = [prompt_key((n, n + 1, n)) for n in range(2000)]
-    first = [min(range(5), key=lambda u: weight_of(urls[u], key)) for key in keys]
-    fewer = [min(range(4), key=lambda u: weight_of(urls[u], key)) for key in keys]
-    assert all(a in (b, 4) for a, b in zip(first, fewer, strict=True))
-    assert min(np.bincount(first)) > 300
+def the_key():
+    return SecretStr("secret")
 
 
-def test_the_api_key_is_sent_and_not_shown(pair) -> None:
+def test_the_api_key_is_sent_and_not_shown_and_a_copy_asks_the_function_for_it(pair) -> None:
     with serving(*pair, key="secret") as server:
+        copied = pickle.loads(pickle.dumps(remote(server, api_key=the_key)))
         lm = remote(server, api_key=" secret\n")  # as it is read from a file
+        assert copied.score([small()])
         assert lm.score([small()])
         with pytest.raises(ConfigurationError, match="API key"):
             remote(server).score([small()])
@@ -341,16 +320,6 @@ def test_a_secret_in_the_wrong_place_is_refused_and_not_shown(urls, key) -> None
     with pytest.raises(ConfigurationError, match="api_key") as caught:
         RemoteLM(urls, tokenizer="nowhere", api_key=key)
     assert not any(part in str(caught.value) for part in ("secret", "ret\n", "sec\n"))
-
-
-def test_a_copy_asks_the_function_for_its_key(pair) -> None:
-    with serving(*pair, key="secret") as server:
-        lm = pickle.loads(pickle.dumps(remote(server, api_key=the_key)))
-        assert lm.score([small()])
-
-
-def the_key():
-    return SecretStr("secret")
 
 
 def test_an_answer_longer_than_allowed_is_not_read_to_its_end(server) -> None:

@@ -1,6 +1,7 @@
 """What a process sets does not change scores, and stays set."""
 
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -30,20 +31,15 @@ def settings():
     torch.set_float32_matmul_precision("highest")
 
 
-def general(precision):
-    return lambda: torch.set_float32_matmul_precision(precision)
-
-
-def backend(name, precision):
-    return lambda: setattr(getattr(torch.backends, name).matmul, "fp32_precision", precision)
-
-
 @pytest.mark.parametrize(
-    "change",
-    [general("high"), general("medium"), backend("cuda", "tf32"), backend("mkldnn", "bf16")],
+    ("backend", "precision"),
+    [(None, "high"), (None, "medium"), ("cuda", "tf32"), ("mkldnn", "bf16")],
 )
-def test_float32_is_computed_in_float32_whatever_is_set(settings, change) -> None:
-    change()
+def test_float32_is_computed_in_float32_whatever_is_set(settings, backend, precision) -> None:
+    if backend:
+        getattr(torch.backends, backend).matmul.fp32_precision = precision
+    else:
+        torch.set_float32_matmul_precision(precision)
     before = by_backend()
     with undisturbed(CPU, FLOAT32):
         assert set(by_backend()) <= {"ieee", "none"}
@@ -92,36 +88,30 @@ def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
         np.testing.assert_array_equal(found.scores[key], logprobs)
 
 
-class Card:
-    """One CUDA card of a given generation."""
+@pytest.fixture
+def card(monkeypatch):
+    """Puts in one CUDA card of a given generation."""
 
-    def __init__(self, monkeypatch, major):
+    def put_in(major):
+        supported = lambda including_emulation=True: including_emulation or major >= 8  # noqa: E731
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        monkeypatch.setattr(
-            torch.cuda,
-            "is_bf16_supported",
-            lambda including_emulation=True: including_emulation or major >= 8,
-        )
-        monkeypatch.setattr(torch.cuda, "device", lambda _device: self)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+        monkeypatch.setattr(torch.cuda, "device", nullcontext)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_error):
-        return None
+    return put_in
 
 
-def test_a_card_that_is_not_there_is_refused_by_number(monkeypatch) -> None:
-    Card(monkeypatch, 8)
+def test_a_card_that_is_not_there_is_refused_by_number(card) -> None:
+    card(8)
     assert resolve_device("cuda:0") == torch.device("cuda:0")
     with pytest.raises(ConfigurationError, match=r"'cuda:3'.*there are 1"):
         resolve_device("cuda:3")
 
 
 @pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
-def test_bfloat16_is_chosen_where_a_card_computes_in_it(monkeypatch, major, dtype) -> None:
-    Card(monkeypatch, major)
+def test_bfloat16_is_chosen_where_a_card_computes_in_it(card, major, dtype) -> None:
+    card(major)
     assert resolve_dtype("auto", torch.device("cuda:0")) is dtype
 
 

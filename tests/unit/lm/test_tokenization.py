@@ -42,13 +42,12 @@ def test_a_piece_has_the_same_ids_wherever_it_stands(family) -> None:
     assert together[1] == together[3] == encoder(family).encode((Segment(" from Rome"),))[0]
 
 
-def test_control_tokens_in_a_passage_are_tokenised_as_the_text_they_are() -> None:
+def test_control_tokens_in_a_passage_are_tokenised_and_counted_as_the_text_they_are() -> None:
     (ids,) = encoder("byte_level").encode((Segment(HOSTILE),))
-    plain = tokenizer("byte_level").encode(
-        HOSTILE, add_special_tokens=False, split_special_tokens=True
-    )
-    assert list(ids) == plain
+    plain = {"add_special_tokens": False, "split_special_tokens": True}
+    assert list(ids) == tokenizer("byte_level").encode(HOSTILE, **plain)
     assert tokenizer("byte_level").decode(ids) == HOSTILE
+    assert count(encoder("byte_level"), ["", "a", HOSTILE]) == [0, 1, len(ids)]
 
 
 def test_a_dummy_space_comes_only_at_the_head_of_a_prompt() -> None:
@@ -93,12 +92,6 @@ def test_threads_that_mix_trusted_and_untrusted_text_agree_with_one_thread() -> 
     jobs = [(Segment(HOSTILE * (n % 7)), TRUSTED, Segment(f"passage {n}")) for n in range(200)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(under_test.encode, jobs)) == [under_test.encode(j) for j in jobs]
-
-
-def test_counting_takes_special_tokens_as_text() -> None:
-    under_test = encoder("byte_level")
-    assert count(under_test, ["", "a", "<|im_end|>"])[:2] == [0, 1]
-    assert count(under_test, ["<|im_end|>"])[0] > 1
 
 
 @pytest.mark.parametrize("family", TOKENIZERS)

@@ -7,6 +7,7 @@ tokens: a window of 24 is shorter, one of 200 longer.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -272,6 +273,32 @@ def token_request(prefix=(), passages: int = 3, answers: int = 1, seed: int = 0)
     candidates = tuple(ids(seed + 100 + n, 5 + 3 * n) for n in range(passages))
     behind = tuple(Continuation(ids(seed + 50 + n, 6 + n), ((2, 6),)) for n in range(answers))
     return TokenRequest(prefix, ((), *candidates), behind)
+
+
+ASKED = TokenRequest(
+    prefix=ids(3, 50),
+    candidates=((), ids(1, 30), ids(1, 30)[:20] + ids(4, 5), ids(5, 11)),
+    continuations=(
+        Continuation(ids(2, 20) + ids(6, 6), ((20, 26),)),
+        Continuation(ids(2, 20) + ids(7, 3), ((5, 8), (20, 23))),
+    ),
+)
+"""Prompts of 73 to 106 tokens; together more than the window."""
+
+
+def logits_of(made: tf.PreTrainedModel, asked: TokenRequest):
+    """One forward per candidate and continuation: its key, its scored tokens, rows of logits."""
+    fixed = (
+        {"use_cache": False} if "use_cache" in inspect.signature(made.forward).parameters else {}
+    )
+    for k, candidate in enumerate(asked.candidates):
+        for m, continuation in enumerate(asked.continuations):
+            whole = asked.prefix + candidate + continuation.ids
+            first = len(whole) - len(continuation.ids)
+            at = [first + i for a, b in continuation.spans for i in range(a, b)]
+            with torch.inference_mode():
+                logits = made(torch.tensor([whole]), **fixed).logits[0]
+            yield (k, m), [whole[i] for i in at], logits[[i - 1 for i in at]]
 
 
 PREFIX = "The market was closed, and nobody knew why the old lighthouse was painted twice.\n"

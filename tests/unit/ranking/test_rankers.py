@@ -117,17 +117,6 @@ def test_a_passage_is_embedded_once_however_often_it_is_ranked_and_a_blank_one_n
     assert again.scores[1:] == first.scores[:-2]
 
 
-def test_only_so_many_vectors_are_remembered():
-    embedder = WordEmbedder()
-    ranker = DenseRanker(embedder, cached=2)
-    ranker.rank("bees", PASSAGES[:3])
-    embedder.embedded.clear()
-    assert len(ranker.rank("bees", PASSAGES[1:4]).order) == 3
-    assert embedder.embedded == [PASSAGES[3]]
-    forgetful = DenseRanker(embedder, cached=0).rank("bees", PASSAGES)
-    assert forgetful == DenseRanker(embedder).rank("bees", PASSAGES)
-
-
 def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
     with pytest.raises(ConfigurationError, match="tfidf_query"):
         make_ranker("elastic")
