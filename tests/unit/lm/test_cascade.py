@@ -27,10 +27,9 @@ from ecs_plugins.lm.scoring import cascade
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
 from ecs_plugins.lm.scoring.kernels import flash_varlen, varlen_of
-from ecs_plugins.lm.scoring.packed import prefill
-from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree, joined
+from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.profile import ScoringPath
-from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
+from ecs_plugins.lm.scoring.runner import Runner
 
 pytestmark = pytest.mark.model
 
@@ -179,26 +178,6 @@ def engine():
     return engine_for()
 
 
-@pytest.fixture
-def forward(engine):
-    return engine._forward(ScoringPath.CASCADE)
-
-
-class Counting:
-    """A forward that notes the tokens and prefixes of every row."""
-
-    def __init__(self, forward) -> None:
-        self.forward = forward
-        self.rows = []
-
-    def __getattr__(self, name):
-        return getattr(self.forward, name)
-
-    def __call__(self, groups, rows, **options):
-        self.rows.append([len(forest.tokens) for forest, _ in groups])
-        return self.forward(groups, rows, **options)
-
-
 def assert_right(engine, asked, result):
     """A result is that of the reference path."""
     wanted, _ = engine.run(ScoringPath.REFERENCE, asked, range(len(asked.candidates)))
@@ -219,37 +198,11 @@ def test_the_kernel_over_ranges_scores_as_the_reference_does(family) -> None:
         assert_right(under_test, one, result)
 
 
-def test_requests_behind_different_prefixes_share_a_row(engine, monkeypatch) -> None:
-    asked = [token_request(ids(n, 40 + n), seed=n) for n in range(4)]
-    counting = Counting(engine._forward(ScoringPath.CASCADE))
-    monkeypatch.setitem(engine._forwards, ScoringPath.CASCADE, counting)
-    engine.warm_up()
-    engine.forget()
-    counting.rows.clear()
-    results = engine.score(asked)
-    assert [len(row) for row in counting.rows] == [4, 4]  # the prefixes, then the paths
-    assert sum(r.computed_tokens for r in results) == sum(map(sum, counting.rows))
-    for one, result in zip(asked, results, strict=True):
-        assert_right(engine, one, result)
-
-
 def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:
     prefix = ids(1, 60)
     engine.forget()
     first, second = engine.score([token_request(prefix, seed=n) for n in (1, 20)])
     assert first.computed_tokens == 59 + second.computed_tokens
-
-
-@pytest.mark.parametrize("budget", [1, 7, 33, 1000])
-def test_a_prefix_computed_in_pieces_is_the_same(forward, budget) -> None:
-    prefix = ids(3, 50)
-    with torch.inference_mode():
-        ((whole, spent),) = prefill(forward, [prefix], TokenBudget(1000), PrefixTree(0))
-        ((pieces, _),) = prefill(forward, [prefix], TokenBudget(budget), PrefixTree(0))
-    assert (whole.ids, pieces.ids, spent) == (prefix, prefix, 50)
-    for one, other in zip(joined(whole.pieces).layers, joined(pieces.pieces).layers, strict=True):
-        for a, b in zip(one, other, strict=True):
-            np.testing.assert_allclose(a, b, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])

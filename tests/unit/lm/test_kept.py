@@ -132,18 +132,6 @@ def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
     assert ContextShaper(FakeLanguageModel()).prepare(passages) == 0
 
 
-def test_statistics_are_what_happened() -> None:
-    under_test, one = engine(), asked(ids(3, 50), 20, ((), FIRST, OTHER))
-    first = scored(under_test, one)
-    before = under_test.cache.statistics
-    assert (before.hits, before.tokens_saved) == (0, 0)
-    again = scored(under_test, one)
-    after = under_test.cache.statistics
-    assert (after.hits, after.tokens_saved) == (4, first - again)  # head, base and two passages
-    assert after.tokens == 49 + (1 + 9 - 1) + (1 + 30 + 9 - 1) + (1 + 24 + 9 - 1)
-    assert (after.tokens, after.nbytes) == (before.tokens, before.nbytes)
-
-
 @pytest.mark.parametrize("cache_bytes", [0, 20_000, 1 << 20])
 def test_a_budget_changes_no_score_and_is_not_exceeded(cache_bytes) -> None:
     under_test = engine()
