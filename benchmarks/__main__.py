@@ -7,6 +7,7 @@ import sys
 import typer
 
 from benchmarks.commands import (
+    answerable,
     bounded_chat,
     deployment,
     engine,
@@ -43,6 +44,7 @@ app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("questions", help=questions.HELP)(questions.questions)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
+app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
 app.command("soak", help=soak.HELP)(soak.soak)
 app.command("passes")(passes.passes)

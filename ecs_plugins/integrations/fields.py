@@ -346,6 +346,7 @@ def verdict_metadata(
         "original_rank": verdict.index + 1,
         "retriever_score": retriever_score,
         "signal": shaped.signal,
+        "answerable": shaped.answerable,
         "model": shaped.model,
         **({} if shaped.error is None else {"error": shaped.error}),
         **({"dropped": dict(dropped)} if dropped else {}),

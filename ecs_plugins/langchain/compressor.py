@@ -33,7 +33,7 @@ EVENT = "ecs_shaping"
 """Name of the custom event that carries ``ShapedContext.to_dict()``."""
 
 SCORE_KEY = "relevance_score"
-"""Metadata key of what the documents are ordered by; LangChain's name for such a score."""
+"""Metadata key of the probability that a document helps; LangChain's name for such a score."""
 
 
 class CompressionInput(TypedDict):
@@ -66,8 +66,9 @@ class ECSDocumentCompressor(
     )
     ```
 
-    Kept documents are copies with the same ids; their metadata gains ``relevance_score`` and
-    ``ecs``, the verdict with its numbers. With ``prune=True`` their text is what helps of it.
+    Kept documents are copies with the same ids; their metadata gains ``ecs``, the verdict with its
+    numbers, and ``relevance_score``, the probability that the document helps, where one was fitted
+    to model and signal. With ``prune=True`` their text is what helps of it.
     When the model cannot score, all come back with the verdict ``unscored`` and the error, unless
     ``config.on_error`` is ``"raise"``.
 
@@ -170,9 +171,8 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
         document = documents[verdict.index]
         metadata = dict(document.metadata)
         metadata[METADATA_KEY] = verdict_metadata(shaped, verdict, _retriever_score(metadata))
-        score = as_score(verdict.score)
-        if score is not None:
-            metadata[SCORE_KEY] = score
+        if verdict.probability is not None:
+            metadata[SCORE_KEY] = verdict.probability
         changed = {"metadata": metadata, "page_content": verdict.kept_text}
         kept.append(document.model_copy(update=changed))
     return kept

@@ -46,8 +46,9 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     engine = index.as_query_engine(node_postprocessors=[ECSPostprocessor(top_k=5)])
     ```
 
-    Kept nodes are copies with the same ids; their score is what they are ordered by, and their
-    metadata gains ``ecs``, the verdict with its numbers, hidden from models. With ``prune=True``
+    Kept nodes are copies with the same ids; their score is the probability that they help, where
+    one was fitted to model and signal, else the retriever's. Their metadata gains ``ecs``, the
+    verdict with its numbers, hidden from models. With ``prune=True``
     the text of a `TextNode` is what helps of it. When the model cannot
     score, all come back with the verdict ``unscored``, the error and the retriever's score, unless
     ``config.on_error`` is ``"raise"``.
@@ -190,8 +191,8 @@ def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) 
     )
     if isinstance(copy, TextNode) and spans:
         copy.text = join_spans(spans, text)
-    score = as_score(verdict.score)
-    return NodeWithScore(node=copy, score=retriever_score if score is None else score)
+    likely = verdict.probability
+    return NodeWithScore(node=copy, score=retriever_score if likely is None else likely)
 
 
 def _with_key(keys: list[str]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, TypeAdapter
 
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.registry import RANKERS
+from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
 
@@ -19,6 +20,7 @@ PAPER_LENGTH_PENALTY = 0.002
 """beta of Table 2, in nats per token."""
 PAPER_REDUNDANCY_SIMILARITY = 0.85
 """Similarity of Table 2 above which a passage repeats another one."""
+_FIT: TypeAdapter[ProbabilityFit | None] = TypeAdapter(ProbabilityFit | None)
 AUTO_WITH_ANSWER = "joint_shift+bm25"
 AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
 
@@ -92,8 +94,11 @@ class ShapingConfig(Config):
             ``ShapedContext.timed_out`` says so. What has begun is not cut short: loading,
             ranking, drafts, and one portion of the scoring.
         beyond_question: Whether copies of the question are left out of what ranker and model read
-            of a passage (`ecs_plugins.shaping.question_copies`), so that it is worth what it says
+            of a passage (`ecs_plugins.shaping.passages`), so that it is worth what it says
             beyond them.
+        probability: Turns what a signal says of a passage into the probability that it helps, such
+            as `ModelDiagnostics.config` fits it; None takes what the package ships for model and
+            signal (`ecs_plugins.shaping.probability`), if anything.
 
     Raises:
         ConfigurationError: A value is out of range, or a name is unknown.
@@ -121,6 +126,7 @@ class ShapingConfig(Config):
     unit: Literal["passage", "sentence"] = "passage"
     beyond_question: bool = True
     budget_s: float | None = Field(default=None, gt=0.0)
+    probability: Annotated[ProbabilityFit | None, BeforeValidator(_FIT.validate_python)] = None
 
     @property
     def effective_top_k(self) -> int | None:

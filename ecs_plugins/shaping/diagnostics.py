@@ -34,6 +34,7 @@ from ecs_plugins.shaping.observations import (
     data_hash,
     observe,
 )
+from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal
@@ -83,6 +84,7 @@ class SignalDiagnostics:
         questions: How many have evidence and distractors.
         unscored: How many passages could not be scored.
         tokens: Tokens computed per token of a passage.
+        probability: That a passage helps, by what the signal says of it.
     """
 
     signal: str
@@ -98,6 +100,7 @@ class SignalDiagnostics:
     questions: int
     unscored: int
     tokens: float
+    probability: ProbabilityFit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +202,7 @@ class ModelDiagnostics:
 
         Returns:
             With the threshold, or without one where none can be trusted: the signal only ranks
-            then.
+            then. With the fitted probability either way.
 
         Raises:
             ConfigurationError: The signal was not measured or is not known by its name, your
@@ -230,7 +233,8 @@ class ModelDiagnostics:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return ShapingConfig(signal=found.signal, threshold=threshold, **settings)
+        fitted = {"signal": found.signal, "threshold": threshold, "probability": found.probability}
+        return ShapingConfig(**(fitted | settings))
 
     def require_model(self, model: LanguageModel) -> None:
         """Refuse another model than the one measured.
@@ -365,6 +369,10 @@ def _concluded(
         questions=number,
         unscored=int((~scored).sum()),
         tokens=sum(shaped.ledger.total() for shaped in found) / max(1, passages),
+        probability=ProbabilityFit.fitted(
+            [{**v.parts, "utility": v.utility} for v in own if v.utility is not None],
+            labels.tolist(),
+        ),
     )
 
 

@@ -54,6 +54,8 @@ class PassageVerdict:
             ``acceptance="greedy"`` or ``"stream"`` that is not the order of the scores.
         spans: What stays of the text, where its sentences were chosen and not all of them stay.
         tokens_kept: Tokens of `kept_text`, where that is not the whole text.
+        probability: That the passage helps to answer, in [0, 1]; it falls with the score. None
+            where nothing was fitted to model and signal, or passages were not scored alone.
     """
 
     index: int
@@ -70,6 +72,7 @@ class PassageVerdict:
     place: int | None = None
     spans: tuple[Span, ...] = ()
     tokens_kept: int | None = None
+    probability: float | None = None
 
     @property
     def kept_text(self) -> str:
@@ -152,6 +155,15 @@ class ShapedContext:
         return tuple(sorted(scored, key=lambda verdict: -(verdict.score or 0.0)))
 
     @property
+    def answerable(self) -> float | None:
+        """The largest probability of a passage: where it is low, nothing here answers the question.
+
+        None where no passage has one.
+        """
+        known = [v.probability for v in self.verdicts if v.probability is not None]
+        return max(known, default=None)
+
+    @property
     def text(self) -> str:
         """What stays of the kept passages, separated by blank lines."""
         return "\n\n".join(verdict.kept_text for verdict in self.kept)
@@ -227,6 +239,8 @@ class ShapedContext:
         ]
         if self.conversation:
             lines.append("read as a conversation: a question with the reply to it")
+        if self.answerable is not None:
+            lines.append(f"the question is answered here with probability {self.answerable:.2f}")
         if self.timed_out:
             lines.append("the time was up before every passage was scored")
         if hidden:
@@ -243,7 +257,7 @@ class ShapedContext:
         """For JSON: plain types only."""
         plain = ("query", "signal", "model", "seconds", "error", "conversation", "timed_out")
         return {
-            **{name: getattr(self, name) for name in plain},
+            **{name: getattr(self, name) for name in (*plain, "answerable")},
             "kept": [verdict.index for verdict in self.kept],
             "passages": [verdict.to_dict() for verdict in self.verdicts],
             "tokens": {

@@ -31,6 +31,7 @@ from ecs_plugins.shaping.acceptance import (
     Limits,
     NearRepetitions,
     PassageScore,
+    by_score,
     exact_repetitions,
     greedy,
     redundant,
@@ -42,12 +43,13 @@ from ecs_plugins.shaping.passages import (
     UNIT_TOKENS,
     Pool,
     Unit,
+    beyond_question,
     build_pool,
     needs_ranking,
     sought,
     split_passages,
 )
-from ecs_plugins.shaping.question_copies import beyond_question
+from ecs_plugins.shaping.probability import SHIPPED
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
 from ecs_plugins.shaping.sentences import prune
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
@@ -240,6 +242,7 @@ class ContextShaper:
             rounds = config.greedy_rounds if config.acceptance == "greedy" else 1
             outcome = greedy(*accepting, rounds)
         places = outcome.places()
+        likely = self._probabilities(signal, outcome.scored)
         verdicts: list[PassageVerdict] = []
         for index, passage in enumerate(passages):
             decision = settled.get(index) or outcome.decisions.get(index)
@@ -252,7 +255,8 @@ class ContextShaper:
                 )
                 decision = Decision(Verdict.UNSCORED, False, reason)
             scored, place = outcome.scored.get(index), places.get(index)
-            verdicts.append(_verdict(index, passage, tokens, decision, pool, scored, place))
+            found = _verdict(index, passage, tokens, decision, pool, scored, place)
+            verdicts.append(replace(found, probability=likely.get(index)))
         if config.unit == "sentence":
             verdicts = self._pruned(query, verdicts, scoring)
         return ShapedContext(
@@ -265,6 +269,17 @@ class ContextShaper:
             conversation=conversation,
             timed_out=scoring.timed_out,
         )
+
+    def _probabilities(
+        self, signal: Signal, scored: Mapping[int, PassageScore]
+    ) -> Mapping[int, float]:
+        """By passage: those of all, the largest to the best by score; empty without a fit."""
+        fit = self.config.probability or SHIPPED.get((self.model.name, signal.name))
+        if fit is None or self.config.acceptance != "independent":
+            return {}
+        found = [fit.of({**each.parts, "utility": each.utility}) for each in scored.values()]
+        known = sorted((each for each in found if each is not None), reverse=True)
+        return dict(zip(by_score(scored), known, strict=False)) if len(known) == len(found) else {}
 
     def _pruned(
         self, query: str, verdicts: Sequence[PassageVerdict], scoring: PassageScoring

@@ -39,6 +39,7 @@ from ecs_plugins.langchain import ECSDocumentCompressor
 from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
+from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
@@ -153,13 +154,23 @@ def test_what_was_given_is_not_mutated_and_survives(kind, make, given):
     assert kept[0].metadata["tag"] == "x"
 
 
-def test_scores_are_python_floats_and_metadata_is_json(kind, make, given):
-    kept = kind.shape(make(), given)
+def test_the_score_is_a_probability_where_one_was_fitted_and_metadata_is_json(kind, make, given):
+    fit = ProbabilityFit(0.0, {"utility": 1.0})
+    kept = kind.shape(make(config=GIVEN_ORDER.replace(probability=fit)), given)
     assert kind.ids([max(kept, key=kind.score)]) == ["id-3"]
     for item in kept:
         assert type(kind.score(item)) is float
-        assert type(item.metadata["ecs"]["utility"]) is float
+        assert 0.0 < kind.score(item) < 1.0
+        assert kind.score(item) <= item.metadata["ecs"]["answerable"]
         assert json.loads(json.dumps(item.metadata)) == item.metadata
+
+
+def test_without_a_fit_the_score_stays_the_retrievers(kind, make, given):
+    kept = kind.shape(make(), given)
+    scores = {
+        given_id: kind.score(item) for given_id, item in zip(kind.ids(given), given, strict=True)
+    }
+    assert [kind.score(item) for item in kept] == [scores[id] for id in kind.ids(kept)]
 
 
 def test_ecs_metadata_tells_where_an_item_came_from(kind, make, given):

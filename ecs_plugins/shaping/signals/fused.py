@@ -24,6 +24,7 @@ from statistics import fmean, pstdev
 
 import numpy as np
 
+from ecs_plugins.common.text import terms
 from ecs_plugins.lm.base import ScoreResult
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
@@ -78,10 +79,12 @@ class RankFused(SignalAround):
         by_signal = z_scores(
             [unit.utility if unit.order_by is None else unit.order_by for unit in found]
         )
-        by_rank = {
-            part: z_scores(self.ranker.rank(asked, task.passages).scores)
+        raw = {
+            part: self.ranker.rank(asked, task.passages).scores
             for part, asked in self._asked(task).items()
         }
+        by_rank = {part: z_scores(scores) for part, scores in raw.items()}
+        words = max(1, len(terms(task.query)))
         ranked = [sum(column) for column in zip(*by_rank.values(), strict=True)]
         relevance = [a + self.weight * b for a, b in zip(by_signal, ranked, strict=True)]
         placed = self._placed(found, relevance)
@@ -92,6 +95,7 @@ class RankFused(SignalAround):
                     **unit.parts,
                     "signal_z": by_signal[index],
                     **{part: scores[index] for part, scores in by_rank.items()},
+                    "shared_words": raw["ranker_z"][index] / words,
                 },
                 order_by=placed[index],
             )

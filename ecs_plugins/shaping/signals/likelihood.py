@@ -105,7 +105,11 @@ class QueryLikelihood(PromptSignal):
         known, unknown = rows[0][0].mean, base[0][0].mean
         return UnitUtility(
             pragmatic_utility(known, unknown),
-            {"query_logprob": known, "base_query_logprob": unknown},
+            {
+                "query_logprob": known,
+                "base_query_logprob": unknown,
+                "explained": 1.0 - known / unknown if unknown else 0.0,
+            },
             by_token=tuple(map(float, rows[0][0].logprobs)),
         )
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.question_copies import beyond_question
+from ecs_plugins.shaping.passages import beyond_question
 
 ASKED = "In what country is Normandy located?"
 

@@ -1,0 +1,49 @@
+"""The probability that a passage helps to answer: one number that means the same everywhere.
+
+A logistic function of what a signal says of a passage, fitted to public questions whose evidence is
+known. It belongs to a model and a signal: `SHIPPED` holds what comes with the package, and
+`ModelDiagnostics` fits one to examples of your own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+FEATURES = ("explained", "shared_words", "query_shift_per_token", "answer_shift_per_token")
+"""Parts of a verdict that a fit uses where the signal gives them; else it uses the utility."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbabilityFit:
+    """``1 / (1 + exp(-(intercept + sum of weight * part)))`` over parts of a verdict by name."""
+
+    intercept: float
+    weights: Mapping[str, float]
+
+    def of(self, parts: Mapping[str, float]) -> float | None:
+        """The probability, in [0, 1]; None where a part is missing."""
+        if not self.weights.keys() <= parts.keys():
+            return None
+        logit = self.intercept + sum(self.weights[name] * parts[name] for name in self.weights)
+        return 0.5 * (1.0 + math.tanh(0.5 * logit))
+
+    @classmethod
+    def fitted(
+        cls, parts: Sequence[Mapping[str, float]], labels: Sequence[bool]
+    ) -> ProbabilityFit | None:
+        """Fitted to passages of which it is known whether they help; None if all are alike."""
+        from sklearn.linear_model import LogisticRegression
+
+        if len(set(labels)) < 2:
+            return None
+        names = [name for name in FEATURES if all(name in each for each in parts)] or ["utility"]
+        rows = [[each[name] for name in names] for each in parts]
+        found = LogisticRegression(C=100.0, max_iter=1000).fit(rows, labels)
+        weights = dict(zip(names, found.coef_[0].tolist(), strict=True))
+        return cls(float(found.intercept_[0]), weights)
+
+
+SHIPPED: dict[tuple[str, str], ProbabilityFit] = {}
+"""By the names of model and signal; ``python -m benchmarks answerable`` makes them."""

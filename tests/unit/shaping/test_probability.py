@@ -1,0 +1,75 @@
+import pytest
+
+from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.shaping import ContextShaper, LabelledExample, ModelDiagnostics, ShapingConfig
+from ecs_plugins.shaping.config import AUTO_WITHOUT_ANSWER as AUTO
+from ecs_plugins.shaping.probability import SHIPPED, ProbabilityFit
+from ecs_plugins.shaping.signals import SIGNALS
+
+FIT = ProbabilityFit(-2.0, {"explained": 4.0, "shared_words": 3.0})
+QUESTION = "Where does Anna live?"
+PASSAGES = ["The tram was late.", "Anna does live in Rome.", "Anna likes jazz.", "It rained."]
+
+
+def shape(passages=PASSAGES, **settings):
+    config = ShapingConfig(probability=FIT, top_k=2, **settings)
+    return ContextShaper(FakeLanguageModel(), config).shape(QUESTION, passages)
+
+
+def test_a_probability_rises_with_each_part_and_is_none_where_one_is_missing():
+    said = [FIT.of({"explained": x, "shared_words": 0.2}) for x in (-1e9, -1.0, 0.0, 0.5, 1e9)]
+    assert said == sorted(said)
+    assert (said[0], said[-1]) == (0.0, 1.0)
+    assert FIT.of({"explained": 0.3}) is None
+
+
+@pytest.mark.parametrize("part", ["explained", "utility"])
+def test_a_fit_says_what_share_of_such_passages_helps(part):
+    parts = [{part: value} for value in (0.0, 1.0) for _ in range(200)]
+    labels = [n % 10 == 0 for n in range(200)] + [n % 10 < 7 for n in range(200)]
+    fit = ProbabilityFit.fitted(parts, labels)
+    assert [fit.of({part: value}) for value in (0.0, 1.0)] == pytest.approx([0.1, 0.7], abs=0.02)
+    assert ProbabilityFit.fitted(parts, [False] * len(parts)) is None
+
+
+def test_the_passage_that_answers_is_likely_and_without_it_the_question_is_not_answerable():
+    shaped = shape()
+    assert [v.probability for v in shaped.ranked] == sorted(
+        (v.probability for v in shaped.verdicts), reverse=True
+    )
+    assert shaped.answerable == shaped.verdicts[1].probability > 0.5
+    assert f"{shaped.answerable:.2f}" in shaped.explain()
+    assert shaped.to_dict()["answerable"] == shaped.answerable
+    assert shape([PASSAGES[0], *PASSAGES[2:]]).answerable < 0.4
+
+
+def test_nothing_is_said_without_a_fit_or_where_passages_were_not_scored_alone():
+    bare = ContextShaper(FakeLanguageModel()).shape(QUESTION, PASSAGES)
+    for shaped in (bare, shape(acceptance="greedy"), shape(signal="distribution_shift"), shape([])):
+        assert shaped.answerable is None
+        assert all(v.probability is None for v in shaped.verdicts)
+
+
+def test_what_is_shipped_belongs_to_built_in_signals_and_knows_their_parts():
+    for _, signal in SHIPPED:
+        assert signal in SIGNALS
+    assert shape(signal=AUTO).answerable is not None
+
+
+def test_own_examples_fit_a_probability_which_the_configuration_and_files_keep(tmp_path):
+    examples = [
+        LabelledExample(
+            f"Where does Anna{n} live?",
+            (f"The tram {n} was late.", f"Anna{n} does live in Rome{n}.", f"Jazz{n} is loud."),
+            (1,),
+        )
+        for n in range(22)
+    ]
+    found = ModelDiagnostics.measure(FakeLanguageModel(), examples, signals=[AUTO])
+    back = ModelDiagnostics.load(found.save(tmp_path / "found.json"))
+    with pytest.warns(RuntimeWarning, match="unrelated"):
+        config = back.config()
+    assert ShapingConfig.from_json(config.to_json()) == config
+    shaper = ContextShaper(FakeLanguageModel(), config)
+    here, elsewhere = (shaper.shape(examples[0].question, e.passages) for e in examples[:2])
+    assert here.answerable > 0.9 > elsewhere.answerable
