@@ -14,6 +14,7 @@ from benchmarks.commands import (
     evidence,
     frontier,
     infinite_room,
+    languages,
     memory_prior,
     memory_scale,
     month,
@@ -43,6 +44,7 @@ app.command("memory-scale")(memory_scale.memory_scale)
 app.command("deployment")(deployment.deployment)
 app.command("month")(month.month)
 app.command("questions", help=questions.HELP)(questions.questions)
+app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from benchmarks.datasets.hub import data_file
+from benchmarks.commands import DataFile
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -79,15 +79,7 @@ def command(bench: str) -> Callable[..., None]:
     """The function behind ``python -m benchmarks <bench>``."""
 
     def run(
-        data: Annotated[
-            Path,
-            typer.Option(
-                parser=data_file,
-                metavar="FILE",
-                help="The published file, or hf://datasets/OWNER/NAME/FILE; see "
-                "docs/measurements/evaluation.md.",
-            ),
-        ],
+        data: DataFile,
         out: Annotated[Path, typer.Option(help="Folder for journal, JSON, tables and figures.")],
         limit: Annotated[
             int | None, typer.Option(min=1, help="A sample of so many questions.")

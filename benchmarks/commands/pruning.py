@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.datasets.hub import data_file
+from benchmarks.commands import DataFile
 from benchmarks.intervals import interval
 from ecs_plugins.frontier import CalibrationQuestion
 from ecs_plugins.lm.base import LanguageModel
@@ -56,14 +56,7 @@ class Pruned:
 
 def pruning(
     dataset: Annotated[str, typer.Argument(help="squad or hotpotqa.")],
-    data: Annotated[
-        Path,
-        typer.Option(
-            parser=data_file,
-            metavar="FILE",
-            help="The published file, or hf://datasets/OWNER/NAME/FILE.",
-        ),
-    ],
+    data: DataFile,
     limit: Annotated[int, typer.Option(min=1, help="A sample of so many questions.")] = 50,
     skip: Annotated[int, typer.Option(min=0, help="Leave out the first of the sample.")] = 0,
     passages: Annotated[int, typer.Option(min=2, help="Passages per question.")] = 10,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.datasets.hub import data_file
+from benchmarks.commands import DataFile
 
 HELP = """Write a published file as the JSON lines that `ecs-plugins calibrate --data` takes.
 
@@ -22,14 +22,7 @@ Of HotpotQA, MuSiQue, SQuAD or LoCoMo. Every line repeats its whole context.
 
 def questions(
     dataset: Annotated[str, typer.Argument(help="hotpotqa, musique, squad or locomo.")],
-    data: Annotated[
-        Path,
-        typer.Option(
-            parser=data_file,
-            metavar="FILE",
-            help="The published file, or hf://datasets/OWNER/NAME/FILE.",
-        ),
-    ],
+    data: DataFile,
     out: Annotated[Path, typer.Option(help="The file to write.")],
     limit: Annotated[int | None, typer.Option(min=1, help="A sample of so many.")] = None,
     contexts: Annotated[

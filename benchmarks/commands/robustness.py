@@ -16,8 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.commands import DataFile
 from benchmarks.datasets.evidence import read_dataset
-from benchmarks.datasets.hub import data_file
 from benchmarks.drawing import markdown_table
 from benchmarks.evidence.questions import EvidenceQuestion, sample
 from ecs_plugins.lm.base import LanguageModel
@@ -203,9 +203,7 @@ def table(found: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
 
 
 def robustness(
-    data: Annotated[
-        Path, typer.Option(parser=data_file, metavar="FILE", help="The published file of SQuAD.")
-    ],
+    data: DataFile,
     limit: Annotated[int, typer.Option(min=1, help="So many questions.")] = 20,
     candidates: Annotated[int, typer.Option(min=3, help="Passages beside the attack.")] = 20,
     dtype: Annotated[str, typer.Option(help="Of the bundled model.")] = "auto",

@@ -14,7 +14,7 @@ from ecs_plugins.common.text import as_replies, is_conversation
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.shaping.passages import UNIT_TOKENS, Pool, Unit, build_pool, sought, split_passages
+from ecs_plugins.shaping.passages import UNIT_TOKENS, Pool, Unit, build_pool, split_passages
 
 _REMEMBERED = 32
 """Lists of units whose pieces are kept; conversations and articles are asked about often."""
@@ -75,7 +75,7 @@ class CandidateFinder:
         if cut.read is not cut.pieces:
             same = [piece for piece in cut.pieces if piece.source in stage1.units]
             as_they_are = build_pool(asked, same, self._ranker, size)
-        looked_for = sought(asked, question.answers)
+        looked_for = " ".join((asked, *question.answers))
         answered = build_pool(looked_for, cut.read, self._ranker, size)
         return Candidates(question, cut.pieces, cut.tokens, stage1, as_they_are, answered)
 

@@ -123,7 +123,7 @@ def _scores(prepared: _Prepared, results: Sequence[ScoreResult]) -> dict[int, fl
     for source, found in zip(
         prepared.sources, prepared.signal.utilities(prepared.task, results), strict=True
     ):
-        score = found.utility if found.order_by is None else found.order_by
+        score = found.score
         if math.isfinite(found.utility) and math.isfinite(score):
             best[source] = max(score, best.get(source, -math.inf))
     return best

@@ -25,18 +25,10 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.lexical import tfidf_matrix
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import Verdict
+from ecs_plugins.shaping.signals.base import UnitUtility
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
-
-
-@dataclass(frozen=True, slots=True)
-class PassageScore:
-    """What the model said of one passage, after the length penalty; finite."""
-
-    utility: float
-    score: float
-    parts: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +72,7 @@ class Limits:
             f"its {tokens} tokens exceed what is left of the budget ({left} of {self.max_tokens})"
         )
 
-    def decide(self, scored: PassageScore, place: int, of: int) -> Decision:
+    def decide(self, scored: UnitUtility, place: int, of: int) -> Decision:
         """The decision on a passage that is not redundant and has room."""
         if self.threshold is None:
             reason = f"selected by rank, place {place} of {of}: there is no threshold"
@@ -110,7 +102,7 @@ def verdict_of(utility: float, threshold: float) -> Verdict:
     return Verdict.HURTS if utility < -threshold else Verdict.NEUTRAL
 
 
-def by_score(scored: Mapping[int, PassageScore]) -> list[int]:
+def by_score(scored: Mapping[int, UnitUtility]) -> list[int]:
     """Indices, best first; ties by index."""
     return sorted(scored, key=lambda index: (-scored[index].score, index))
 
@@ -162,7 +154,7 @@ class NearRepetitions:
 
 
 def select(
-    scored: Mapping[int, PassageScore],
+    scored: Mapping[int, UnitUtility],
     tokens: Sequence[int],
     limits: Limits,
     repetitions: NearRepetitions,
@@ -191,7 +183,7 @@ def select(
     return decisions
 
 
-Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, PassageScore]]
+Scorer = Callable[[Sequence[int], Sequence[int]], Mapping[int, UnitUtility]]
 """Scores passages, by index, once others are accepted; what cannot be scored is left out."""
 
 
@@ -203,7 +195,7 @@ class Outcome:
     not the order of their scores; best first behind them, those that are not named.
     """
 
-    scored: dict[int, PassageScore]
+    scored: dict[int, UnitUtility]
     decisions: dict[int, Decision]
     accepted: tuple[int, ...] = ()
 

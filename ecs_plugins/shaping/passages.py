@@ -147,15 +147,17 @@ class Pool:
         return tuple(unit.text.strip() for index in self.order for unit in self.units[index])
 
 
-def sought(query: str, answers: Sequence[str]) -> str:
-    """What the ranker looks for: the question and, where they are known, its answers."""
-    return " ".join((query, *answers))
+def build_pool(
+    query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int, *, always: bool = True
+) -> Pool:
+    """Keep the ``pool_size`` passages that the ranker puts first; without one, all.
 
-
-def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_size: int) -> Pool:
-    """Keep the ``pool_size`` passages that the ranker puts first; without one, all."""
+    Unless it is to rank ``always``, it is asked only where not all units would be kept.
+    """
     best: defaultdict[int, list[Unit]] = defaultdict(list)
-    if ranker is None:
+    counts = Counter(unit.source for unit in units)
+    fits = len(counts) <= pool_size and all(count <= MAX_UNITS for count in counts.values())
+    if ranker is None or (fits and not always):
         for unit in units:
             best[unit.source].append(unit)
         return Pool({i: tuple(found) for i, found in sorted(best.items())}, {}, {})
@@ -174,12 +176,6 @@ def build_pool(query: str, units: Sequence[Unit], ranker: Ranker | None, pool_si
         ranks,
         scores,
     )
-
-
-def needs_ranking(units: Sequence[Unit], pool_size: int) -> bool:
-    """Whether the ranker has anything to decide: more passages, or units, than are scored."""
-    counts = Counter(unit.source for unit in units)
-    return len(counts) > pool_size or any(count > MAX_UNITS for count in counts.values())
 
 
 COPIED = 0.75

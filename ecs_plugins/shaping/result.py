@@ -65,9 +65,9 @@ class PassageVerdict:
     utility: float | None
     parts: Mapping[str, float]
     tokens: int
-    rank: int | None
-    rank_score: float | None
-    reason: str
+    rank: int | None = None
+    rank_score: float | None = None
+    reason: str = ""
     score: float | None = None
     place: int | None = None
     spans: tuple[Span, ...] = ()

@@ -30,7 +30,6 @@ from ecs_plugins.shaping.acceptance import (
     Decision,
     Limits,
     NearRepetitions,
-    PassageScore,
     by_score,
     exact_repetitions,
     greedy,
@@ -41,12 +40,9 @@ from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
 from ecs_plugins.shaping.deadline import ScoredOnce, in_portions
 from ecs_plugins.shaping.passages import (
     UNIT_TOKENS,
-    Pool,
     Unit,
     beyond_question,
     build_pool,
-    needs_ranking,
-    sought,
     split_passages,
 )
 from ecs_plugins.shaping.probability import SHIPPED
@@ -56,7 +52,6 @@ from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
-_NO_POOL = Pool({}, {}, {})
 _ALWAYS_RAISED = (InvalidInputError, ConfigurationError, MissingExtraError, ModelNotFoundError)
 """Faults of the call or the set-up: returning the input would hide them for good."""
 TEMPLATE_ROOM = 160
@@ -212,14 +207,9 @@ class ContextShaper:
             if unit.source not in settled and unit.text.strip()
         ]
         until = None if config.budget_s is None else started + config.budget_s
-        wanted = (
-            until is not None
-            or needs_ranking(units, config.pool_size)
-            or getattr(signal, "reads_best_first", False)
-        )
-        ranker = self._ranker if wanted else None
-        looked_for = sought(query, answers if signal.needs_answer else ())
-        pool = build_pool(looked_for, units, ranker, config.pool_size)
+        looked_for = " ".join((query, *(answers if signal.needs_answer else ())))
+        always = until is not None or getattr(signal, "reads_best_first", False)
+        pool = build_pool(looked_for, units, self._ranker, config.pool_size, always=always)
         repetitions = NearRepetitions(
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
         )
@@ -254,9 +244,24 @@ class ContextShaper:
                     f"(it is number {pool.ranks[index]})"
                 )
                 decision = Decision(Verdict.UNSCORED, False, reason)
-            scored, place = outcome.scored.get(index), places.get(index)
-            found = _verdict(index, passage, tokens, decision, pool, scored, place)
-            verdicts.append(replace(found, probability=likely.get(index)))
+            scored = outcome.scored.get(index)
+            verdicts.append(
+                PassageVerdict(
+                    index=index,
+                    text=passage,
+                    verdict=decision.verdict,
+                    kept=decision.kept,
+                    utility=scored.utility if scored else None,
+                    parts=scored.parts if scored else {},
+                    tokens=tokens[index],
+                    rank=pool.ranks.get(index),
+                    rank_score=pool.scores.get(index),
+                    reason=decision.reason,
+                    score=scored.score if scored else None,
+                    place=places.get(index),
+                    probability=likely.get(index),
+                )
+            )
         if config.unit == "sentence":
             verdicts = self._pruned(query, verdicts, scoring)
         return ShapedContext(
@@ -271,7 +276,7 @@ class ContextShaper:
         )
 
     def _probabilities(
-        self, signal: Signal, scored: Mapping[int, PassageScore]
+        self, signal: Signal, scored: Mapping[int, UnitUtility]
     ) -> Mapping[int, float]:
         """By passage: those of all, the largest to the best by score; empty without a fit."""
         fit = self.config.probability or SHIPPED.get((self.model.name, signal.name))
@@ -314,8 +319,13 @@ class ContextShaper:
         except Exception:
             _log.debug("tokens cannot be counted either", exc_info=True)
             tokens = [0] * len(passages)
-        decision = Decision(Verdict.UNSCORED, True, f"returned as given, scoring failed: {message}")
-        verdicts = (_verdict(i, text, tokens, decision) for i, text in enumerate(passages))
+        reason = f"returned as given, scoring failed: {message}"
+        verdicts = (
+            PassageVerdict(
+                index, text, Verdict.UNSCORED, True, None, {}, tokens[index], reason=reason
+            )
+            for index, text in enumerate(passages)
+        )
         return ShapedContext(
             query=query,
             verdicts=tuple(verdicts),
@@ -364,7 +374,7 @@ class PassageScoring:
         if self._task.answers != task.answers:
             self._room = self._room_for(self._task)
 
-    def score(self, indices: Sequence[int], kept: Sequence[int]) -> dict[int, PassageScore]:
+    def score(self, indices: Sequence[int], kept: Sequence[int]) -> dict[int, UnitUtility]:
         """Score passages once others are kept; those that cannot be scored are left out.
 
         Of a context beyond the model's window the oldest part, which stands first, is left out.
@@ -374,14 +384,13 @@ class PassageScoring:
             return {}
         known = self._fitted([self._context, *(self._passages[index] for index in kept)])
         utilities = self._utilities([unit.text.strip() for unit in units], known)
-        best: dict[int, PassageScore] = {}
+        best: dict[int, UnitUtility] = {}
         for unit, found in zip(units, utilities, strict=True):
-            order_by = found.utility if found.order_by is None else found.order_by
-            if not math.isfinite(found.utility) or not math.isfinite(order_by):
+            if not math.isfinite(found.utility) or not math.isfinite(found.score):
                 self.unscored.setdefault(unit.source, found.reason or "the score is not finite")
                 continue
             penalty = self._length_penalty * self._tokens[unit.source]
-            score = order_by - penalty
+            score = found.score - penalty
             if unit.source not in best or score > best[unit.source].score:
                 parts = dict(found.parts)
                 if self._length_penalty:
@@ -389,9 +398,8 @@ class PassageScoring:
                 siblings = self._units[unit.source]
                 if len(siblings) > 1:
                     parts |= {"units": len(siblings), "best_unit": siblings.index(unit)}
-                best[unit.source] = PassageScore(
-                    float(found.utility - penalty), float(score), parts
-                )
+                utility = float(found.utility - penalty)
+                best[unit.source] = UnitUtility(utility, parts, float(score))
         for index in best:
             self.unscored.pop(index, None)
         return best
@@ -406,8 +414,7 @@ class PassageScoring:
         scores: list[float | None] = []
         for text in texts:
             each = next(found) if text.strip() else UnitUtility(-math.inf)
-            score = each.utility if each.order_by is None else each.order_by
-            scores.append(score if math.isfinite(score) or not text.strip() else None)
+            scores.append(each.score if math.isfinite(each.score) or not text.strip() else None)
         return scores
 
     def _utilities(self, texts: Sequence[str], known: str) -> Sequence[UnitUtility]:
@@ -502,31 +509,6 @@ def _settled(
         elif not read[index].strip():
             settled[index] = Decision(Verdict.UNSCORED, False, "it says nothing but the question")
     return settled
-
-
-def _verdict(
-    index: int,
-    passage: str,
-    tokens: Sequence[int],
-    decision: Decision,
-    pool: Pool = _NO_POOL,
-    scored: PassageScore | None = None,
-    place: int | None = None,
-) -> PassageVerdict:
-    return PassageVerdict(
-        index=index,
-        text=passage,
-        verdict=decision.verdict,
-        kept=decision.kept,
-        utility=scored.utility if scored else None,
-        parts=scored.parts if scored else {},
-        tokens=tokens[index],
-        rank=pool.ranks.get(index),
-        rank_score=pool.scores.get(index),
-        reason=decision.reason,
-        score=scored.score if scored else None,
-        place=place,
-    )
 
 
 def checked_answers(answer: str | Sequence[str] | None, model: LanguageModel) -> tuple[str, ...]:

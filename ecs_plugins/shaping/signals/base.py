@@ -93,6 +93,11 @@ class UnitUtility:
     reason: str = ""
     by_token: tuple[float, ...] = ()
 
+    @property
+    def score(self) -> float:
+        """What passages are ordered by."""
+        return self.utility if self.order_by is None else self.order_by
+
 
 @runtime_checkable
 class Signal(Protocol):

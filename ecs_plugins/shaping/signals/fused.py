@@ -76,9 +76,7 @@ class RankFused(SignalAround):
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """The signal's utilities, ordered together with the ranker."""
         found = self.signal.utilities(task, results)
-        by_signal = z_scores(
-            [unit.utility if unit.order_by is None else unit.order_by for unit in found]
-        )
+        by_signal = z_scores([unit.score for unit in found])
         raw = {
             part: self.ranker.rank(asked, task.passages).scores
             for part, asked in self._asked(task).items()
