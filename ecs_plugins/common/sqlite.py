@@ -114,6 +114,9 @@ class Database:
         busy_timeout: Seconds to wait for other writers.
         read_only: Write nothing.
 
+    Attributes:
+        at_fork: What a forked child calls: what the parent has not written is the parent's.
+
     Raises:
         StorageError: The file cannot be opened, holds something else, or is of a newer version.
     """
@@ -137,6 +140,7 @@ class Database:
         self._here = threading.local()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
+        self.at_fork: list[Callable[[], object]] = []
         self._reset()
         if read_only or not (self.in_memory or create_private(self.path)):
             self._refuse_empty()
@@ -389,8 +393,11 @@ class Database:
             with self.read() as connection:
                 pages = connection.execute("PRAGMA page_count").fetchone()[0]
                 return int(pages * connection.execute("PRAGMA page_size").fetchone()[0])
+        return sum(file.stat().st_size for file in self._files())
+
+    def _files(self) -> list[Path]:
         files = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return [file for file in files if file.exists()]
 
     def _reset(self) -> None:
         self._lent = 0
@@ -456,10 +463,8 @@ class Database:
 
     def owns(self, path: Path) -> bool:
         """Whether ``path`` is the file, or its log, and the database is open."""
-        if self.in_memory or self._closed:
-            return False
-        files = (Path(self.path + suffix) for suffix in ("", "-wal", "-shm"))
-        return any(file.exists() and file.samefile(path) for file in files)
+        opened = not (self.in_memory or self._closed)
+        return opened and any(file.samefile(path) for file in self._files())
 
 
 def _page_size(connection: sqlite3.Connection) -> int:
@@ -519,6 +524,8 @@ def _after_fork_in_child() -> None:
         if database._lent and not database.in_memory:
             _unusable.add(database._real_path)
         database._reset()
+        for begin_anew in database.at_fork:
+            begin_anew()
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork.

@@ -213,7 +213,6 @@ class ReuseLedger:
         self._expire = expire_seconds
         self._clock = clock
         self._restart()
-        self._database = self._open()
 
     # Writing.
 
@@ -370,12 +369,15 @@ class ReuseLedger:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._restart()
-        self._database = self._open()
 
     def _restart(self) -> None:
         self._model, self._fitting = ReuseModel(), None
         self._new = 0  # contexts first counted here since the fit
         self._fitted = self._tidied = -math.inf
+        # What was counted survives a crash of the process; a power cut may lose the last counts.
+        self._database = Database(
+            self._path, _FILE, synchronous="normal", busy_timeout=_BUSY_SECONDS
+        )
 
     def _forget_expired(self, now: float) -> None:
         self._tidied = now
@@ -386,10 +388,6 @@ class ReuseLedger:
             "contexts c WHERE c.namespace = prepared.namespace AND c.context = prepared.context)",
             old,
         )
-
-    def _open(self) -> Database:
-        # What was counted survives a crash of the process; a power cut may lose the last counts.
-        return Database(self._path, _FILE, synchronous="normal", busy_timeout=_BUSY_SECONDS)
 
     def _of_context(self, verb: str, context: str, end: str = "") -> list[Any]:
         where = f"{verb} WHERE namespace = ? AND context = ? {end}"

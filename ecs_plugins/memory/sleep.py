@@ -102,7 +102,7 @@ class SleepRunner:
         self._retention_due = 0.0
         self.background = BackgroundThread()
         self.reset()
-        store.at_fork.append(self.reset)
+        store.database.at_fork.append(self.reset)
 
     def reset(self) -> None:
         """Begin anew, with nothing running."""

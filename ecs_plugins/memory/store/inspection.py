@@ -240,12 +240,16 @@ def _reference_problems(connection: sqlite3.Connection) -> Iterator[str]:
 
 def _namespace_problems(connection: sqlite3.Connection, indexes: Indexes) -> Iterator[str]:
     for space in tiers.list_spaces(connection):
-        for what, check in _OF_A_NAMESPACE.items():
-            tried = partial(check, connection, space, indexes)
-            yield from _tried(f"the {what} of {space.namespace}", tried)
+        checks = {
+            "decisions": partial(_record_problems, connection, space),
+            "items": partial(_tier_problems, connection, space),
+            "index": partial(_index_problems, connection, space, indexes),
+        }
+        for what, check in checks.items():
+            yield from _tried(f"the {what} of {space.namespace}", check)
 
 
-def _record_problems(connection: sqlite3.Connection, space: Space, _: Indexes) -> Iterator[str]:
+def _record_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
     for each in replayed(decisions(connection, space.id)):
         if not each.agrees and not each.recorded.erased:
             yield (
@@ -304,7 +308,7 @@ _REFERENCES = {
 }
 
 
-def _tier_problems(connection: sqlite3.Connection, space: Space, _: Indexes) -> Iterator[str]:
+def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
     for tier in TIERS:
         found = len(tiers.tier_rows(connection, space.id, tier))
         if found != space.count[tier]:
@@ -323,10 +327,3 @@ def _index_problems(
     known = indexes.current(connection, space).index.rows()
     if not np.array_equal(np.sort(known), np.sort([row for (row,) in rows])):
         yield f"{space.namespace}: the index is out of step"
-
-
-_OF_A_NAMESPACE = {
-    "decisions": _record_problems,
-    "items": _tier_problems,
-    "index": _index_problems,
-}

@@ -63,9 +63,9 @@ def add(
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing
     with store.writing_to(namespace, create=True, flush=False) as (connection, space):
         assert space is not None
-        asked = messages[0].reply_to
-        if asked is not None and not log.is_asked(connection, asked):  # erased meanwhile
-            messages = [replace(messages[0], reply_to=None), *messages[1:]]
+        first = messages[0]
+        if first.asked and not log.is_asked(connection, first):  # erased meanwhile
+            messages = [replace(first, asked="", asker=None), *messages[1:]]
             vectors = np.concatenate([store.embed([messages[0].text]), vectors[1:]])
         if sleeps:
             count = min(count, every - space.since_sleep % every)

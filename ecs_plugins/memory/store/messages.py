@@ -29,14 +29,6 @@ SESSION = 12 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a message replies to: the questions at the end of the one before, and its id."""
-
-    text: str
-    asker: str
-
-
-@dataclass(frozen=True, slots=True)
 class NewMessage:
     """A message to be remembered.
 
@@ -47,7 +39,8 @@ class NewMessage:
         writer: The agent that wrote it, where several share a namespace.
         at: Unix time; None is now.
         ttl: Seconds to live; None is for ever.
-        reply_to: The question that it replies to; `replies` finds it.
+        asked: The question that it replies to; `replies` finds it.
+        asker: Id of the message that asks it.
     """
 
     text: str
@@ -56,7 +49,8 @@ class NewMessage:
     writer: str | None = None
     at: float | None = None
     ttl: float | None = None
-    reply_to: Question | None = field(default=None, repr=False)
+    asked: str = field(default="", repr=False)
+    asker: str | None = field(default=None, repr=False)
     stored_metadata: str = field(init=False, repr=False, compare=False)
     """The metadata as JSON, as it is stored."""
 
@@ -77,11 +71,6 @@ class NewMessage:
         own, stored = _checked_metadata(self.metadata) if self.metadata else ({}, "{}")
         object.__setattr__(self, "metadata", own)
         object.__setattr__(self, "stored_metadata", stored)
-
-    @property
-    def asked(self) -> str:
-        """The question that it replies to; empty if none."""
-        return self.reply_to.text if self.reply_to else ""
 
 
 def _check_unicode(*texts: str | None) -> None:
@@ -182,7 +171,7 @@ def replies(
             other = role != message.role or not same_speaker(text, message.text)
             asked = asked_at_end(text) if other and abs(at - then) <= SESSION else ""
             if asked:
-                message = replace(message, reply_to=Question(asked, asker))
+                message = replace(message, asked=asked, asker=asker)
         found.append(message)
         last = name, message.text, message.role, at
     return found
@@ -227,7 +216,7 @@ def insert(
                 crc(message.asked + message.text),
                 checksum,
                 message.asked,
-                message.reply_to and message.reply_to.asker,
+                message.asker,
             )
             for step, message, name, (data, checksum) in zip(
                 count(space.step + 1), messages, ids, map(packed, vectors), strict=False
@@ -300,10 +289,10 @@ def get(connection: sqlite3.Connection, name: str) -> Message | None:
     return None if row is None else _message(row)
 
 
-def is_asked(connection: sqlite3.Connection, question: Question) -> bool:
-    """Whether the message that asked a question is there and asks it still."""
-    found = connection.execute("SELECT text FROM messages WHERE id = ?", (question.asker,))
-    return any(question.text in text for (text,) in found)
+def is_asked(connection: sqlite3.Connection, reply: NewMessage) -> bool:
+    """Whether the message that a reply refers to is there and asks the question still."""
+    found = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))
+    return any(reply.asked in text for (text,) in found)
 
 
 def log(

@@ -188,11 +188,14 @@ def _scored(
         return scores, float(near[-1]) if left else -math.inf
     covering: list[tuple[int, float]] = []
     if allowed is None:
-        covering = opened.covering(request.query, count)
+        with opened.lock:
+            covering = opened.words.nearest(request.query, count)
         rows = np.union1d(rows, np.array([row for row, _ in covering], dtype=np.int64))
     # Equal vectors must tie, although products in another order may differ in the last bits.
     cosines = opened.index.scores(rows, request.vector).astype(np.float64).round(6)
-    covered = np.array(opened.coverage(request.query, rows), dtype=np.float64)
+    with opened.lock:
+        coverage = opened.words.coverage(request.query, rows.tolist())
+    covered = np.array([coverage[row] for row in rows.tolist()], dtype=np.float64)
     columns = (probability(cosines, covered), cosines, covered)
     scores = {
         row: _Score(*values)

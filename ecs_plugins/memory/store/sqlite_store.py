@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -84,7 +82,6 @@ class SqliteStore:
     Attributes:
         epoch: How often the embedder of the file was replaced.
         is_current: Whether the file's vectors come from this embedder.
-        at_fork: What a forked child calls.
         forget_read: Clears what the language model keeps of what it has read.
     """
 
@@ -108,11 +105,10 @@ class SqliteStore:
         self._embedded = threading.local()  # vectors known within `together`
         self.forget_read: Callable[[], object] = int
         self._finish_interrupted_erasure()
-        self.at_fork = [self.reset]
-        _open_stores.add(self)
+        database.at_fork.append(self.reset)
 
     def reset(self) -> None:
-        """Begin with no index and nothing pending."""
+        """Begin with no index and nothing pending, also in a forked child."""
         self.indexes = Indexes(self.database, self.dimension)
         self.pending = PendingAccesses()
 
@@ -312,16 +308,3 @@ class SqliteStore:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
         self.indexes.save()
         self.database.close()
-
-
-_open_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    # Locks may have been held: begin anew. What the parent has not written yet is the parent's.
-    for store in list(_open_stores):
-        for reset in store.at_fork:
-            reset()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -322,17 +322,6 @@ class OpenIndex:
         """Bytes held, about."""
         return self.index.size + self.words.size
 
-    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
-        """The rows that cover most of a query; see `CoverageIndex.nearest`."""
-        with self.lock:
-            return self.words.nearest(query, k)
-
-    def coverage(self, query: str, rows: Rows) -> list[float]:
-        """How much of a query each row covers."""
-        with self.lock:
-            found = self.words.coverage(query, rows.tolist())
-        return [found[row] for row in rows.tolist()]
-
     def add(self, row: int, vector: np.ndarray) -> None:
         """Add a row that a transaction has written and not committed."""
         self.index.add(np.array([row]), vector[None])
