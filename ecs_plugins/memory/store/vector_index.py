@@ -248,7 +248,8 @@ class VectorIndex:
     def scores(self, rows: Rows, query: Vector) -> Vector:
         """The inner products of live rows with ``query``; those of rows that left are -1."""
         with self._lock:
-            there = np.isin(rows, self.rows())
+            known, tail = self._places, self._tail
+            there = np.array([row in known or row in tail for row in rows.tolist()], dtype=bool)
             out = np.full(len(rows), -1.0, dtype=np.float32)
             if there.any():
                 out[there] = self._vectors(rows[there]) @ query
