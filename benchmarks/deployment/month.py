@@ -67,7 +67,7 @@ def month_of(kind: str, contexts: int, *, seed: int = 42) -> list[tuple[float, i
 def month_costs(
     frontier: EfficiencyFrontier, target_f1: float, queries: list[tuple[float, int]]
 ) -> Mapping[str, float]:
-    """Total cost of the optimum, of both routers and of always each strategy that is able."""
+    """Total cost of the optimum, of the routers and of always each strategy that is able."""
     counts = Counter(context for _, context in queries)
     able = frontier.reaching(target_f1)
     costs = {
@@ -77,6 +77,7 @@ def month_costs(
         ),
         "router": _routed(frontier, target_f1, queries, None),
         "router, deterministic": _routed(frontier, target_f1, queries, "deterministic"),
+        "router, randomised": _routed(frontier, target_f1, queries, "randomised"),
     }
     for strategy in dict.fromkeys(point.strategy for point in able):
         totals = (

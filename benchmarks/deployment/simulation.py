@@ -18,7 +18,7 @@ import numpy as np
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import PointKey
-from ecs_plugins.frontier.rental import plan_rental
+from ecs_plugins.frontier.rental import plan_random, plan_rental
 from ecs_plugins.frontier.reuse import ReuseModel, fit_reuse
 
 
@@ -174,27 +174,17 @@ def _online(
         frontier: What was measured.
         target_f1: What must be reached.
         count: Queries of the context.
-        draw: Uniform in [0, 1) for a random threshold, which costs at most e / (e - 1) = 1.582
-            times the optimum in expectation (Karlin et al. 1990) where rent has no stage 1 and
-            there are two strategies; with more, and for None, the deterministic plan.
+        draw: Uniform in [0, 1) for the randomised plan; None for the deterministic one.
     """
     able = frontier.reaching(target_f1)
-    plan = plan_rental(tuple((point.stage1, point.stage2) for point in able))
-    if draw is None or len(plan.choices) != 2:
-        ends = (*(start - 1 for start in plan.starts[1:]), count)
-        return sum(
-            able[choice].stage1 + (min(end, count) - start + 1) * able[choice].stage2
-            for start, end, choice in zip(plan.starts, ends, plan.choices, strict=True)
-            if start <= count
-        )
-    rent, owned = (able[choice] for choice in plan.choices)
-    # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
-    share = math.log1p(draw * (math.e - 1))
-    rented = min(count, math.floor(share * owned.stage1 / (rent.stage2 - owned.stage2)))
-    cost = rent.stage1 + rented * rent.stage2
-    if count > rented:
-        cost += owned.stage1 + (count - rented) * owned.stage2
-    return cost
+    slopes = tuple((point.stage1, point.stage2) for point in able)
+    plan = plan_rental(slopes) if draw is None else plan_random(slopes, draw)
+    ends = (*(start - 1 for start in plan.starts[1:]), count)
+    return sum(
+        able[choice].stage1 + (min(end, count) - start + 1) * able[choice].stage2
+        for start, end, choice in zip(plan.starts, ends, plan.choices, strict=True)
+        if start <= count
+    )
 
 
 def _draw(context: str, seed: int) -> float:

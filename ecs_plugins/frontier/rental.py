@@ -68,14 +68,22 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
 
 
 def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
-    """The plan of a random ``draw`` from [0, 1): budgets that grow by e from a random first one.
+    """The plan of a random ``draw`` from [0, 1); its bound is that of the expectation over draws.
 
-    Over the draws it costs at most e times the optimum in expectation, which is its bound.
+    Two strategies, the first without a stage 1: a random threshold, e / (e - 1) (Karlin et al.
+    1990). Else budgets that grow by e from a random first one, e.
     """
     useful = _lower_envelope(slopes)
+    if len(useful) == 2 and not slopes[useful[0]][0]:
+        (_, rent), (price, rate) = (slopes[line] for line in useful)
+        # Density e^z / (e - 1) on [0, 1], by inverting its distribution function.
+        rented = math.floor(math.log1p(draw * (math.e - 1)) * price / (rent - rate))
+        late = rented > 0
+        choices = useful if late else useful[1:]
+        return RentalPlan((1, rented + 1)[: 1 + late], tuple(choices), math.e / (math.e - 1))
     budget = sum(slopes[useful[0]]) * math.exp(draw)
     starts: list[int] = []
-    choices: list[int] = []
+    choices = []
     served = 0
     while useful[-1] not in choices:
         queries = {line: (budget - slopes[line][0]) / slopes[line][1] for line in useful}
