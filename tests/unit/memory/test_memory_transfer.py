@@ -1,73 +1,107 @@
+"""What a memory holds goes into an export and out of it; so do its key-value items."""
+
 import hashlib
 import json
+import time
 
 import pytest
 
 from ecs_plugins.errors import InvalidInputError, StorageError
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import MemoryConfig
+from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import SECRET, leftovers
+
+NOTES = ("notes", "acme")
+
+
+def put(memory, namespace=NOTES, key="k", text="the boat is blue", **options):
+    item = NewItem(namespace, key, {"text": text, "n": [1, None]}, {"text": text}, **options)
+    memory.items.write([item])
+
+
+def found(memory, query="which boat is blue", prefix=()):
+    with memory.items.view(search=True) as view:
+        pairs = view.nearest(prefix, memory.items.embed_query(query))
+        return [(i.namespace, i.key, i.value, i.created, i.ttl, i.message, s) for i, s in pairs]
 
 
 @pytest.fixture
-def exported(tmp_path, open_memory):
-    """A memory with everything in it, and its export."""
+def filled(open_memory):
+    """A memory with everything in it."""
     memory = open_memory(config=MemoryConfig(cold_capacity=2))
     memory.add(["the boat is blue"] * 3 + ["cats chase birds"] * 2, metadata={"k": 1})
     memory.add("pinned for good", pinned=True)
     memory.sleep()
     memory.add(["snow falls in winter"] * 2 + ["a single thing"], role="tool", writer="w")
-    memory.add("elsewhere", namespace=("other", "place"))
-    file = tmp_path / "export.jsonl"
-    memory.admin.export(file)
-    return memory, file
+    put(memory)
+    put(memory, key="later", text="cats chase birds", ttl=600)
+    put(memory, ("notes", "acme", "deep"), text="snow falls")
+    put(memory, ("notes", "acmes"), text="a neighbour")
+    (said,) = memory.add("the mill burned down", namespace=("chat",))
+    value = {"content": "the mill burned down", "by": "Q"}
+    item = NewItem(("chat",), "m", value, message=said, text_key="content")
+    memory.items.write([item])
+    return memory
 
 
-def content(memory):
-    return [
-        (
-            [m for m in memory.messages(namespace)],
-            [(m.id, m.text, m.pinned, m.support, m.provenance, m.metadata, m.free_energy)
-             for m in memory.memories(namespace)],
-            [d.decision for d in memory.decisions(namespace)],
-            [(i.id, i.text, i.support, i.provenance)
-             for i in memory.recall("the winter", namespace=namespace, threshold=-1, k=99)],
-        )
-        for namespace in memory.namespaces()
-    ]  # fmt: skip
+def exported(memory, folder, **options):
+    memory.admin.export(folder / "export.jsonl", **options)
+    return folder / "export.jsonl"
 
 
-def test_an_import_holds_what_was_exported(exported, open_memory, tmp_path):
-    memory, file = exported
-    copy = open_memory(path=tmp_path / "copy.db")
-    counts = copy.admin.import_(file)
+def dump_of(memory, folder):
+    """What an export says, but for when it was made."""
+    return exported(memory, folder).read_text().splitlines()[1:-1]
+
+
+@pytest.mark.parametrize(
+    ("reembedded", "dimension"),
+    [(None, 32), (None, 64), (64, 64)],
+    ids=["as it is", "by another embedder", "while vectors of items are to be replaced"],
+)
+def test_an_import_holds_what_was_exported(filled, open_memory, tmp_path, reembedded, dimension):
+    if reembedded:
+        filled.admin.reembed(FakeEmbedder(reembedded))
+    file, seen = exported(filled, tmp_path), []
+    copy = open_memory(path=tmp_path / "copy.db", embedder=FakeEmbedder(dimension))
+    counts = copy.admin.import_(file, progress=lambda done, total: seen.append((done, total)))
     assert counts["messages"] == 10
-    assert content(copy) == content(memory)
     assert copy.admin.verify().ok
-    copy.admin.export(tmp_path / "again.jsonl")
-    first, second = (
-        [json.loads(line) for line in path.read_text().splitlines()]
-        for path in (file, tmp_path / "again.jsonl")
-    )
-    assert first[1:-1] == second[1:-1]
-
-
-def test_an_import_with_another_embedder_embeds_anew(exported):
-    memory, file = exported
-    seen = []
-    with EntropicMemory.open(embedder=FakeEmbedder(64)) as copy:
-        copy.admin.import_(file, progress=lambda done, total: seen.append((done, total)))
+    held, there = found(copy), found(filled)
+    assert len(held) == 5
+    assert held[0][1:3] == there[0][1:3] == ("k", {"text": "the boat is blue", "n": [1, None]})
+    assert sorted(each[:2] for each in held) == sorted(each[:2] for each in there)
+    for kept in filled.memories():
+        assert copy.recall(kept.text, tiers="cold")[0].text == kept.text
+    if (reembedded or 32) == dimension:
+        assert held == there
+        assert dump_of(copy, tmp_path) == dump_of(filled, tmp_path)
+    else:
         assert seen[-1] == (10, 10)
-        for kept in memory.memories():
-            assert copy.recall(kept.text, tiers="cold")[0].text == kept.text
-        assert copy.admin.verify().ok
 
 
-def test_an_import_never_mixes_with_what_is_there(exported):
-    memory, file = exported
-    before = content(memory)
+@pytest.mark.parametrize("there", ["messages", "items"])
+def test_an_import_never_mixes_with_what_is_there(filled, open_memory, tmp_path, there):
+    file = exported(filled, tmp_path, namespace=NOTES if there == "items" else None)
+    copy = open_memory(path=tmp_path / "copy.db")
+    put(copy, text="mine") if there == "items" else copy.add("mine", namespace=("default",))
+    before = found(copy), copy.messages()
     with pytest.raises(InvalidInputError, match="forget it first"):
-        memory.admin.import_(file)
-    assert content(memory) == before
+        copy.admin.import_(file)
+    assert (found(copy), copy.messages()) == before
+
+
+def test_a_namespace_is_exported_with_its_items_but_not_those_of_other_messages(
+    filled, open_memory, tmp_path
+):
+    (said,) = filled.add("elsewhere", namespace=("other",))
+    item = NewItem(NOTES, "m", {"content": "elsewhere"}, message=said, text_key="content")
+    filled.items.write([item])
+    copy = open_memory(path=tmp_path / "copy.db")
+    copy.admin.import_(exported(filled, tmp_path, namespace=NOTES))
+    assert {each[0] for each in found(copy)} == {NOTES, (*NOTES, "deep")}
+    assert "m" not in {each[1] for each in found(copy)}
 
 
 DAMAGED = {
@@ -82,24 +116,23 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("how", DAMAGED)
-def test_an_export_that_is_not_whole_is_refused(exported, tmp_path, open_memory, how):
-    _, file = exported
+def test_an_export_that_is_not_whole_is_refused(filled, tmp_path, open_memory, how):
     broken = tmp_path / "broken.jsonl"
-    broken.write_bytes(DAMAGED[how](file.read_bytes()))
+    broken.write_bytes(DAMAGED[how](exported(filled, tmp_path).read_bytes()))
     copy = open_memory(path=tmp_path / "copy.db")
     with pytest.raises(InvalidInputError):
         copy.admin.import_(broken)
     assert copy.namespaces() == []
 
 
-def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, monkeypatch):
+def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
     before = sorted(tmp_path.iterdir())
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StorageError, match="free some space") as caught:
-        exported[0].admin.export(tmp_path / "never.jsonl")
+        filled.admin.export(tmp_path / "never.jsonl")
     assert sorted(tmp_path.iterdir()) == before
     assert str(tmp_path / "never.jsonl") in str(caught.value)
     assert "/." not in str(caught.value)
@@ -108,21 +141,6 @@ def test_an_export_that_cannot_be_written_leaves_nothing(exported, tmp_path, mon
 def test_a_missing_export_is_a_clear_error(open_memory, tmp_path):
     with pytest.raises(StorageError, match="check the path"):
         open_memory().admin.import_(tmp_path / "nothing.jsonl")
-
-
-def rewritten(file, target, edit):
-    """The export with one of its rows edited, whole as far as its footer tells."""
-    lines = [json.loads(line) for line in file.read_text().splitlines()][:-1]
-    edit(lines)
-    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    digest = hashlib.sha256(content).hexdigest()
-    footer = json.dumps({"kind": "end", "lines": len(lines), "sha256": digest})
-    target.write_bytes(content + footer.encode() + b"\n")
-    return target
-
-
-def one(lines, kind, number=0):
-    return [line for line in lines if line["kind"] == kind][number]
 
 
 @pytest.mark.parametrize(
@@ -144,15 +162,60 @@ def one(lines, kind, number=0):
     ids=str,
 )
 def test_an_import_of_what_no_memory_wrote_is_refused_and_changes_nothing(
-    exported, open_memory, tmp_path, change
+    filled, open_memory, tmp_path, change
 ):
-    _, file = exported
     there = open_memory(path=tmp_path / "there.db")
     (stranger,) = there.add("The safe opens with 4711.", namespace=("somebody",))
     kind, values = change
     values = {name: stranger if each == "stranger" else each for name, each in values.items()}
-    edited = rewritten(file, tmp_path / "e.jsonl", lambda lines: one(lines, kind).update(values))
+    lines = [json.loads(line) for line in exported(filled, tmp_path).read_text().splitlines()][:-1]
+    next(line for line in lines if line["kind"] == kind).update(values)
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    footer = {"kind": "end", "lines": len(lines), "sha256": digest}
+    (tmp_path / "edited.jsonl").write_text(content + json.dumps(footer) + "\n")
     with pytest.raises(InvalidInputError):
-        there.admin.import_(edited)
+        there.admin.import_(tmp_path / "edited.jsonl")
     assert there.namespaces() == [("somebody",)]
     assert there.admin.verify().ok
+
+
+# Items
+
+
+def test_an_expired_item_is_neither_counted_nor_exported(filled, tmp_path):
+    put(filled, key="short", ttl=0.01)
+    time.sleep(0.02)
+    assert filled.admin.stats().items == 5
+    assert "short" not in exported(filled, tmp_path).read_text()
+
+
+def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
+    assert filled.forget(NOTES, filter={"n": 1}).items == 0
+    assert filled.admin.stats(NOTES).items == 3
+    assert filled.forget(NOTES).items == 2
+    assert {each[0] for each in found(filled)} == {(*NOTES, "deep"), ("notes", "acmes"), ("chat",)}
+    assert filled.forget(("notes",), below=True).items == 2
+    assert {each[0] for each in found(filled)} == {("chat",)}
+    filled.forget(("chat",))  # whose item goes with its message
+    assert found(filled) == []
+    assert filled.admin.verify().ok
+
+
+@pytest.mark.parametrize("how", ["forget", "delete", "purge", "sleep"])
+def test_an_erased_item_is_in_no_file(db, open_memory, how):
+    memory = open_memory()
+    for number in range(30):
+        put(memory, key=f"other {number}", text=f"subject{number} " + "padding " * 7 * number)
+    put(memory, ("secret", "place"), text=SECRET, ttl=0.05 if how in ("purge", "sleep") else None)
+    memory.add("the boat is blue", namespace=NOTES)
+    assert leftovers(db.parent)
+    if how == "forget":
+        memory.forget(("secret", "place"))
+    elif how == "delete":
+        memory.items.write(deletes=[(("secret", "place"), "k")])
+    else:
+        time.sleep(0.06)
+        assert memory.sleep(NOTES) if how == "sleep" else memory.admin.purge().items == 1
+    assert leftovers(db.parent) == []
+    assert memory.admin.stats().items == 30
