@@ -2,8 +2,8 @@
 
 import pytest
 
-from ecs_plugins.memory import MemoryConfig, StoreConfig
-from tests.unit.memory.streams import stream
+from ecs_plugins.memory import MemoryConfig
+from tests.unit.memory.factories import stream
 
 
 def rows_of(memory):
@@ -32,8 +32,7 @@ def rows_of(memory):
 @pytest.mark.parametrize("seed", range(4))
 def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, rule, seed):
     config = MemoryConfig(rule=rule, merge_threshold=0.8, hot_capacity=500)
-    options = {"config": config, "store": StoreConfig(sleep="manual")}
-    together, one_by_one = (open_memory(path=tmp_path / name, **options) for name in "ab")
+    together, one_by_one = (open_memory(path=tmp_path / name, config=config) for name in "ab")
     before, batch = stream(seed + 100, 40), stream(seed, 150)
     for memory in (together, one_by_one):
         for message in before:

@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -211,18 +211,15 @@ def test_whatever_bit_flips_verify_answers(db, open_memory, seed):
 def test_verify_says_what_is_wrong_with_a_value_of_another_type(open_memory, column, value):
     memory = open_memory()
     memory.add("the boat is blue")
-    with memory._store.database.write() as connection:
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute(
+    memory.close()
+    with closing(sqlite3.connect(memory.path, isolation_level=None)) as raw:
+        raw.execute("PRAGMA writable_schema = ON")
+        raw.execute(
             "UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '') WHERE name = 'tiers'"
         )
-    memory.close()
-    raw = sqlite3.connect(memory.path)
-    raw.execute(f"UPDATE tiers SET {column} = {value}")
-    raw.commit()
-    raw.close()
-    memory = open_memory()
-    assert memory.admin.verify().problems
+        raw.execute("PRAGMA writable_schema = RESET")
+        raw.execute(f"UPDATE tiers SET {column} = {value}")
+    assert open_memory().admin.verify().problems
 
 
 @contextmanager
@@ -262,16 +259,21 @@ def test_a_full_disk_during_a_sleep_phase_leaves_the_tiers_as_they_were(open_mem
     assert memory.admin.verify().ok
 
 
+@contextmanager
+def locked(db):
+    """As if another process were writing."""
+    with closing(sqlite3.connect(db, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
 def test_a_locked_database_is_an_error_and_recall_goes_on(db, open_memory):
     memory = open_memory(store=StoreConfig(sleep="manual", busy_timeout=0.05))
     memory.add("the boat is blue")
-    other = sqlite3.connect(db, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StorageError, match="raise busy_timeout"):
-        memory.add("cannot be written")
-    assert memory.recall("the boat is blue")[0].text == "the boat is blue"
-    other.execute("ROLLBACK")
-    other.close()
+    with locked(db):
+        with pytest.raises(StorageError, match="raise busy_timeout"):
+            memory.add("cannot be written")
+        assert memory.recall("the boat is blue")[0].text == "the boat is blue"
     memory.add("can be written")
     assert [m.text for m in memory.messages()] == ["the boat is blue", "can be written"]
 
@@ -281,18 +283,15 @@ def test_a_recall_waits_for_nobody_that_writes_and_keeps_its_hits(db, open_memor
     monkeypatch.setattr("ecs_plugins.memory.store.sqlite_store._MOST_PENDING", 10)
     memory = open_memory(store=StoreConfig(sleep="manual", busy_timeout=60))
     memory.add("the boat is blue")
-    other = sqlite3.connect(db, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    asking = threading.Thread(
-        target=lambda: [memory.recall("the boat is blue") for _ in range(30)], daemon=True
-    )
-    asking.start()
-    asking.join(30)
-    assert not asking.is_alive()
-    assert memory.admin.wait(30)
-    assert memory.admin.stats().pending == 10
-    other.execute("ROLLBACK")
-    other.close()
+    with locked(db):
+        asking = threading.Thread(
+            target=lambda: [memory.recall("the boat is blue") for _ in range(30)], daemon=True
+        )
+        asking.start()
+        asking.join(30)
+        assert not asking.is_alive()
+        assert memory.admin.wait(30)
+        assert memory.admin.stats().pending == 10
     memory.recall("the boat is blue")
     assert memory.admin.wait(30)
     assert memory.admin.stats().pending == 0

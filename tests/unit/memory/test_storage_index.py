@@ -4,11 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ecs_plugins.memory import MemoryConfig, StoreConfig
+from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.store.vector_index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import assert_current
-from tests.unit.memory.streams import stream
+from tests.unit.memory.factories import assert_current, stream
 
 
 @pytest.fixture(autouse=True)
@@ -144,8 +143,7 @@ def test_blanked_vectors_are_not_saved_and_many_of_them_wear_a_graph_out():
 @pytest.mark.parametrize("seed", range(3))
 def test_an_index_that_follows_holds_what_one_that_reads_does(open_memory, seed):
     config = MemoryConfig(merge_threshold=0.8, hot_capacity=60, cold_capacity=30)
-    options = {"embedder": FakeEmbedder(160), "store": StoreConfig(sleep="manual")}
-    first, second = (open_memory(config=config, **options) for _ in "12")
+    first, second = (open_memory(config=config, embedder=FakeEmbedder(160)) for _ in "12")
     said = stream(seed, 120)
     for start in range(0, 120, 12):
         first.add(said[start : start + 5])

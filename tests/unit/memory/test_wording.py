@@ -86,15 +86,25 @@ def embedder():
     return default_embedder()
 
 
-@pytest.mark.parametrize("messages", [(FACT, QUESTION), (QUESTION, FACT)])
-def test_a_memory_keeps_the_statement_and_not_the_question_about_it(messages, embedder) -> None:
-    near_enough = MemoryConfig(merge_threshold=0.7)
-    with EntropicMemory.open(":memory:", embedder=embedder, config=near_enough) as memory:
+@pytest.mark.parametrize(
+    ("messages", "threshold", "kept"),
+    [
+        ((FACT, QUESTION), 0.7, FACT),
+        ((QUESTION, FACT), 0.7, FACT),
+        (("I am allergic to nuts.", "I'm allergic to nuts!"), 0.9, "I'm allergic to nuts!"),
+    ],
+)
+def test_of_what_says_the_same_a_memory_keeps_the_newer_or_the_statement(
+    messages, threshold, kept, embedder
+) -> None:
+    config = MemoryConfig(merge_threshold=threshold)
+    with EntropicMemory.open(":memory:", embedder=embedder, config=config) as memory:
         for message in messages:
             memory.add(message)
-        assert memory.recall(QUESTION)[0].text == FACT
-        memory.sleep()
-        assert memory.recall(QUESTION)[0].text == FACT
+        for _ in range(2):
+            (found,) = memory.recall(messages[0])
+            assert (found.text, found.support) == (kept, 2)
+            memory.sleep()
 
 
 @pytest.mark.parametrize("threshold", [0.9, 0.7])
@@ -123,11 +133,3 @@ def test_what_contradicts_a_memory_is_kept_and_recalled_beside_it(
         if kind != "name":  # the two cities lie further apart than either threshold
             assert f"differs in a {kind}" in found[newer].why
         assert "differs" not in found[older].why
-
-
-def test_a_sentence_said_again_in_nearly_the_same_words_is_one_memory(embedder) -> None:
-    with EntropicMemory.open(":memory:", embedder=embedder) as memory:
-        memory.add("I am allergic to peanuts.")
-        memory.add("I'm allergic to peanuts!")
-        (found,) = memory.recall("I am allergic to peanuts.")
-        assert found.support == 2
