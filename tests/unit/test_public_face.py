@@ -73,14 +73,23 @@ INTEGRATIONS = {
 SHAPERS = list(INTEGRATIONS)[:2]
 
 
+KEPT = """
+from ecs_plugins import FakeEmbedder
+index = {"dims": 8, "embed": FakeEmbedder(8)}
+with EntropicStore.from_conn_string(":memory:", index=index, messages_under=("c",)) as store:
+    store.put(("c", "u"), "k", {"content": "bees"})
+    assert store.search((), query="bees")
+"""
+USED = {package: f"{INTEGRATIONS[package][2]}(model='some/model', top_k=3)" for package in SHAPERS}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("package", SHAPERS)
-def test_naming_a_class_and_building_it_loads_no_model_library(package):
-    _, _, name = INTEGRATIONS[package]
+@pytest.mark.parametrize(("package", "use"), [*USED.items(), ("ecs_plugins.langgraph", KEPT)])
+def test_naming_a_class_and_using_it_without_a_model_loads_no_model_library(package, use):
     code = f"""
 import sys
-from {package} import {name}
-{name}(model="some/model", top_k=3)
+from {package} import {INTEGRATIONS[package][2]}
+{use}
 print([m for m in ("torch", "transformers", "sentence_transformers") if m in sys.modules])
 """
     assert run(code) == "[]"
