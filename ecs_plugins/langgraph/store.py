@@ -243,13 +243,11 @@ class EntropicStore(BaseStore):
         try:
             results = await run_memory(self.batch, [op for ops, _ in calls for op in ops])
         except Exception as error:
-            if isinstance(error, ValueError) and len(calls) > 1:
-                for call in calls:
+            for call in calls:
+                if isinstance(error, ValueError) and len(calls) > 1:
                     await self._answer([call])
-                return
-            for _, future in calls:
-                if not future.done():
-                    future.set_exception(error)
+                elif not call[1].done():
+                    call[1].set_exception(error)
             return
         of_each = iter(results)
         for ops, future in calls:
@@ -434,7 +432,7 @@ class EntropicStore(BaseStore):
         if only is not None:
             return SearchItem(**_item_fields(only), score=found.score)
         stored = self.memory.get(found.id)
-        created = stored.created if stored is not None else 0.0
+        created = 0.0 if stored is None else stored.created
         changed = stored.changed if isinstance(stored, Memory) else created
         value = {**found.metadata, "content": "\n".join(texts_behind(self.memory, found))}
         fields = _fields(found.namespace, found.id, value, created, changed)
@@ -476,16 +474,12 @@ def _check_settings(what: str, settings: Mapping[str, Any] | None, known: Collec
 
 
 def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
-    path = condition.path
-    if len(namespace) < len(path):
-        return False
-    if condition.match_type == "prefix":
-        part = namespace[: len(path)]
-    elif condition.match_type == "suffix":
-        part = namespace[len(namespace) - len(path) :]
-    else:
-        raise InvalidInputError(f"match_type is 'prefix' or 'suffix', got {condition.match_type!r}")
-    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
+    path, kind = condition.path, condition.match_type
+    if kind not in ("prefix", "suffix"):
+        raise InvalidInputError(f"match_type is 'prefix' or 'suffix', got {kind!r}")
+    beyond = len(namespace) - len(path)
+    part = namespace if kind == "prefix" else namespace[max(beyond, 0) :]
+    return beyond >= 0 and all(w in ("*", label) for w, label in zip(path, part, strict=False))
 
 
 def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchItem]:

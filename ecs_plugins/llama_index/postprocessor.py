@@ -27,6 +27,7 @@ from ecs_plugins.integrations.fields import (
     RESTORE_DESCRIPTION,
     RESTORE_TOOL,
     ShapingFields,
+    as_model,
     as_score,
     said_before,
     signal_template,
@@ -83,7 +84,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         if not nodes:
             return []
         top_n = self.shaping_config().effective_top_k or len(nodes)
-        model_name = self._model_name()
+        model_name = as_model(self.model).name
         _dispatcher.event(
             ReRankStartEvent(query=query, nodes=nodes, top_n=top_n, model_name=model_name)
         )
@@ -168,11 +169,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         state = super().__getstate__()
         # A callback manager stays with its process.
         return {**state, "__dict__": {**state["__dict__"], "callback_manager": CallbackManager()}}
-
-    def _model_name(self) -> str:
-        if self.model is None or isinstance(self.model, str):
-            return self.model or "bundled"
-        return self.model.name
 
 
 def _copy(given: NodeWithScore, verdict: PassageVerdict, shaped: ShapedContext) -> NodeWithScore:
