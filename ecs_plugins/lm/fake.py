@@ -5,12 +5,12 @@ It is public so that code built on this package can be tested without a model.
 
 from __future__ import annotations
 
-import math
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from scipy.special import rel_entr, softmax
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
@@ -131,10 +131,10 @@ class FakeLanguageModel:
                 for token in _tokens(segment.text):
                     words = dict.fromkeys(_tokens(f"{head} {base} {segment.text}"))
                     ours, theirs = (
-                        {word: math.exp(self._logprob(text + written, word)) for word in words}
+                        softmax([self._logprob(text + written, word) for word in words])
                         for text in (head, base)
                     )
-                    found.append(_divergence(ours, theirs))
+                    found.append(rel_entr(ours, np.maximum(theirs, 1e-300)).sum())
                     written += f" {token}"
                 out.append(SegmentScore(score.logprobs, np.array(found, dtype=np.float32)))
             head, base = head + segment.text, base + segment.text
@@ -182,12 +182,6 @@ class FakeLanguageModel:
 def _not_a_number(score: SegmentScore) -> SegmentScore:
     nothing = np.full_like(score.logprobs, np.nan)
     return SegmentScore(nothing, None if score.divergence is None else nothing)
-
-
-def _divergence(ours: Mapping[str, float], theirs: Mapping[str, float]) -> float:
-    ours_sum, theirs_sum = sum(ours.values()), max(sum(theirs.values()), 1e-300)
-    pairs = [(ours[w] / ours_sum, max(theirs[w] / theirs_sum, 1e-300)) for w in ours]
-    return max(0.0, sum(p * math.log(p / q) for p, q in pairs if p > 0.0))
 
 
 def _text(segments: Segments) -> str:

@@ -213,7 +213,7 @@ def prefill(
             for (n, chunk), layers in zip(chunks, captured, strict=True):
                 states[n] = state = states[n].append(chunk, layers)
                 spent[n] += len(chunk)
-                if state.length == len(wanted[n]) and cache.keep(state, grows=True):
+                if state.length == len(wanted[n]) and cache.keep(state):
                     found = cache.find(wanted[n])
                     states[n] = found if found.length == state.length else state
             continue

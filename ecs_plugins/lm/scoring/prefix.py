@@ -23,9 +23,6 @@ from ecs_plugins.lm.scoring.request import Ids, common_length
 
 KeyValues = tuple[tuple[torch.Tensor, torch.Tensor], ...]
 
-_DEEPEST = 8
-"""Pieces from which on a context that grows is copied into one."""
-
 DEFAULT_CACHE_BYTES = 2**29
 
 
@@ -144,12 +141,11 @@ class PrefixTree:
         self._use(way)
         return PrefixState(tuple(branch.piece.part(0, shared) for branch, shared in way))
 
-    def keep(self, state: PrefixState, *, grows: bool = False) -> bool:
+    def keep(self, state: PrefixState) -> bool:
         """Keep a state, and drop what was not used for longest where bytes run out.
 
         Args:
             state: What to keep; compact where it is not kept already.
-            grows: Whether it replaces what it extends.
 
         Returns:
             Whether nothing of it that is worth keeping is missing now.
@@ -169,11 +165,6 @@ class PrefixTree:
             parent, shared = way[-1]
             if shared < len(parent.piece.ids):
                 parent = self._split(parent, shared)
-            elif grows and (not parent.children or len(way) > _DEEPEST):
-                pieces = (parent.piece, *pieces)
-                if parent.parent is not None:
-                    self._drop(parent)
-                    parent = parent.parent
         whole = any(pieces[0] is piece for piece in state.pieces)
         piece = pieces[0] if whole and len(pieces) == 1 else joined(pieces)
         self._add(_Branch(piece, parent, self._call))

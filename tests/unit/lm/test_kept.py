@@ -289,15 +289,15 @@ WORDS = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(WORDS, st.booleans()), max_size=12), st.integers(1, 200))
+@given(st.lists(WORDS, max_size=12), st.integers(1, 200))
 def test_what_is_found_is_what_was_kept_within_the_budget(kept, room) -> None:
     tree = PrefixTree(room * BYTES_PER_TOKEN)
-    for ids_, grows in kept:
+    for ids_ in kept:
         tree.begin()
         found = tree.find(ids_)
         assert tokens_of(found) == found.ids == ids_[: found.length]
         longer = state(*ids_[found.length :], behind=found) if found.length < len(ids_) else found
-        if tree.keep(longer, grows=grows):
+        if tree.keep(longer):
             assert len(ids_) - tree.find(ids_).length < MIN_SAVED
         stats = tree.statistics
         assert stats.nbytes == stats.tokens * BYTES_PER_TOKEN <= tree.max_bytes
