@@ -18,7 +18,7 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     """Mark what asks for a model by a fixture."""
     for item in items:
-        if {"bundled_lm", "embedder"} & set(item.fixturenames):
+        if {"bundled_lm", "embedder", "tiny_lm"} & set(item.fixturenames):
             item.add_marker("model")
 
 
@@ -42,3 +42,11 @@ def embedder():
     from ecs_plugins.ranking.embedder import default_embedder
 
     return default_embedder()
+
+
+@pytest.fixture(scope="session")
+def tiny_lm():
+    """Makes handles on a tiny random model of transformers."""
+    from tests.unit.lm.tiny_models import local
+
+    return local

@@ -120,6 +120,7 @@ def test_a_model_that_is_not_here_is_not_downloaded_unasked(name):
         SentenceTransformerEmbedder(name).embed_query("hello")
 
 
+@pytest.mark.model
 def test_a_directory_without_a_model_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ModelError, match="cannot be loaded"):
@@ -199,6 +200,7 @@ def test_fake_vectors_are_the_same_in_every_process():
     assert (7 * found**2).round(5).tolist() == [1, 0, 1, 0, 0, 1, 4, 0]
 
 
+@pytest.mark.model
 @pytest.mark.parametrize(
     ("file", "content"),
     [

@@ -12,7 +12,6 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.config import resolve_signal
 from ecs_plugins.tokens import Role, Stage
-from tests.unit.lm.tiny_models import local
 
 from .conftest import simple
 
@@ -277,8 +276,8 @@ def spent_on(strategy, contexts):
     )
 
 
-def test_ecs_reads_a_context_once_and_measures_both_stages_as_if_alone():
-    model = local()
+def test_ecs_reads_a_context_once_and_measures_both_stages_as_if_alone(tiny_lm):
+    model = tiny_lm()
     alone = spent_on(shaped(model, measuring=True), [CONTEXT])
     (read,), (asked,) = alone
     assert read > 2 * max(asked) > 0
@@ -286,14 +285,14 @@ def test_ecs_reads_a_context_once_and_measures_both_stages_as_if_alone():
     measured = spent_on(shaped(model, measuring=True, depth=2), [CONTEXT, OTHER, CONTEXT])
     assert (measured[0][0], measured[1][0]) == (read, asked)
     assert (measured[0][2], measured[1][2]) == (read, asked)
-    unread = local()
+    unread = tiny_lm()
     whole = shaped(unread, measuring=False)
     first = whole.build(Prepared(CONTEXT), QUESTIONS[0]).ledger.total()
     assert 0.9 * (read + asked[0]) <= first <= read + asked[0]
 
 
-def test_what_the_model_still_knows_is_not_paid_again_in_deployment():
-    strategy = shaped(local(), measuring=False)
+def test_what_the_model_still_knows_is_not_paid_again_in_deployment(tiny_lm):
+    strategy = shaped(tiny_lm(), measuring=False)
     (first,), (asked,) = spent_on(strategy, [CONTEXT])
     (again,), (repeated,) = spent_on(strategy, [CONTEXT])
     assert first > 0
