@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
@@ -164,6 +164,38 @@ def _careful_fit(ended: Mapping[int, int], alive: Mapping[int, int]) -> ReuseMod
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+@runtime_checkable
+class Ledger(Protocol):
+    """What a router asks of a ledger: what `ReuseLedger` says of each of these, in any store."""
+
+    @property
+    def unfitted(self) -> int:
+        """Contexts first seen since the model was fitted."""
+
+    def record(self, context: str, queries: int = 1) -> int:
+        """Count, and return the total."""
+
+    def count(self, context: str) -> int:
+        """The total."""
+
+    def prepared(
+        self, context: str, lives: Mapping[PointKey, float] | None = None
+    ) -> dict[PointKey, float]:
+        """What is prepared, and its cost."""
+
+    def mark_prepared(self, context: str, key: PointKey, cost: float = 0.0) -> None:
+        """Note what is prepared."""
+
+    def observe(self, key: PointKey, kind: str, value: float) -> None:
+        """Add to what was observed."""
+
+    def observed(self, kind: str) -> dict[PointKey, tuple[int, float, float]]:
+        """Values, mean and its error, of each point."""
+
+    def latest_model(self) -> ReuseModel:
+        """The forecast."""
 
 
 class ReuseLedger:

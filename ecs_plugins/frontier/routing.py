@@ -33,7 +33,7 @@ from ecs_plugins.frontier.rental import (
     plan_random,
     plan_rental,
 )
-from ecs_plugins.frontier.reuse import HORIZON, ReuseLedger, ReuseModel
+from ecs_plugins.frontier.reuse import HORIZON, Ledger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Router:
         frontier: EfficiencyFrontier,
         config: RouterConfig,
         *,
-        ledger: ReuseLedger | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.frontier = frontier
         self.config = config

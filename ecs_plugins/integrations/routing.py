@@ -40,7 +40,7 @@ from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy
@@ -136,7 +136,7 @@ class _Artefact:
 _artefact = lru_cache(maxsize=32)(_Artefact)
 
 
-def open_ledger(source: ReuseLedger | str | None) -> ReuseLedger | None:
+def open_ledger(source: Ledger | str | None) -> Ledger | None:
     """The ledger behind a field; a path is opened once."""
     return _named_ledger(source) if isinstance(source, str) else source
 
@@ -266,7 +266,7 @@ def route(
     asked: Mapping[str, Any],
     *,
     config: RouterConfig,
-    ledger: ReuseLedger | str | None = None,
+    ledger: Ledger | str | None = None,
     count_tokens: TokenCounter | None = None,
     count: bool = True,
     names: Iterable[str] = (),
@@ -275,7 +275,8 @@ def route(
 
     A ledger that fails is noted in the decision and costs no answer.
     """
-    opened, failed = None, ""
+    opened: Any = None
+    failed = ""
     try:
         opened = open_ledger(ledger)
     except StorageError as failure:
@@ -290,22 +291,21 @@ def route(
 
 
 @lru_cache(maxsize=32)
-def _router(
-    frontier: EfficiencyFrontier, config: RouterConfig, ledger: ReuseLedger | None
-) -> Router:
+def _router(frontier: EfficiencyFrontier, config: RouterConfig, ledger: Ledger | None) -> Router:
     # Kept, as a cautious one works out its intervals once.
     return Router(frontier, config, ledger=ledger)
 
 
 def core_router(
-    source: EfficiencyFrontier | str, config: RouterConfig, ledger: ReuseLedger | str | None
+    source: EfficiencyFrontier | str, config: RouterConfig, ledger: Ledger | str | None
 ) -> Router:
     """The engine's router, for scores that are observed and alarms of drift.
 
     Raises:
         StorageError: The frontier or the ledger cannot be opened.
     """
-    return _router(open_frontier(source), config, open_ledger(ledger))
+    opened: Any = open_ledger(ledger)
+    return _router(open_frontier(source), config, opened)
 
 
 def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:
@@ -412,7 +412,7 @@ class ContextBuilder:
         llm: object,
         prompt: str,
         same_model: bool,
-        ledger: ReuseLedger | str | None,
+        ledger: Ledger | str | None,
     ) -> list[StrategyPoint]:
         """The points that a router may choose; refuses what cannot run before a query needs it."""
         frontier = open_frontier(source)

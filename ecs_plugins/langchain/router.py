@@ -35,7 +35,7 @@ from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import config_json
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import Ledger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
@@ -100,7 +100,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         budget: Choose the best F1 within this cost per query.
         weight: Choose the best efficiency score.
         context_id: What queries are about; by default the hash of the documents.
-        ledger: A `ReuseLedger` or the path of one.
+        ledger: A `ReuseLedger` or the path of one, or another `Ledger`.
         policy: How to decide when N is unknown; None trusts the forecast of the ledger.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Choose among what answers within it at p95, as it was measured.
@@ -119,7 +119,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
     budget: float | None = Field(default=None, description="The best F1 within this cost.")
     weight: float | None = Field(default=None, description="The best efficiency score.")
     context_id: str | None = Field(default=None, description="What queries are about.")
-    ledger: ReuseLedger | str | None = None
+    ledger: Ledger | str | None = None
     policy: OnlinePolicy | None = None
     cautious: bool = False
     max_seconds: float | None = None

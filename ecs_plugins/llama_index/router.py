@@ -41,7 +41,7 @@ from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.decision import RoutingDecision
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.points import StrategyPoint
-from ecs_plugins.frontier.reuse import ReuseLedger
+from ecs_plugins.frontier.reuse import Ledger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
@@ -131,7 +131,7 @@ class FrontierSelector(BaseSelector):
         weight: Choose the best efficiency score.
         reuse: N, where the query does not say.
         context_id: What queries are about, where they do not say.
-        ledger: A `ReuseLedger` or the path of one; gives N where nobody says.
+        ledger: A `ReuseLedger` or the path of one, or another `Ledger`; gives N otherwise.
         policy: How to decide when N is unknown; None trusts the forecast of the ledger.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Choose among what answers within it at p95, as it was measured.
@@ -152,7 +152,7 @@ class FrontierSelector(BaseSelector):
         weight: float | None = None,
         reuse: float | None = None,
         context_id: str | None = None,
-        ledger: ReuseLedger | str | None = None,
+        ledger: Ledger | str | None = None,
         policy: OnlinePolicy | None = None,
         cautious: bool = False,
         max_seconds: float | None = None,
