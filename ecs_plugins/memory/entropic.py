@@ -397,28 +397,26 @@ class EntropicMemory:
         self, item_id: str, *, namespace: Sequence[str] | None = None
     ) -> Message | Memory | None:
         """A message of the log, or the present version of a memory; None if there is none."""
-        item_id = _looked_up(item_id)
-        if not self._has(item_id, namespace):
+        own = self._own(item_id, namespace)
+        if own is None:
             return None
         with self._store.database.read() as connection:
-            message = log.get(connection, item_id)
+            message = log.get(connection, own)
             if message is not None:
                 expired = message.expires is not None and message.expires <= time.time()
-                valid = claims.validity(connection, [item_id])[item_id]
+                valid = claims.validity(connection, [own])[own]
                 message = replace(message, valid_until=valid.until, superseded_by=valid.by)
                 return None if expired else message
-            live = [each for each in inspection.history(connection, item_id) if each.live]
+            live = [each for each in inspection.history(connection, own) if each.live]
         if live and live[0].expires is not None:  # perhaps only what is left of it
-            live = [each for each in self.memories(live[0].namespace) if each.id == item_id]
+            live = [each for each in self.memories(live[0].namespace) if each.id == own]
         return live[0] if live else None
 
     def history(self, memory_id: str, *, namespace: Sequence[str] | None = None) -> list[Memory]:
         """Every stored version of a memory, oldest first."""
-        memory_id = _looked_up(memory_id)
-        if not self._has(memory_id, namespace):
-            return []
+        own = self._own(memory_id, namespace)
         with self._store.database.read() as connection:
-            return inspection.history(connection, memory_id)
+            return [] if own is None else inspection.history(connection, own)
 
     def messages(
         self,
@@ -446,7 +444,7 @@ class EntropicMemory:
         Raises:
             InvalidInputError: Nothing of this id is stored.
         """
-        item_id = self._own(item_id, namespace)
+        item_id = self._required(item_id, namespace)
         with self._store.database.read() as connection:
             return inspection.explain(connection, item_id, self._store, self._utility)
 
@@ -482,7 +480,7 @@ class EntropicMemory:
         Raises:
             InvalidInputError: Nothing of this id is stored, or there is no room to pin.
         """
-        item_id = self._own(item_id, namespace)
+        item_id = self._required(item_id, namespace)
         return changes.update(self._store, item_id, text=text, metadata=metadata, pinned=pinned)
 
     def delete(
@@ -498,25 +496,28 @@ class EntropicMemory:
         Raises:
             InvalidInputError: Nothing of such an id is stored.
         """
-        own = [self._own(item_id, namespace) for item_id in item_ids]
+        own = [self._required(item_id, namespace) for item_id in item_ids]
         with erasing(self._store) as erasure:
             for item_id in own:
                 erasure.delete(item_id, evidence=evidence)
         return erasure.receipt
 
-    def _has(self, item_id: str, namespace: Sequence[str] | None) -> bool:
-        """Whether an id may be of a namespace, where one is given."""
+    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str | None:
+        """An id as it can be looked up; None if it is of another namespace than the one given."""
+        if not isinstance(item_id, str):
+            raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
+        item_id = well_formed(item_id)
         if namespace is None:
-            return True
+            return item_id
         with self._store.reading(checked(namespace)) as (connection, space):
-            return space is not None and inspection.stands_in(connection, item_id, space)
+            known = space is not None and inspection.stands_in(connection, item_id, space)
+            return item_id if known else None
 
-    def _own(self, item_id: str, namespace: Sequence[str] | None) -> str:
-        """An id as it can be looked up; refused if it is of another namespace."""
-        item_id = _looked_up(item_id)
-        if not self._has(item_id, namespace):
+    def _required(self, item_id: str, namespace: Sequence[str] | None) -> str:
+        own = self._own(item_id, namespace)
+        if own is None:
             raise unknown(item_id)
-        return item_id
+        return own
 
     def forget(
         self,
@@ -557,13 +558,6 @@ class EntropicMemory:
     aupdate = bridged(update)
     adelete = bridged(delete)
     aforget = bridged(forget)
-
-
-def _looked_up(item_id: str) -> str:
-    """An id as it can be looked up."""
-    if not isinstance(item_id, str):
-        raise InvalidInputError(f"an id is a text, got {item_id!r:.80}")
-    return well_formed(item_id)
 
 
 def _listed(values: Collection[Any], name: str) -> Collection[Any]:

@@ -109,8 +109,7 @@ def answer_utility(
     model: LanguageModel,
     *,
     max_queries: int = 8,
-    decay: float = 0.99,
-    per_token: bool = False,
+    decay: float = _QUERY_DECAY,
 ) -> UtilityFunction:
     """A utility that asks the model how much a memory helped to give the answers given.
 
@@ -123,11 +122,9 @@ def answer_utility(
         max_queries: The most recent answered queries considered; each costs one scoring request
             over all memories.
         decay: Weight of a query per step of age.
-        per_token: Divide by the tokens of the answer, so that long answers count no more.
 
     Returns:
-        The utility: nats per answer (or per token of it); 0 for every memory while no answer was
-        observed.
+        The utility: nats per answer; 0 for every memory while no answer was observed.
     """
     if max_queries < 1 or not 0 < decay <= 1:
         raise InvalidInputError("max_queries is at least 1 and decay lies in (0, 1]")
@@ -144,12 +141,11 @@ def answer_utility(
                 continue  # question and answer alone exceed the window: nothing to compare
             weight = decay ** max(0, step - query.step)
             weights += weight
-            base = result.scores[0][0][0]
-            length = max(base.tokens, 1) if per_token else 1
+            base = result.scores[0][0][0].sum
             for position in range(len(items)):
                 if position + 1 not in result.unscored:
-                    shift = result.scores[position + 1][0][0].sum - base.sum
-                    totals[position] += weight * shift / length
+                    shift = result.scores[position + 1][0][0].sum - base
+                    totals[position] += weight * shift
         if not all(abs(total) < float("inf") for total in totals):
             raise ScoringError(f"{model.name} returned log-probabilities that are not finite")
         return [total / weights if weights else 0.0 for total in totals]

@@ -66,16 +66,6 @@ def alive(
             yield replace(left, item=replace(left.item, id=row.item.id))
 
 
-def joined_at(connection: sqlite3.Connection, name: str) -> dict[str, int]:
-    """The messages behind an item in the order of their joining, each with its first version."""
-    found = connection.execute(
-        "SELECT p.message, p.version FROM provenance p LEFT JOIN messages m ON m.id = p.message"
-        " WHERE p.item = ? ORDER BY p.version, m.seq",
-        (name,),
-    )
-    return dict(found.fetchall())
-
-
 def is_strange(
     connection: sqlite3.Connection, name: str, members: Collection[str], store: SqliteStore
 ) -> bool:

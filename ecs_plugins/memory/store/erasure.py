@@ -27,14 +27,13 @@ from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.derivation import derived, is_strange, joined_at
+from ecs_plugins.memory.store.derivation import derived, is_strange
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, crc, dump, key_of, packed
 from ecs_plugins.memory.types import Matrix, Namespace
 
 _QUOTE = 12  # characters from which on an erased text is looked for in recorded queries
 _AMONG = "IN (SELECT value FROM json_each(?))"
-
 
 Said = tuple[str, bytes]
 """A text and the bytes of its vector."""
@@ -277,7 +276,7 @@ class Erasure:
             )
         }
         for name in sorted(affected):
-            joined = joined_at(self.connection, name)
+            joined = tiers.provenance(self.connection, [name]).get(name, {})
             leaving = gone or frozenset(
                 each for each in changed if is_strange(self.connection, each, joined, store)
             )

@@ -22,13 +22,13 @@ from ecs_plugins.memory.records import (
 )
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
-from ecs_plugins.memory.store.derivation import alive, joined_at
+from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasure import unknown
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.sleeps import decisions, replayed
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, crc
-from ecs_plugins.memory.store.vector_index import Indexes
+from ecs_plugins.memory.store.vector_index import Indexes, live_rows
 from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
 
 Check = Callable[[], Iterable[str]]
@@ -40,7 +40,8 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     if not rows:
         return []
     namespace = tiers.space_by_id(connection, rows[0].space).namespace
-    joined, valid = joined_at(connection, name), claims.validity(connection, [name])[name]
+    joined = tiers.provenance(connection, [name]).get(name, {})
+    valid = claims.validity(connection, [name])[name]
     return [
         _memory(row, namespace, [each for each in joined if joined[each] <= row.version], valid)
         for row in rows
@@ -58,7 +59,7 @@ def stands_in(connection: sqlite3.Connection, name: str, space: Space) -> bool:
 
 
 def _memory(
-    row: TierRow, namespace: Namespace, provenance: Sequence[str], valid: claims.Validity
+    row: TierRow, namespace: Namespace, provenance: Iterable[str], valid: claims.Validity
 ) -> Memory:
     return Memory(
         id=row.memory.id,
@@ -321,9 +322,6 @@ def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str
 def _index_problems(
     connection: sqlite3.Connection, space: Space, indexes: Indexes
 ) -> Iterator[str]:
-    rows = connection.execute(
-        "SELECT row FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-    ).fetchall()
     known = indexes.current(connection, space).index.rows()
-    if not np.array_equal(np.sort(known), np.sort([row for (row,) in rows])):
+    if not np.array_equal(np.sort(known), np.sort(live_rows(connection, space))):
         yield f"{space.namespace}: the index is out of step"

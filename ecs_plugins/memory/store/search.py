@@ -154,7 +154,7 @@ def _recalled(
             namespace=space.namespace,
             metadata=each.metadata,
             support=each.item.evidence.support,
-            provenance=behind.get(each.item.id, ()),
+            provenance=tuple(behind.get(each.item.id, ())),
             pinned=each.is_pinned,
             free_energy=each.judged,
             why=_why(each, scores[each.row], request),

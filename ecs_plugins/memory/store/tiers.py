@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.types import (
     ColdMemory,
@@ -107,10 +108,8 @@ def checked(namespace: Sequence[str]) -> Namespace:
             raise InvalidInputError(
                 f"a namespace label has 1 to {MAX_LABEL_LENGTH} characters, got {len(label)}"
             )
-        try:
-            label.encode()
-        except UnicodeEncodeError:
-            raise InvalidInputError(f"the label {label!a} is not valid Unicode") from None
+        if well_formed(label) != label:
+            raise InvalidInputError(f"the label {label!a} is not valid Unicode")
     return labels
 
 
@@ -291,7 +290,7 @@ def select(
     texts = ",".join(f"{row[_METADATA]},{row[_EVIDENCE]}" for row in found)
     parsed = json.loads(f"[{texts}]")
     return [
-        _row(row, dimension, behind.get(row[1], ()), metadata, read_evidence(evidence))
+        _row(row, dimension, tuple(behind.get(row[1], ())), metadata, read_evidence(evidence))
         for row, metadata, evidence in zip(found, parsed[::2], parsed[1::2], strict=True)
     ]
 
@@ -426,16 +425,17 @@ def update(connection: sqlite3.Connection, row: int, item: HotItem | ColdMemory)
     )
 
 
-def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The message ids behind items, in the order of their joining."""
-    found: dict[str, list[str]] = {}
-    for item, message in connection.execute(
-        "SELECT p.item, p.message FROM provenance p LEFT JOIN messages m ON m.id = p.message"
+def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The ids of the messages behind items, in the order of their joining, and in which version."""
+    found: dict[str, dict[str, int]] = {}
+    for item, message, version in connection.execute(
+        "SELECT p.item, p.message, p.version FROM provenance p"
+        " LEFT JOIN messages m ON m.id = p.message"
         " WHERE p.item IN (SELECT value FROM json_each(?)) ORDER BY p.version, m.seq",
         (dump(list(items)),),
     ):
-        found.setdefault(item, []).append(message)
-    return {item: tuple(messages) for item, messages in found.items()}
+        found.setdefault(item, {})[message] = version
+    return found
 
 
 def read_evidence(data: Mapping[str, object]) -> Evidence:

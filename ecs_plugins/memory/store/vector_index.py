@@ -332,7 +332,8 @@ class OpenIndex:
 _LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
 
 
-def _live_rows(connection: sqlite3.Connection, space: Space) -> list[int]:
+def live_rows(connection: sqlite3.Connection, space: Space) -> list[int]:
+    """The numbers of the rows in a namespace's tiers."""
     found = connection.execute(f"SELECT row FROM tiers WHERE {_LIVE}", (space.id,))
     return [row for (row,) in found]
 
@@ -386,7 +387,7 @@ class Indexes:
         load("row > ?", opened.words_row)
         words = opened.words
         if len(words) != space.items:
-            wanted = set(_live_rows(connection, space))
+            wanted = set(live_rows(connection, space))
             for row in words.numbers() - wanted:
                 words.discard(row)
             load(_AMONG, json.dumps(sorted(wanted - words.numbers())))
@@ -412,7 +413,7 @@ class Indexes:
 
         load("row > ?", opened.last_row)
         if len(index) != space.items or opened.erasures != space.erasures:
-            wanted = _numbers(_live_rows(connection, space))
+            wanted = _numbers(live_rows(connection, space))
             index.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):

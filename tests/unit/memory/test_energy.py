@@ -137,8 +137,6 @@ def asked(text, answer, step=1):
                      {"decay": 0.5}, [2.0 / 3, 4.0 / 3], id="recent answers weigh more"),
         pytest.param(["a", "b"], [asked("?", None), asked("", "b")], {}, [0.0, 0.0],
                      id="queries without an answer tell nothing"),
-        pytest.param(["a b"], [asked("?", "a b")], {"per_token": True}, [2.0],
-                     id="the value per token does not grow with the answer"),
         pytest.param(["boat " * 50, "boat"], [asked("?", "boat")], {}, [0.0, 2.0],
                      id="what does not fit into the window counts nothing"),
     ],
