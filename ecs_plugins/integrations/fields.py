@@ -10,19 +10,17 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
 
 from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
-from ecs_plugins.common.config import StrictFields, unknown
+from ecs_plugins.common.config import StrictFields
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import span
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import (
     Embedder,
@@ -31,12 +29,9 @@ from ecs_plugins.ranking.embedder import (
     as_embedder,
 )
 from ecs_plugins.ranking.registry import LazyRanker
-from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
+from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import SIGNALS
-from ecs_plugins.shaping.signals.base import Signal
-from ecs_plugins.shaping.signals.fused import RankFused
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
@@ -164,12 +159,6 @@ class ShapingFields(StrictFields):
         "None: the offline one.",
     )
 
-    templates: dict[str, dict[str, str]] = Field(
-        default_factory=dict,
-        description="Parts of a signal's prompt to replace: signal -> part -> text. The parts "
-        "are those of PromptTemplate: before, passage, after, cue, response.",
-    )
-
     # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
     _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "neighbours", "embedder")
 
@@ -184,11 +173,6 @@ class ShapingFields(StrictFields):
     def _check_together(self) -> Self:
         self.shaping_config()
         self._ranker_of(self.config.ranker)
-        known = {name: make() for name, make in SIGNALS.items()} | self.signals()
-        for name, parts in self.templates.items():
-            if name not in known:
-                raise ConfigurationError(f"templates: {unknown(name, known)}")
-            with_template(known[name], parts)
         return self
 
     def shaping_config(self) -> ShapingConfig:
@@ -198,25 +182,6 @@ class ShapingFields(StrictFields):
         if self.prune:
             given["unit"] = "sentence"
         return self.config.replace(**given) if given else self.config
-
-    def signals(self) -> dict[str, Signal]:
-        """The signals that may be measured, by name, with the templates set here.
-
-        A signal that is ordered together with a ranker stands under its own name: the ranker has
-        no prompt.
-        """
-        if self.config.signal != "auto":
-            answered = [True]
-        else:
-            answered = [False] if self.answer is None else [False, True]
-        asked = [_asked(self._signal(has_answer=known)) for known in answered]
-        return {signal.name: signal for signal in asked}
-
-    def _signal(self, *, has_answer: bool) -> Signal:
-        signal = resolve_signal(self.config.signal, has_answer=has_answer)
-        asked = _asked(signal)
-        asked = with_template(asked, self.templates.get(asked.name, {}))
-        return replace(signal, signal=asked) if isinstance(signal, RankFused) else asked
 
     def replies(
         self, items: Sequence[object], turns: Sequence[str], before: Sequence[str | None]
@@ -237,8 +202,6 @@ class ShapingFields(StrictFields):
             raise InvalidInputError(f"the query must be a non-empty string, got {query!r:.80}")
         answer = None if self.answer is None else self.answer(query)
         config = self.shaping_config().replace(ranker=self._ranker_of(self.config.ranker))
-        if self.templates:
-            config = config.replace(signal=self._signal(has_answer=bool(answer)))
         model = as_model(self.model)
         about = {
             "input.value": query,
@@ -301,31 +264,6 @@ class ShapingFields(StrictFields):
         for part in (*shared, self.__dict__.get("_dropped")):
             memo[id(part)] = part
         return super().__deepcopy__(memo)
-
-
-def _asked(signal: Signal) -> Signal:
-    """The signal that asks the model, where a ranker has a say besides."""
-    return signal.signal if isinstance(signal, RankFused) else signal
-
-
-def signal_template(signal: Signal) -> PromptTemplate | None:
-    """The prompt of a signal, if it has one that can be replaced."""
-    template = getattr(signal, "template", None)
-    return template if isinstance(template, PromptTemplate) and is_dataclass(signal) else None
-
-
-def with_template(signal: Signal, parts: Mapping[str, str]) -> Signal:
-    """``signal`` with some parts of its prompt replaced."""
-    if not parts:
-        return signal
-    template = signal_template(signal)
-    if template is None:
-        raise ConfigurationError(f"the signal {signal.name!r} has no PromptTemplate to replace")
-    known = [field.name for field in fields(template)]
-    for name in parts:
-        if name not in known:
-            raise ConfigurationError(f"the prompt of {signal.name!r}: {unknown(name, known)}")
-    return replace(signal, template=replace(template, **parts))  # type: ignore[type-var]
 
 
 def verdict_metadata(

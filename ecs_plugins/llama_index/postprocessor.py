@@ -6,15 +6,12 @@ A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events 
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any, ClassVar
 
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.prompts import PromptTemplate
-from llama_index.core.prompts.mixin import PromptDictType, PromptMixin
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.tools import FunctionTool
 from pydantic import ConfigDict, Field
@@ -30,9 +27,7 @@ from ecs_plugins.integrations.fields import (
     as_model,
     as_score,
     said_before,
-    signal_template,
     verdict_metadata,
-    with_template,
 )
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.sentences import by_handle, gaps, join_spans
@@ -40,7 +35,7 @@ from ecs_plugins.shaping.sentences import by_handle, gaps, join_spans
 _dispatcher = get_dispatcher(__name__)
 
 
-class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
+class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
     """Keeps the nodes that help to answer the query, in the order they came in.
 
     ```python
@@ -54,8 +49,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
     score, all come back with the verdict ``unscored``, the error and the retriever's score, unless
     ``config.on_error`` is ``"raise"``.
 
-    The fields are those of `ShapingFields`, and ``metadata_mode``. ``get_prompts`` and
-    ``update_prompts`` show and change ``templates``.
+    The fields are those of `ShapingFields`, and ``metadata_mode``.
     """
 
     model_config = ConfigDict(protected_namespaces=())
@@ -139,30 +133,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor, PromptMixin):
         return FunctionTool.from_defaults(
             self._restorer(), name=RESTORE_TOOL, description=RESTORE_DESCRIPTION
         )
-
-    @override
-    def _get_prompts(self) -> PromptDictType:
-        return {
-            f"{name}.{part.name}": PromptTemplate(getattr(template, part.name))
-            for name, signal in self.signals().items()
-            if (template := signal_template(signal)) is not None
-            for part in fields(template)
-        }
-
-    @override
-    def _update_prompts(self, prompts: PromptDictType) -> None:
-        current = self._get_prompts()
-        templates = {name: dict(parts) for name, parts in self.templates.items()}
-        for key, prompt in prompts.items():
-            if key not in current:
-                raise InvalidInputError(
-                    f"there is no prompt {key!r}; the prompts are {', '.join(current)}"
-                )
-            name, _, part = key.rpartition(".")
-            templates.setdefault(name, {})[part] = prompt.get_template()
-        for name, signal in self.signals().items():
-            with_template(signal, templates.get(name, {}))
-        self.templates = templates
 
     @override
     def __getstate__(self) -> dict[Any, Any]:

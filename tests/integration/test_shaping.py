@@ -24,7 +24,6 @@ from llama_index.core.callbacks import (
 )
 from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
 from llama_index.core.llms import MockLLM
-from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import (
     MetadataMode,
@@ -40,7 +39,6 @@ from ecs_plugins.llama_index import ECSPostprocessor
 from ecs_plugins.lm import FakeLanguageModel
 from ecs_plugins.shaping import ShapingConfig
 from ecs_plugins.shaping.probability import ProbabilityFit
-from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
 from tests.integration.shaping_setup import (
     GIVEN_ORDER,
     QUERY,
@@ -206,9 +204,6 @@ def test_threshold_and_token_budget_bound_what_is_kept(kind, make, given):
         ({"max_tokens": -1}, "max_tokens"),
         ({"config": 3}, "config"),
         ({"config": {"top_k": "three"}}, "top_k"),
-        ({"templates": {"no_such_signal": {"after": "text"}}}, "no_such_signal"),
-        ({"templates": {"query_likelihood": {"no_such_part": "text"}}}, "no_such_part"),
-        ({"templates": {"query_likelihood": {"passage": "no place"}}}, "passage"),
         ({"model": 3}, "model"),
         ({"model": FakeLanguageModel}, "model"),
         ({"answer": "Lisbon"}, "answer"),
@@ -231,13 +226,6 @@ def test_known_answers_are_asked_per_query_and_decide_what_helps(kind, make, giv
     assert asked == [QUERY]
     assert kind.ids([kept]) == ["id-2"]
     assert kept.metadata["ecs"]["signal"] == "joint_shift+bm25"
-
-
-def test_a_replaced_template_is_what_the_model_reads(kind, make, given):
-    model = FakeLanguageModel()
-    templates = {"query_likelihood": {"after": "Ask about it, briefly."}}
-    kind.shape(make(model=model, templates=templates), given)
-    assert "Ask about it, briefly." in read_by(model)
 
 
 @pytest.mark.parametrize("query", ["", "  \n"])
@@ -529,18 +517,6 @@ class TestInLlamaIndex:
     def test_a_missing_query_is_a_clear_error(self, kind, make, given):
         with pytest.raises(InvalidInputError, match="query_str or query_bundle"):
             make().postprocess_nodes(given)
-
-    def test_the_signals_prompt_is_exposed_as_plain_text(self, kind, make, given):
-        prompts = make().get_prompts()
-        assert prompts["query_likelihood.after"].get_template() == QueryLikelihood().template.after
-        parts = {"before", "passage", "after", "cue", "response"}
-        assert {key.partition(".")[2] for key in prompts} == parts
-
-    def test_an_updated_prompt_survives_to_dict(self, kind, make, given):
-        shaper = ECSPostprocessor(model="some/model")
-        shaper.update_prompts({"query_likelihood.cue": PromptTemplate("Asked:")})
-        back = ECSPostprocessor.from_dict(json.loads(json.dumps(shaper.to_dict())))
-        assert back.get_prompts()["query_likelihood.cue"].get_template() == "Asked:"
 
     async def test_rerank_events_are_dispatched(self, kind, make, given, dispatched):
         kind.shape(make(), given)
