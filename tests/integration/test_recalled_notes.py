@@ -7,7 +7,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import HumanMessage
 from llama_index.core.base.llms.types import ChatMessage
 
-from ecs_plugins.integrations.recall import RecallOptions, recall, said, shortened
+from ecs_plugins.integrations.recall import RecallOptions, recall, said
 from ecs_plugins.langchain import EntropicMemoryMiddleware
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
@@ -60,14 +60,6 @@ def test_a_merged_note_says_who_said_what():
 )
 def test_only_closed_marks_take_text_out_of_a_turn(text, remembered):
     assert said(text) == remembered
-
-
-def test_a_block_is_shortened_by_its_last_notes(memory):
-    memory.add([f"{FACT} {word}\n- x" for word in ("One", "Two 2", "Three 3")], namespace=USER)
-    block = recalled(memory)
-    shorter = shortened(block, len(block) - 1, len)
-    assert [line[:2] for line in shorter.splitlines()].count("- ") == block.count("\n- ") - 1
-    assert shortened(block, 1, len) is None
 
 
 def test_a_user_cannot_pass_anything_off_as_recalled(memory):

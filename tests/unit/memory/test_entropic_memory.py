@@ -47,8 +47,9 @@ BAD = [
 @pytest.mark.parametrize("bad", BAD)
 def test_a_message_that_cannot_be_kept_is_refused_before_anything_is_written(open_memory, bad):
     memory = open_memory()
-    with pytest.raises(InvalidInputError):
-        memory.add(["fine", bad])
+    for said in (["fine", bad], bad):
+        with pytest.raises(InvalidInputError):
+            memory.add(said)
     assert memory.messages() == []
 
 
@@ -281,6 +282,7 @@ def test_the_id_of_another_namespace_is_not_found(open_memory):
         {"k": "5"},
         {"threshold": math.nan},
         {"threshold": "0.5"},
+        {"at": math.nan},
         {"namespace": None},
         {"namespace": 5},
     ],
@@ -298,7 +300,7 @@ def test_half_of_a_surrogate_pair_is_no_crash(open_memory):
     memory.observe("who\ud800?", "Ada\udfff", ["\ud800"])
     assert memory.get("\ud800") is None
     assert memory.history("\ud800") == []
-    for verb in (memory.explain, memory.delete):
+    for verb in (memory.explain, memory.delete, memory.update):
         with pytest.raises(InvalidInputError):
             verb("\ud800")
 
