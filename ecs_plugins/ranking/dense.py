@@ -14,12 +14,13 @@ import cachetools
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker, Ranking
 from ecs_plugins.ranking.embedder import Embedder
 
 CACHED_VECTORS = 20_000
 """Passages whose vectors are remembered: about 30 MB at 384 dimensions."""
+MAX_DENSE = 1000
+"""Passages that the convex ranker embeds for one query at most."""
 
 
 class DenseRanker:
@@ -30,16 +31,14 @@ class DenseRanker:
 
     Args:
         embedder: Gives L2-normalised vectors, so that a dot product is a cosine.
-        cached: How many vectors are remembered; 0 remembers none.
     """
 
     name = "dense"
 
-    def __init__(self, embedder: Embedder, *, cached: int = CACHED_VECTORS) -> None:
+    def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._vectors: cachetools.LRUCache[str, npt.NDArray[np.float32]] = cachetools.LRUCache(
-            cached
-        )
+        self._vectors: cachetools.LRUCache[str, npt.NDArray[np.float32]]
+        self._vectors = cachetools.LRUCache(CACHED_VECTORS)
         self._lock = threading.Lock()
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
@@ -62,8 +61,7 @@ class DenseRanker:
             vectors = self._embedder.embed_documents(missing)
             found.update(zip(missing, vectors, strict=True))
             with self._lock:
-                for text in missing if self._vectors.maxsize else ():
-                    self._vectors[text] = found[text]
+                self._vectors.update((text, found[text]) for text in missing)
         return np.stack([found[text] for text in texts])
 
 
@@ -75,36 +73,22 @@ class ConvexRanker:
 
     Args:
         lexical: Ranks everything.
-        dense: Ranks the first ``max_dense`` of them.
-        weight: Of the cosine, in [0, 1]; the rest is the lexical score's.
-        max_dense: How many passages may be embedded for one query.
-
-    Raises:
-        ConfigurationError: ``weight`` or ``max_dense`` is out of range.
+        dense: Ranks the first `MAX_DENSE` of them.
     """
 
     name = "convex"
 
-    def __init__(
-        self, lexical: Ranker, dense: Ranker, *, weight: float = 0.5, max_dense: int = 1000
-    ) -> None:
-        if not 0.0 <= weight <= 1.0 or max_dense < 1:
-            raise ConfigurationError(
-                "weight is a number from 0 to 1 and max_dense at least 1, got "
-                f"{weight} and {max_dense}"
-            )
+    def __init__(self, lexical: Ranker, dense: Ranker) -> None:
         self._lexical = lexical
         self._dense = dense
-        self._weight = weight
-        self._max_dense = max_dense
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """Scores are weighted means."""
+        """Scores are means."""
         words = self._lexical.rank(query, passages)
-        first = sorted(words.top(self._max_dense))
+        first = sorted(words.top(MAX_DENSE))
         part = self._dense.rank(query, [passages[index] for index in first])
         cosines = dict(zip(first, part.scores, strict=True))
         return Ranking.from_scores(
-            round(self._weight * cosines.get(index, 0.0) + (1.0 - self._weight) * score, 12)
+            round(0.5 * (cosines.get(index, 0.0) + score), 12)
             for index, score in enumerate(words.scores)
         )

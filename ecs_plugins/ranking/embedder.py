@@ -176,7 +176,6 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
             ``sentence-transformers/all-MiniLM-L6-v2``, the copy that the ``offline`` extra
             brings is taken first.
         device: ``"auto"`` lets sentence-transformers choose, else ``"cpu"``, ``"cuda"``, ...
-        batch_size: Texts per forward pass.
         allow_download: Whether the hub may be asked for a model that is not on this machine.
     """
 
@@ -185,14 +184,10 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
         name_or_path: str | Path = DEFAULT_EMBEDDER,
         *,
         device: str = "auto",
-        batch_size: int = 32,
         allow_download: bool = False,
     ) -> None:
-        if batch_size < 1:
-            raise InvalidInputError(f"batch_size is {batch_size}; it must be at least 1")
         self._name = str(name_or_path)
         self._device = device
-        self._batch_size = batch_size
         self._allow_download = allow_download
         self._loaded: _LoadedModel | None = None
 
@@ -215,9 +210,7 @@ class SentenceTransformerEmbedder(_CheckedEmbedder):
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
         loaded = self._model()
         with loaded.lock:
-            return loaded.model.encode_document(
-                texts, batch_size=self._batch_size, show_progress_bar=False
-            )
+            return loaded.model.encode_document(texts, show_progress_bar=False)
 
     def _query(self, text: str) -> npt.ArrayLike:
         loaded = self._model()

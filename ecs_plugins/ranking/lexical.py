@@ -79,15 +79,7 @@ class TfidfRanker:
 
 @dataclass(frozen=True)
 class BM25Ranker:
-    """Okapi BM25 in Lucene's variant, by bm25s.
-
-    Attributes:
-        k1: Saturation of term frequency.
-        b: Strength of length normalisation.
-    """
-
-    k1: float = 1.2
-    b: float = 0.75
+    """Okapi BM25 in Lucene's variant and with its constants, by bm25s."""
 
     name = "bm25"
 
@@ -99,7 +91,7 @@ class BM25Ranker:
         asked = [term for term in terms(query) if term in known]
         if not asked:
             return Ranking.from_scores([0.0] * len(passages))
-        index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
+        index = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
         index.index(corpus, show_progress=False)
         return Ranking.from_scores(index.get_scores(asked).tolist())
 

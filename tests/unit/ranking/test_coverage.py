@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.common.text import terms
-from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.ranking import coverage, make_ranker
+from ecs_plugins.ranking import coverage, dense, make_ranker
 from ecs_plugins.ranking.coverage import CoverageIndex
-from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
+from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 WORDS = st.lists(st.sampled_from("abcdefgh"), max_size=6).map(" ".join)
@@ -73,24 +72,13 @@ def test_coverage_means_the_same_for_every_question():
     assert make_ranker("coverage").rank("?", ["bees"]).scores == (0.0,)
 
 
-def test_convex_is_the_weighted_mean_of_cosine_and_coverage():
+def test_convex_is_the_mean_of_cosine_and_coverage_and_embeds_the_best_by_words_only(monkeypatch):
     texts = ["bees need water", "a mill by the water", "the station"]
     embedder = FakeEmbedder()
     words = make_ranker("coverage").rank("water for bees", texts).scores
     meaning = DenseRanker(embedder).rank("water for bees", texts).scores
-    for weight in (0.0, 0.25, 1.0):
-        ranker = ConvexRanker(make_ranker("coverage"), DenseRanker(embedder), weight=weight)
-        fused = [weight * m + (1 - weight) * w for w, m in zip(words, meaning, strict=True)]
-        assert ranker.rank("water for bees", texts).scores == pytest.approx(fused)
     half = [(w + m) / 2 for w, m in zip(words, meaning, strict=True)]
-    assert make_ranker("convex", embedder).rank("water for bees", texts).scores == pytest.approx(
-        half
-    )
-
-
-def test_convex_embeds_the_best_by_words_only_and_refuses_a_weight_that_is_none():
-    parts = make_ranker("coverage"), DenseRanker(FakeEmbedder())
-    ranked = ConvexRanker(*parts, max_dense=1).rank("bees", ["a mill", "bees"])
-    assert ranked.scores == pytest.approx((0.0, 1.0))
-    with pytest.raises(ConfigurationError, match="weight"):
-        ConvexRanker(*parts, weight=1.5)
+    convex = make_ranker("convex", embedder)
+    assert convex.rank("water for bees", texts).scores == pytest.approx(half)
+    monkeypatch.setattr(dense, "MAX_DENSE", 1)
+    assert convex.rank("bees", ["a mill", "bees"]).scores == pytest.approx((0.0, 1.0))

@@ -94,7 +94,7 @@ def test_bm25_equals_its_formula():
             idf = math.log(1 + (len(documents) - n + 0.5) / (n + 0.5))
             score += idf * d[w] / (d[w] + k1 * (1 - b + b * sum(d.values()) / mean))
         expected.append(score)
-    assert BM25Ranker(k1, b).rank(query, passages).scores == pytest.approx(expected, abs=1e-5)
+    assert BM25Ranker().rank(query, passages).scores == pytest.approx(expected, abs=1e-5)
 
 
 def test_words_of_scripts_without_spaces_are_found():

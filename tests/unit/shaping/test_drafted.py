@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import pytest
 
@@ -6,7 +7,7 @@ from ecs_plugins.errors import ConfigurationError, ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.lexical import BM25Ranker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
-from ecs_plugins.shaping.signals import AnswerShift, Drafted, JointShift, RankFused
+from ecs_plugins.shaping.signals import AnswerShift, Drafted, JointShift, RankFused, TrajectoryShift
 from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.tokens import TokenLedger
 
@@ -72,10 +73,10 @@ def test_nothing_drafted_says_what_to_do():
         drafted(4, (RAIN,))
 
 
-@pytest.mark.parametrize("settings", [{"drafts": 0}, {"max_new_tokens": 0}])
-def test_settings_out_of_range_are_refused(settings):
-    with pytest.raises(ConfigurationError):
-        Drafted(JointShift(), **settings)
+@pytest.mark.parametrize("setting", ["drafts", "max_new_tokens", "horizon"])
+def test_settings_out_of_range_are_refused(setting):
+    with pytest.raises(ConfigurationError, match=setting):
+        {"horizon": TrajectoryShift}.get(setting, partial(Drafted, JointShift()))(**{setting: 0})
 
 
 @pytest.mark.parametrize("signal", [AnswerShift(), JointShift()], ids=lambda s: s.name)

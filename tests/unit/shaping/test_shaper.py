@@ -280,8 +280,7 @@ def test_explain_hands_no_escape_sequence_of_a_passage_to_the_terminal():
     assert all(c.isprintable() for line in table.splitlines() for c in line)
 
 
-def test_explain_shows_every_passage_and_survives_markup_in_it_also_in_a_notebook(monkeypatch):
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+def test_explain_shows_every_passage_and_survives_markup_in_it():
     passages = [GOOD, "[red]Rome[/red] [/] \\[", ""]
     table = shape(passages).explain(width=140)
     assert "[red]Rome[/red]" in table

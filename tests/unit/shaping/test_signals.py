@@ -72,6 +72,7 @@ def test_every_signal_declares_what_it_needs_and_costs(name):
             "Passage: It is in Rome.\n",
             "Write a question answered by this passage.\nQuestion: Where is it?",
         ),
+        (DistributionShift(), "It is in Rome.\n", "Question: Where is it?\nAnswer: the"),
     ],
 )
 def test_the_prompt_is_the_passage_and_what_is_asked_and_the_base_lacks_the_passage(
@@ -267,13 +268,7 @@ def test_an_own_signal_given_as_an_object_cannot_be_written():
         ShapingConfig(signal=Mention()).to_json()
 
 
-ASKING = ChatLayout("<user>", "<assistant>", chat=True)
 SHIFTED = ScoringTask("Where is it?", ("It is in Rome.", "Where is it?"))
-
-
-def written(request, candidate=0):
-    parts = (*request.prefix, *request.candidates[candidate], *request.continuations[0])
-    return "".join(segment.text for segment in parts)
 
 
 def test_a_passage_that_brings_something_shifts_more_than_one_that_does_not():
@@ -289,14 +284,6 @@ def test_the_shift_does_not_depend_on_whether_an_answer_is_known():
         assert found == [unit.utility for unit in measure(signal, SHIFTED, FakeLanguageModel())]
 
 
-def test_the_distribution_is_that_behind_the_cue():
-    (request,) = DistributionShift().requests(SHIFTED, ASKING)
-    assert request.divergence
-    assert written(request, 1) == "It is in Rome.\nQuestion: Where is it?\nAnswer: the"
-    (chat,) = DistributionShift(layout="chat").requests(SHIFTED, ASKING)
-    assert written(chat) == "<user>Question: Where is it?<assistant>Answer: the"
-
-
 def test_the_model_goes_on_once_without_a_passage_and_is_led_along_what_it_said():
     model, ledger = FakeLanguageModel(replies=lambda _: "Paris or so, I guess"), TokenLedger()
     signal = TrajectoryShift(horizon=3)
@@ -304,8 +291,7 @@ def test_the_model_goes_on_once_without_a_passage_and_is_led_along_what_it_said(
     assert model.prompts == ["C.\nQuestion: Q?\nAnswer:"]
     assert task.trajectory == " Paris or so,"
     assert ledger.total() > 0
-    (request,) = signal.requests(task, model.layout)
-    assert written(request, 1) == "C.\nP.\nQuestion: Q?\nAnswer: Paris or so,"
+    assert prompts(signal, task, model.layout)[1] == "C.\nP.\nQuestion: Q?\nAnswer: Paris or so,"
     assert signal.prepare(task, model, ledger) is task
     assert len(model.prompts) == 1
 
@@ -353,11 +339,6 @@ class Silent(FakeLanguageModel):
 def test_a_model_without_divergences_is_named_as_the_reason():
     with pytest.raises(ConfigurationError, match="no divergences"):
         measure(DistributionShift(), SHIFTED, Silent())
-
-
-def test_a_horizon_of_nothing_is_refused():
-    with pytest.raises(ConfigurationError, match="horizon"):
-        TrajectoryShift(horizon=0)
 
 
 @pytest.mark.model

@@ -2,9 +2,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.shaping import Verdict
+from ecs_plugins.shaping.acceptance import verdict_of
+from ecs_plugins.shaping.signals.base import marginal_logprob, pragmatic_utility
 from ecs_plugins.shaping.statistics import (
     Distribution,
     auc,
@@ -101,3 +105,54 @@ def test_a_single_question_holds_nothing_out():
     kinds, scores = labels(True, False), np.array([1.0, 0.0])
     assert held_out_threshold(scores, kinds, np.array([0, 0])) is None
     assert held_out_threshold(scores, labels(True, True), np.array([0, 1])) is None
+
+
+def test_the_worked_example_accepts_the_useful_passage_and_rejects_the_red_herring():
+    # Section 3.6: P(1889) is .35 without a passage, .92 with the useful one, .38 with the herring.
+    useful = pragmatic_utility(math.log(0.92), math.log(0.35), tokens=17)
+    herring = pragmatic_utility(math.log(0.38), math.log(0.35), tokens=14)
+    assert useful == pytest.approx(0.966, abs=5e-4)
+    assert herring == pytest.approx(0.082, abs=5e-4)
+    assert verdict_of(useful, 0.3) is Verdict.HELPS
+    assert verdict_of(herring, 0.3) is Verdict.NEUTRAL
+
+
+@pytest.mark.parametrize(
+    ("utility", "verdict"),
+    [
+        (0.05, Verdict.HELPS),
+        (-0.05, Verdict.NEUTRAL),
+        (-0.06, Verdict.HURTS),
+        (pragmatic_utility(-math.inf, -math.inf), Verdict.NEUTRAL),
+    ],
+)
+def test_a_verdict_follows_from_the_threshold(utility, verdict):
+    assert verdict_of(utility, 0.05) is verdict
+
+
+def test_probabilities_of_alternative_answers_add_up():
+    total = marginal_logprob([math.log(0.2), math.log(0.3)])
+    assert math.exp(total) == pytest.approx(0.5)
+    weighted = marginal_logprob([math.log(0.2), math.log(0.4)], [math.log(0.5), math.log(0.5)])
+    assert math.exp(weighted) == pytest.approx(0.3)
+
+
+def test_very_unlikely_answers_do_not_underflow():
+    assert marginal_logprob([-2000.0, -2000.0]) == pytest.approx(-2000 + math.log(2))
+    assert marginal_logprob([-math.inf, -math.inf]) == -math.inf
+    assert math.isnan(marginal_logprob([math.nan, -1.0]))
+
+
+def test_no_answers_or_too_few_weights_are_refused():
+    with pytest.raises(InvalidInputError):
+        marginal_logprob([])
+    with pytest.raises(InvalidInputError, match="one for each"):
+        marginal_logprob([-1.0, -2.0], [0.0])
+
+
+@settings(deadline=None)
+@given(st.floats(allow_nan=False), st.floats(0, 100))
+def test_every_utility_has_one_verdict_and_more_is_never_worse(utility, threshold):
+    order = [Verdict.HURTS, Verdict.NEUTRAL, Verdict.HELPS]
+    place = order.index(verdict_of(utility, threshold))
+    assert order.index(verdict_of(utility + 1.0, threshold)) >= place
