@@ -1,6 +1,7 @@
 """What a process sets does not change scores, and stays set."""
 
 import threading
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import torch
 from tiny_models import engine, ids, token_request
 
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
+from ecs_plugins.lm import loading
 from ecs_plugins.lm.loading import resolve_device, resolve_dtype
 from ecs_plugins.lm.scoring.runner import is_out_of_memory, undisturbed
 
@@ -127,3 +129,25 @@ def test_bfloat16_is_chosen_where_a_card_computes_in_it(card, major, dtype) -> N
 def test_every_way_to_run_out_of_memory_is_known(error) -> None:
     assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("CUDA error: an illegal memory access"))
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "dtype", "told"), [(9, "bfloat16", 1), (1, "bfloat16", 0), (9, "auto", 0)]
+)
+def test_slow_bfloat16_is_told_of_once_and_never_chosen(monkeypatch, bfloat16, dtype, told) -> None:
+    loading._warn_of_slow_bfloat16.cache_clear()
+    monkeypatch.setattr(
+        loading, "_seconds_of_a_product", {"bfloat16": bfloat16, "float32": 1}.__getitem__
+    )
+    options = loading.LoadingOptions(device="cpu", dtype=dtype)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with pytest.raises(ModelNotFoundError):
+                loading.load("nobody/nothing", options)
+    assert sum("9 times as long" in str(w.message) for w in caught) == told
+    loading._warn_of_slow_bfloat16.cache_clear()
+
+
+def test_a_product_in_bfloat16_is_measured() -> None:
+    assert loading._seconds_of_a_product("bfloat16") > 0
