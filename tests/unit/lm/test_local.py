@@ -11,7 +11,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -242,23 +241,6 @@ def test_float32_on_a_cpu_whatever_the_checkpoint_says(damaged) -> None:
 def texts(n):
     passages = (f" Passage {n} says bread.", f" The market number {n} is closed.", " Rome")
     return request(f"Ann lives in house {n}.", passages, (" in Paris",))
-
-
-def test_concurrent_results_equal_serial_ones() -> None:
-    lm = local(token_budget=256)
-    requests = [texts(n) for n in range(24)]
-    serial = [sums(lm, r) for r in requests]
-    with ThreadPoolExecutor(12) as pool:
-        merged = list(pool.map(lambda r: sums(lm, r), requests))
-    np.testing.assert_allclose(merged, serial, atol=2e-5)
-
-
-def test_work_that_nobody_waits_for_ends_between_packs() -> None:
-    many = request(passages=[f" Line {n} of {n % 5}." for n in range(60)])
-    job, _ = local()._scoring([many])
-    packs = iter([False] * 3 + [True])
-    with pytest.raises(ModelTimeoutError):
-        job.engine.score(job.requests, token_budget=256, stopped=lambda: next(packs))
 
 
 def test_deadlines_of_a_handle_and_of_a_call() -> None:
