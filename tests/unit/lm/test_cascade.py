@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 from attention import (
+    HEADS,
+    KV_HEADS,
     attention,
     planned,
     prefix_of,
@@ -26,15 +28,17 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import cascade
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
-from ecs_plugins.lm.scoring.kernels import flash_varlen, varlen_of
-from ecs_plugins.lm.scoring.prefix import PrefixState
+from ecs_plugins.lm.scoring.kernels import attend, flash_varlen, varlen_of
+from ecs_plugins.lm.scoring.packed import Batch, prefill, score
+from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
-from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.request import Path
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
 
 pytestmark = pytest.mark.model
 
 TOLERANCE = 1e-4
-CPU, META = torch.device("cpu"), torch.device("meta")
+META = torch.device("meta")
 
 # --- Forests -----------------------------------------------------------------------------------
 
@@ -158,6 +162,12 @@ def test_a_card_uses_the_kernel_over_ranges_where_it_can(
     assert varlen_of(model("llama")) is None
 
 
+def test_one_block_on_a_card_has_the_shapes_of_one_on_a_cpu() -> None:
+    query, key = (torch.empty(2, heads, 5, 64, device=META) for heads in (HEADS, KV_HEADS))
+    out, lse = attend(query, key, key, causal=True, scale=0.1)
+    assert (out.shape, lse.shape) == (query.shape, (2, HEADS, 5))
+
+
 def test_a_whole_forward_needs_no_number_from_its_device() -> None:
     with META:
         copied = type(model("llama"))(model("llama").config).bfloat16()
@@ -176,6 +186,11 @@ def test_a_whole_forward_needs_no_number_from_its_device() -> None:
 @pytest.fixture(scope="module")
 def engine():
     return engine_for()
+
+
+@pytest.fixture
+def forward(engine):
+    return engine._forward(ScoringPath.CASCADE)
 
 
 def assert_right(engine, asked, result):
@@ -203,6 +218,38 @@ def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> 
     engine.forget()
     first, second = engine.score([token_request(prefix, seed=n) for n in (1, 20)])
     assert first.computed_tokens == 59 + second.computed_tokens
+
+
+def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
+    head = ids(4, 60)
+    wanted = [head + ids(5, 10), head + ids(6, 3), ids(7, 8)]
+    with torch.inference_mode():
+        made = prefill(forward, wanted, TokenBudget(), PrefixTree(0))
+    assert [state.ids for state, _ in made] == wanted
+    assert [spent for _, spent in made] == [70, 3, 8]
+
+
+class Counting:
+    """A forward that notes the tokens and prefixes of every row."""
+
+    def __init__(self, forward) -> None:
+        self.forward = forward
+        self.rows = []
+
+    def __getattr__(self, name):
+        return getattr(self.forward, name)
+
+    def __call__(self, groups, rows, **options):
+        self.rows.append([len(forest.tokens) for forest, _ in groups])
+        return self.forward(groups, rows, **options)
+
+
+def test_long_prefixes_do_not_pile_up_in_one_row(forward) -> None:
+    counting = Counting(forward)
+    batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
+    with torch.inference_mode():
+        score(counting, batches, TokenBudget(40), PrefixTree(0))
+    assert max(len(row) for row in counting.rows) <= 2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])
