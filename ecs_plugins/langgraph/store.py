@@ -226,16 +226,20 @@ class EntropicStore(BaseStore):
         if len(waiting) == 1:
             run = loop.create_task(self._run(waiting))
             self._runs.add(run)  # a loop holds its tasks weakly
-            run.add_done_callback(self._runs.discard)
+            run.add_done_callback(partial(self._ended, waiting))
         return await call[1]
 
     async def _run(self, waiting: list[_Call]) -> None:
-        try:
-            while waiting:
-                count = len(waiting)
-                await self._answer([call for call in waiting if not call[1].done()])
-                del waiting[:count]
-        finally:
+        while waiting:
+            count = len(waiting)
+            await self._answer([call for call in waiting if not call[1].done()])
+            del waiting[:count]
+
+    def _ended(self, waiting: list[_Call], run: asyncio.Task[None]) -> None:
+        self._runs.discard(run)
+        if run.cancelled() or run.exception() is not None:  # so that nobody waits for ever
+            for _, future in waiting:
+                future.cancel()
             waiting.clear()
 
     async def _answer(self, calls: Sequence[_Call]) -> None:

@@ -172,6 +172,21 @@ async def test_what_is_awaited_together_is_one_batch_and_a_refusal_is_its_own(st
     assert await store.aget(NS, "good") is not None
 
 
+async def test_a_call_that_is_given_up_ends_and_disturbs_no_other(store):
+    given_up, other = (asyncio.create_task(store.aput(NS, key, {"v": 1})) for key in "ab")
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await other
+    assert store.get(NS, "b").value == {"v": 1}
+    stopped = asyncio.create_task(store.aput(NS, "c", {"v": 1}))
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks() - {asyncio.current_task(), stopped}:
+        task.cancel()
+    await asyncio.wait({stopped}, timeout=10)
+    assert stopped.cancelled()
+    await store.aput(NS, "d", {"v": 1})
+
+
 def test_a_batch_of_deletions_takes_them_out_of_the_log_once(store, memory, monkeypatch):
     puts = [
         PutOp(space, f"k{n}", {"content": f"note {n}"}) for n in range(9) for space in (NS, CHAT)
