@@ -45,7 +45,7 @@ from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy
 from ecs_plugins.integrations.fields import as_model
-from ecs_plugins.integrations.tracing import trace_attributes
+from ecs_plugins.integrations.tracing import record_metrics, trace_attributes
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
@@ -258,6 +258,9 @@ class RoutedQuery:
         if self.error is not None:
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         trace_attributes({"settlement": cost})
+        known = {"expected": settled.expected_stage1 + settled.expected_stage2}
+        known["actual"] = settled.actual_stage1 + settled.actual_stage2
+        record_metrics({**known, "seconds": seconds}, self.decision.label)
         return {**self.decision.summary(), "settlement": cost}
 
 

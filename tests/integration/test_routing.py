@@ -25,6 +25,9 @@ from llama_index.core.retrievers import RouterRetriever
 from llama_index.core.schema import Document as LlamaDocument
 from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
@@ -446,6 +449,24 @@ class TestTrace:
         kind.ask(kind.routed(frontier))
         assert set_on_span["ecs_plugins.frontier.label"] == "full_context"
         assert set_on_span["ecs_plugins.frontier.settlement.actual.stage2"] == 73
+
+    def test_cost_forecast_and_seconds_are_metrics_of_opentelemetry(
+        self, kind, frontier, monkeypatch
+    ):
+        reader = InMemoryMetricReader()
+        monkeypatch.setattr(metrics, "get_meter", MeterProvider([reader]).get_meter)
+        tracing._histogram.cache_clear()
+        router = kind.routed(frontier)
+        for _ in range(2):
+            kind.ask(router)
+        tracing._histogram.cache_clear()
+        (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
+        found = {metric.name: metric.data.data_points[0] for metric in scope.metrics}
+        sums = {name.rpartition(".")[2]: point.sum for name, point in found.items()}
+        assert (sums["expected"], sums["actual"]) == (1200, 146)
+        assert sums["seconds"] > 0
+        assert {each.count for each in found.values()} == {2}
+        assert all(each.attributes == {"label": "full_context"} for each in found.values())
 
 
 class TestFallback:
