@@ -74,7 +74,6 @@ def test_a_damaged_snapshot_is_not_used_and_nothing_is_lost(snapshot, open_memor
         snapshot.unlink()
     memory = open_memory(config=APPEND)
     assert memory.admin.verify().rebuildable
-    memory.recall("subject1 does thing1")
     memory.close()
     answers(open_memory)
 
