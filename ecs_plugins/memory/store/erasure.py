@@ -280,7 +280,7 @@ class Erasure:
             leaving = gone or frozenset(
                 each for each in changed if is_strange(self.connection, each, joined, store)
             )
-            since = min(joined[message] for message in changed if message in joined)
+            since = min(version for message, version in joined.items() if message in changed)
             rows = tiers.versions(self.connection, name)
             stale = [row for row in rows if row.version >= since]
             left = len(rows) - len(stale)
@@ -289,7 +289,7 @@ class Erasure:
                 left += self._derive_row(space, row, set(members) - leaving)
             self.connection.execute(
                 f"DELETE FROM provenance WHERE item = ? AND message {_AMONG}",
-                (name, dump(list(leaving))),
+                (name, dump([each for each in joined if each in leaving])),
             )
             if rows and rows[0].tier == "cold":
                 self.note(**{"memories_derived" if left else "memories_erased": (name,)})
