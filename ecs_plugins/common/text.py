@@ -26,7 +26,11 @@ from itertools import pairwise
 # Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
 UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 UNSPACED += "\U00020000-\U0003ffff"
-_RUN = re.compile(rf"[{UNSPACED}]+|[^\W{UNSPACED}]+(?:['’][^\W{UNSPACED}]+)?")
+# Vowel signs belong to the letter before them, except points that Arabic and Hebrew may leave out.
+_MARKS = "".join(c for c in map(chr, range(0x300, 0x1100)) if unicodedata.category(c)[0] == "M")
+_LETTERS = rf"(?:[^\W{UNSPACED}][{_MARKS}]*)+"
+_RUN = re.compile(rf"[{UNSPACED}]+|{_LETTERS}(?:['’]{_LETTERS})?")
+_POINTS = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670]")
 _IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 
 WORD = re.compile(r"\w+")
@@ -109,7 +113,7 @@ def terms(text: str) -> list[str]:
     ['東京', '京都', '都へ']
     """
     out: list[str] = []
-    for run in _RUN.findall(unicodedata.normalize("NFKC", text).casefold()):
+    for run in _RUN.findall(_POINTS.sub("", unicodedata.normalize("NFKC", text).casefold())):
         if len(run) > 1 and _IS_UNSPACED.match(run):
             out.extend(run[i : i + 2] for i in range(len(run) - 1))
         else:

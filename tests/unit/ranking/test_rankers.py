@@ -105,6 +105,8 @@ def test_words_of_scripts_without_spaces_are_found():
 
 def test_case_and_width_and_inflected_accents_do_not_matter():
     assert terms("ＡＮＮＡ Straße CAFÉ") == ["anna", "strasse", "café"]
+    assert terms("بُنيت المنارة") == terms("بنيت المنارة") == ["بنيت", "المنارة"]
+    assert terms("हिन्दी में") == ["हिन्दी", "में"]
 
 
 def test_a_passage_is_embedded_once_however_often_it_is_ranked_and_a_blank_one_never():

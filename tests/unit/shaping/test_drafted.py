@@ -97,12 +97,3 @@ def test_drafts_come_from_the_best_also_where_every_passage_is_scored(fused):
     shaped = ContextShaper(model, config).shape(QUESTION, [RAIN, "Anna: I live in Rome."])
     assert model.prompts[0].startswith("Anna: I live in Rome")
     assert [verdict.rank for verdict in shaped.verdicts] == [2, 1]
-
-
-def test_a_model_that_drafts_nothing_returns_the_passages():
-    model = FakeLanguageModel(logprob, replies=lambda prompt: "")
-    shaped = ContextShaper(model, ShapingConfig(signal="drafted_joint_shift")).shape(
-        QUESTION, [ROME]
-    )
-    assert shaped.error is not None
-    assert [verdict.text for verdict in shaped.kept] == [ROME]

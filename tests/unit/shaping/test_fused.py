@@ -1,5 +1,3 @@
-import math
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +8,7 @@ from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
 from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
 from ecs_plugins.shaping.signals.base import ScoringTask
-from ecs_plugins.shaping.signals.fused import complementary_order, z_scores
+from ecs_plugins.shaping.signals.fused import complementary_order
 
 rows = st.integers(2, 7).flatmap(
     lambda n: st.integers(1, 5).flatmap(
@@ -109,30 +107,11 @@ def test_a_signal_that_does_not_score_the_question_is_ordered_by_relevance():
     assert (order, one) == (same, other)
 
 
-@pytest.mark.parametrize("signal", [QueryLikelihood(), JointShift()])
-def test_signals_that_score_the_question_say_how_likely_each_of_its_tokens_is(signal):
-    model = FakeLanguageModel()
-    task = ScoringTask("Where is the castle?", ("In Altena.", "By a river."), answers=("Altena",))
-    found = signal.utilities(task, model.score(signal.requests(task, model.layout)))
-    for unit in found:
-        assert len(unit.by_token) == 5
-        if "query_logprob" in unit.parts:
-            assert np.mean(unit.by_token) == pytest.approx(unit.parts["query_logprob"])
-
-
 TASK = ScoringTask("Where is it?", ("It is in Rome.", "It rained."), answers=("Rome", "Roma"))
 
 
 def measure(signal, model, task=TASK):
     return signal.utilities(task, model.score(signal.requests(task, model.layout)))
-
-
-def test_z_scores_have_mean_zero_and_deviation_one_and_leave_out_what_is_no_number():
-    low, missing, high = z_scores([1.0, math.nan, 3.0])
-    assert (low, high) == pytest.approx((-1.0, 1.0))
-    assert math.isnan(missing)
-    assert z_scores([2.0, 2.0]) == [0.0, 0.0]
-    assert z_scores([]) == []
 
 
 def test_fusion_orders_by_both_and_leaves_the_utility_alone():

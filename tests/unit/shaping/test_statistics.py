@@ -10,7 +10,6 @@ from ecs_plugins.shaping import Verdict
 from ecs_plugins.shaping.acceptance import verdict_of
 from ecs_plugins.shaping.signals.base import marginal_logprob, pragmatic_utility
 from ecs_plugins.shaping.statistics import (
-    Distribution,
     auc,
     best_threshold,
     folds,
@@ -21,16 +20,6 @@ from ecs_plugins.shaping.statistics import (
 
 def labels(*values):
     return np.array(values, dtype=bool)
-
-
-def test_a_distribution_has_mean_deviation_quantiles_and_shares():
-    found = Distribution.of(np.array([math.nan, *range(101)]))
-    assert (found.count, found.mean) == (101, 50.0)
-    assert found.sd == pytest.approx(np.std(range(101)))
-    assert found.quantile(0.95) == pytest.approx(95.0)
-    assert found.share_above(95.0) == pytest.approx(6 / 101)
-    assert found.share_above(1000.0) == 0.0
-    assert Distribution.of(np.array([math.nan])) is None
 
 
 def test_the_auc_counts_ties_half_and_is_undefined_without_both_kinds():
@@ -67,11 +56,6 @@ def test_no_other_threshold_from_zero_on_has_a_better_f1(rows):
     others = [0.0, *(score for score in scores if score >= 0.0)]
     best = max(f1(scores, kinds, threshold) for threshold in others)
     assert f1(scores, kinds, found) == pytest.approx(best)
-
-
-def test_a_threshold_lies_between_what_it_separates():
-    scores = np.array([3.0, 2.0, 0.5, -4.0])
-    assert best_threshold(scores, labels(True, True, False, False)) == pytest.approx(1.25)
 
 
 def test_every_question_is_held_out_once_and_whole():
