@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
+from ecs_plugins.common.config import Config
 from ecs_plugins.errors import InvalidInputError
 
 
@@ -154,6 +156,22 @@ class ChatLayout:
     head: str
     tail: str
     chat: bool
+
+
+class GenerationOptions(Config):
+    """How to continue a prompt."""
+
+    max_new_tokens: int = Field(64, ge=1, description="At most this many tokens are written.")
+    temperature: float = Field(0.0, ge=0, description="0 is greedy, above it sampling.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the sampling.")
+    seed: int = Field(
+        42,
+        description="Seeds the sampling of one call; the process's own generators are left as they "
+        "were.",
+    )
+    stop: Sequence[Annotated[str, Field(min_length=1)]] = Field(
+        (), description="Texts that end the reply and are cut off it."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from pydantic import Field
 
-from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ModelError
-from ecs_plugins.lm.base import Generation
+from ecs_plugins.lm.base import Generation, GenerationOptions
 from ecs_plugins.lm.scoring.request import common_length
 from ecs_plugins.lm.scoring.runner import is_out_of_memory
 
@@ -26,22 +24,6 @@ WORTH_READING = 64
 """Shorter prompts are read together: a processor is not busy with one alone."""
 _WORTH_SHARING = 16
 """Fewer equal tokens at the start of two prompts are read again: a mask would cost more."""
-
-
-class GenerationOptions(Config):
-    """How to continue a prompt."""
-
-    max_new_tokens: int = Field(64, ge=1, description="At most this many tokens are written.")
-    temperature: float = Field(0.0, ge=0, description="0 is greedy, above it sampling.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus of the sampling.")
-    seed: int = Field(
-        42,
-        description="Seeds the sampling of one call; the process's own generators are left as they "
-        "were.",
-    )
-    stop: Sequence[Annotated[str, Field(min_length=1)]] = Field(
-        (), description="Texts that end the reply and are cut off it."
-    )
 
 
 class Generator:

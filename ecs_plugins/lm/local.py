@@ -191,7 +191,7 @@ class LocalLM:
             ModelBusyError: Too many calls wait already.
             ModelError: The model cannot be loaded or is not causal.
         """
-        from ecs_plugins.lm.runtime import to_result
+        from ecs_plugins.lm.encoding import to_result
 
         job, worker = self._scoring(requests, deadline_s)
         found = worker.compute(job, self._options.max_waiting)
@@ -206,7 +206,7 @@ class LocalLM:
             InvalidInputError: As by `score`.
             ScoringError: As by `score`.
         """
-        from ecs_plugins.lm.runtime import to_result
+        from ecs_plugins.lm.encoding import to_result
 
         job, _ = self._scoring(requests)
         return list(map(to_result, job.requests, self._run(job.by_reference)))
@@ -224,8 +224,8 @@ class LocalLM:
             InvalidInputError: A prompt with its new tokens is longer than the window.
             ModelError: The model cannot be loaded, or memory does not suffice.
         """
-        from ecs_plugins.lm.generation import GenerationOptions
-        from ecs_plugins.lm.runtime import encode_prompts
+        from ecs_plugins.lm.base import GenerationOptions
+        from ecs_plugins.lm.encoding import encode_prompts
 
         given, runtime = GenerationOptions(**options), self._load()
         encoded = encode_prompts(runtime.encoder, prompts, given.max_new_tokens, self.max_tokens)
@@ -307,7 +307,7 @@ class LocalLM:
     def _scoring(
         self, requests: Sequence[ScoreRequest], deadline_s: float | None = None
     ) -> tuple[Scoring, Worker]:
-        from ecs_plugins.lm.runtime import encode_request
+        from ecs_plugins.lm.encoding import encode_request
         from ecs_plugins.lm.worker import Scoring
 
         runtime, window, options = self._load(), self.max_tokens, self._options

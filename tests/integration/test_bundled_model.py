@@ -17,9 +17,9 @@ from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import as_context
 from ecs_plugins.lm.base import ScoreRequest
 from ecs_plugins.lm.bundled import BUNDLED, MANIFEST, Manifest, bundled_path
+from ecs_plugins.lm.encoding import encode_request
 from ecs_plugins.lm.gguf import TOLERANCE, token_logprobs
 from ecs_plugins.lm.prompts import PromptTemplate
-from ecs_plugins.lm.runtime import encode_request
 from ecs_plugins.lm.scoring.profile import ScoringPath
 
 pytestmark = pytest.mark.model

@@ -9,8 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pydantic import AliasPath, BaseModel, Field
 
 from ecs_plugins.errors import ScoringError
-from ecs_plugins.lm.base import Generation
-from ecs_plugins.lm.generation import GenerationOptions
+from ecs_plugins.lm.base import Generation, GenerationOptions
 
 T = TypeVar("T")
 _ROUNDED = 1e-3  # what rounding may add to the logarithm of 1

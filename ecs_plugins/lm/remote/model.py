@@ -24,12 +24,18 @@ import numpy as np
 from pydantic import SecretStr
 
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError
-from ecs_plugins.lm.base import ChatLayout, Generation, ScoreRequest, ScoreResult, Segments
-from ecs_plugins.lm.generation import GenerationOptions
+from ecs_plugins.lm.base import (
+    ChatLayout,
+    Generation,
+    GenerationOptions,
+    ScoreRequest,
+    ScoreResult,
+    Segments,
+)
+from ecs_plugins.lm.encoding import encode_prompts, encode_request, encoder_of, to_result
 from ecs_plugins.lm.prompts import chat_layout
 from ecs_plugins.lm.remote.client import Client, Deadline, RemoteOptions, Replica, prompt_key
 from ecs_plugins.lm.remote.dialects import DIALECTS, server_info
-from ecs_plugins.lm.runtime import encode_prompts, encode_request, encoder_of, to_result
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
 

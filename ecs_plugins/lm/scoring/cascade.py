@@ -31,7 +31,8 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.kernels import RaggedPlan, Varlen, attend, ragged, varlen_of
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState
-from ecs_plugins.lm.scoring.runner import Runner, on_device
+from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.tensors import on_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

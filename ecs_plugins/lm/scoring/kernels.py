@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ecs_plugins.lm.scoring.prefix import PrefixPiece
-from ecs_plugins.lm.scoring.runner import on_device
+from ecs_plugins.lm.scoring.tensors import on_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

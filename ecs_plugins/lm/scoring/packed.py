@@ -27,9 +27,8 @@ from ecs_plugins.lm.scoring.prefix import (
     PrefixState,
     PrefixTree,
 )
-from ecs_plugins.lm.scoring.request import Ids, Path, PathScores, common_length
+from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
 from ecs_plugins.lm.scoring.runner import (
-    Logprobs,
     TokenBudget,
     is_out_of_memory,
     run_in_packs,

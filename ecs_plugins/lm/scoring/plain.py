@@ -17,15 +17,14 @@ import torch
 
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState, joined
-from ecs_plugins.lm.scoring.request import Ids, Path, PathScores
+from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores
 from ecs_plugins.lm.scoring.runner import (
-    Logprobs,
     Runner,
     TokenBudget,
-    on_device,
     run_in_packs,
     target_logprobs,
 )
+from ecs_plugins.lm.scoring.tensors import on_device
 
 
 def score_by_reference(runner: Runner, prefix: Ids, paths: Sequence[Path]) -> PathScores:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from ecs_plugins.errors import InvalidInputError, ScoringError
-from ecs_plugins.lm.scoring.runner import Logprobs, on_device, rows_at_once
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Logprobs = npt.NDArray[np.float32]
 Ids = tuple[int, ...]
 
 
@@ -210,6 +212,10 @@ class Comparison:
         Raises:
             ScoringError: The base did not come first.
         """
+        import torch
+
+        from ecs_plugins.lm.scoring.tensors import divergence_of, on_device, rows_at_once
+
         where = on_device(rows, logits.device)
         if self.is_base(path):
             self._rows = torch.log_softmax(logits[where].float(), dim=-1)
@@ -227,20 +233,3 @@ class Comparison:
             logprobs = torch.log_softmax(logits[where[part]].float(), dim=-1)
             out[part] = divergence_of(logprobs, self._rows[part])
         self.found[path] = out.cpu().numpy()
-
-
-def divergence_of(candidate: Tensor, base: Tensor) -> Tensor:
-    """``D_KL(candidate || base)`` in nats, per row.
-
-    Args:
-        candidate: Log-probabilities, float32, ``[n, vocabulary]``.
-        base: Like ``candidate``.
-
-    Returns:
-        float32, ``[n]``, never negative.
-    """
-    # Summed as p ln(p / q) - p + q, which is the same because both sum to one: no term of it is
-    # negative, so what rounding leaves of two equal distributions cannot be less than zero.
-    p, q = candidate.exp(), base.exp()
-    terms = torch.where(p > 0, p * (candidate - base) - p, p) + q
-    return terms.clamp_min(0.0).sum(dim=-1)

@@ -15,45 +15,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ecs_plugins.errors import ModelTimeoutError, ScoringError
+from ecs_plugins.lm.scoring.request import Logprobs
+from ecs_plugins.lm.scoring.tensors import on_device, rows_at_once
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Logprobs = npt.NDArray[np.float32]
-
 DEFAULT_TOKEN_BUDGET = 2048
 
 _DRAWN = 4
-_CACHED_AT_ONCE = 2**19
-_LAUNCHED_AT_ONCE = 2**25
 _LOGITS_AT_ONCE = 2**26
-
-
-def on_device(
-    numbers: Sequence[int] | Sequence[Sequence[int]],
-    device: torch.device,
-    dtype: torch.dtype = torch.long,
-) -> Tensor:
-    """Numbers as a tensor; nothing waits for a GPU that is still computing."""
-    tensor = torch.tensor(numbers, dtype=dtype)
-    if device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
-
-
-def rows_at_once(logits: Tensor) -> int:
-    """Rows per chunk of a softmax in float32.
-
-    On a processor a chunk stays in the cache; elsewhere it is 128 MiB, worth a launch.
-    """
-    numbers = _CACHED_AT_ONCE if logits.device.type == "cpu" else _LAUNCHED_AT_ONCE
-    return max(1, numbers // logits.shape[1])
 
 
 class Runner:

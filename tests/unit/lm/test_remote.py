@@ -4,6 +4,8 @@ import gzip
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -115,6 +117,24 @@ def test_it_is_a_language_model(lm, local) -> None:
     assert lm.name == "served"
     assert lm.layout == local.layout
     assert lm.count_tokens(["Ann lives", ""]) == local.count_tokens(["Ann lives", ""])
+
+
+def test_neither_it_nor_a_store_needs_torch(server, pair, tmp_path) -> None:
+    pair[1].save_pretrained(tmp_path)
+    code = f"""
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec  # torch is as if it were not installed
+PathFinder.find_spec = lambda name, *rest: None if name == "torch" else find(name, *rest)
+from ecs_plugins import ContextShaper, EntropicMemory, FakeEmbedder, RemoteLM, ShapingConfig
+from ecs_plugins.langgraph import EntropicStore
+store = EntropicStore(EntropicMemory.open(":memory:", embedder=FakeEmbedder()))
+store.put(("u",), "k", {{"text": "bees"}})
+lm = RemoteLM([{server.url!r}], server="sglang", tokenizer={str(tmp_path)!r})
+shaper = ContextShaper(lm, ShapingConfig(ranker="bm25", on_error="raise", top_k=1))
+print(len(shaper.shape("Who?", ["Ann.", "Bo."]).kept), len(store.search(("u",), query="bees")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "1"], done.stderr
 
 
 def test_generation_is_that_of_the_local_model(lm, local) -> None:

@@ -32,9 +32,9 @@ from tiny_models import (
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, ScoringError
 from ecs_plugins.lm.base import ScoreRequest, Segment
+from ecs_plugins.lm.encoding import to_result
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.model import RemoteLM
-from ecs_plugins.lm.runtime import to_result
 from ecs_plugins.lm.scoring import packed
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import (
@@ -42,9 +42,9 @@ from ecs_plugins.lm.scoring.request import (
     Continuation,
     EngineResult,
     TokenRequest,
-    divergence_of,
 )
 from ecs_plugins.lm.scoring.runner import TokenBudget, target_logprobs
+from ecs_plugins.lm.scoring.tensors import divergence_of
 
 pytestmark = pytest.mark.model
 

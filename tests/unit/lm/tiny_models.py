@@ -25,8 +25,8 @@ from tokenizers import (
 )
 
 from ecs_plugins.lm.base import ScoreRequest, Segment
+from ecs_plugins.lm.encoding import encode_request
 from ecs_plugins.lm.local import LocalLM
-from ecs_plugins.lm.runtime import encode_request
 from ecs_plugins.lm.scoring.planner import ScoringEngine
 from ecs_plugins.lm.scoring.profile import profile_of
 from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
