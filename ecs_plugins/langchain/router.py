@@ -431,7 +431,9 @@ class _RoutedRun:
 
     def _route(self, documents: Sequence[Document] | None) -> None:
         chains = self.router.chains
-        self.query = self.router._routed(self.input, self.given, documents)
+        # Another attempt of `with_retry` is the same query.
+        again = any(tag.startswith("retry:attempt:") for tag in self.manager.tags)
+        self.query = self.router._routed(self.input, self.given, documents, count=not again)
         self.chain = chains[chosen_name(self.query.decision, chains)]
         if documents is not None:
             rest = self.input if isinstance(self.input, Mapping) else {}

@@ -66,7 +66,7 @@ _lock = threading.Lock()
 
 _query: ContextVar[RoutedQuery | None] = ContextVar("ecs_plugins_query", default=None)
 # Chat of many models calls complete of the same model: only the outermost call is counted.
-_depth: ContextVar[int] = ContextVar("ecs_plugins_depth", default=0)
+_open: ContextVar[tuple[str, ...]] = ContextVar("ecs_plugins_open", default=())
 
 
 class _FrontierEvent(BaseEvent):
@@ -482,11 +482,15 @@ class _EventCounter(BaseEventHandler):
         query = _query.get()
         if query is None:
             return
+        # "Class.method-" and a unique end. A call that fails has no event at its end: where the
+        # same method starts again, the one before it has failed.
+        method, calls = str(event.span_id).partition("-")[0], _open.get()
+        outer = calls[: calls.index(method)] if method in calls else calls
         if isinstance(event, LLMChatStartEvent | LLMCompletionStartEvent):
-            _depth.set(_depth.get() + 1)
+            _open.set((*outer, method))
         elif isinstance(event, LLMChatEndEvent | LLMCompletionEndEvent):
-            _depth.set(max(0, _depth.get() - 1))
-            if _depth.get() == 0:
+            _open.set(outer)
+            if not outer:
                 _add_call(query, event)
 
 
@@ -494,12 +498,12 @@ class _EventCounter(BaseEventHandler):
 def _counted(query: RoutedQuery) -> Iterator[None]:
     """Count what happens within, here and in threads and tasks that copy the context."""
     _install_handler()
-    outer, depth = _query.set(query), _depth.set(0)
+    outer, calls = _query.set(query), _open.set(())
     try:
         yield
     finally:
         _query.reset(outer)
-        _depth.reset(depth)
+        _open.reset(calls)
 
 
 def _install_handler() -> None:

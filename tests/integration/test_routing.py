@@ -1,6 +1,7 @@
 """What the routers of both frameworks do alike: choose, build, count, fall back, refuse."""
 
 import asyncio
+import contextlib
 import pickle
 from collections import Counter
 from dataclasses import dataclass
@@ -638,6 +639,15 @@ def test_configurable_fields_rebuild_the_router(named):
     assert router.with_config(configurable={"queries": 40}).invoke("q").text == NAMES[1]
 
 
+async def test_attempts_of_with_retry_are_one_query(frontier, ledger, monkeypatch):
+    monkeypatch.setitem(globals(), "reply_to", first_answer_fails)
+    for name, ask in (("a", "invoke"), ("b", "ainvoke")):
+        router = LangChain().routed(frontier, ledger=ledger, context_id=name, reuse=1)
+        asked = getattr(router.with_retry(wait_exponential_jitter=False), ask)(QUESTION)
+        assert (await asked if ask == "ainvoke" else asked).text
+        assert ledger.count(name) == 1
+
+
 def test_documents_may_come_with_the_input(frontier):
     documents = [Document(text) for _, text in TEXTS]
     router = LangChain().routed(frontier, documents=None)
@@ -781,6 +791,24 @@ def test_a_chat_that_calls_complete_is_counted_once_and_nothing_outside_a_query_
         settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
         assert settlement["tokens"] == {"query": {"answer_input": 70, "answer_output": 3}}
         Completing().complete("something else")
+
+
+@pytest.mark.parametrize("method", ["complete", "chat"])
+def test_a_call_that_the_engine_tries_again_is_counted_once(frontier, monkeypatch, method):
+    class Retrying(Named):
+        def custom_query(self, query_str):
+            model = Completing()
+            asked = [ChatMessage(query_str)] if method == "chat" else query_str
+            for _ in range(2):
+                with contextlib.suppress(RuntimeError):
+                    getattr(model, method)(asked)
+            return self.name
+
+    monkeypatch.setitem(globals(), "reply_to", first_answer_fails)
+    selector = FrontierSelector(frontier, target_f1=0.7)
+    engine = FrontierQueryEngine(selector, {"full_context": Retrying(name="full")})
+    settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
+    assert settlement["tokens"] == {"query": USAGE}
 
 
 def test_decision_and_cost_are_events(frontier, dispatched):
