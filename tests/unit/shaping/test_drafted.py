@@ -82,7 +82,7 @@ def test_settings_out_of_range_are_refused(setting):
 @pytest.mark.parametrize("signal", [AnswerShift(), JointShift()], ids=lambda s: s.name)
 def test_a_drafted_signal_orders_by_the_drafted_answers(signal):
     model = FakeLanguageModel(logprob, replies=replies)
-    config = ShapingConfig(signal=Drafted(signal, drafts=3), on_error="raise")
+    config = ShapingConfig(signal=Drafted(signal, drafts=3), ranker="bm25", on_error="raise")
     shaped = ContextShaper(model, config).shape(QUESTION, [RAIN, ROME, OSLO])
     assert [verdict.text for verdict in shaped.ranked] == [ROME, OSLO, RAIN]
     assert shaped.signal == f"drafted_{signal.name}"
