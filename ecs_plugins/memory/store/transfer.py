@@ -3,7 +3,7 @@
 A line names a table and the columns of one row: the log, both tiers with their provenance and
 earlier versions, sleep phases and decisions, key-value items. Recorded queries stay behind.
 Vectors travel as base64 float32; a file from another embedder is embedded anew. An import is
-whole, checked, and one transaction. What version 0.1 exported is read as well.
+whole, checked, and one transaction.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ecs_plugins.common.sqlite import MEMORY, Database, refuse_open_database
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.inspection import CHECKED, damage, rows
+from ecs_plugins.memory.store.inspection import damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
 from ecs_plugins.memory.store.schema import MARK_LOGS, MEMORY_FILE
-from ecs_plugins.memory.store.sleeps import DECISION, decisions, ids_of, reports
-from ecs_plugins.memory.store.tiers import checked, crc, dump, encode
+from ecs_plugins.memory.store.sleeps import decisions, reports
+from ecs_plugins.memory.store.tiers import checked, dump
 from ecs_plugins.memory.types import TIERS, Namespace
 
 FORMAT = "ecs-plugins-memory"
@@ -126,22 +126,22 @@ def read_export(path: str | os.PathLike[str]) -> list[Line]:
         parsed: list[Line] = [json.loads(line) for line in lines]
         header, footer = parsed[0], parsed[-1]
         known = header["kind"] == "header" and header["format"] == FORMAT
-        newer = header["version"] > VERSION
+        version = int(header["version"])
         whole = isinstance(footer, dict) and footer.get("lines") == len(lines) - 1
     except (ValueError, IndexError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path} is no memory export: {error}") from None
     if not known:
         raise InvalidInputError(f"{path} is no memory export")
-    if newer:
+    if version > VERSION:
         raise InvalidInputError(f"{path} is of a newer version; upgrade ecs-plugins")
+    if version < VERSION:
+        raise InvalidInputError(
+            f"{path} was exported by version 0.1, which reads it; of its memory file itself this "
+            "version opens and exports all"
+        )
     if not whole or footer.get("sha256") != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
         raise InvalidInputError(f"{path} is truncated or was altered; export it again")
-    if header["version"] == VERSION:
-        return parsed[:-1]
-    try:
-        return [header, *_rows_of_0_1(parsed[1:-1])]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"{path} holds a line that cannot be read: {error}") from error
+    return parsed[:-1]
 
 
 def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None) -> list[Line]:
@@ -272,78 +272,3 @@ def _settle(connection: sqlite3.Connection, first: Mapping[str, int], dimension:
             reports(connection, space.id)
             for tier in TIERS:
                 tiers.tier_rows(connection, space.id, tier, dimension)
-
-
-def _rows_of_0_1(lines: Iterable[Line]) -> Iterator[Line]:
-    """The rows behind what version 0.1 exported: there, a line held an item with all around it."""
-    space = sleep = decision = item = 0
-    vectors: dict[str, str] = {}
-    for line in lines:
-        kind = line["kind"]
-        if kind == "namespace":
-            space += 1
-            key = encode(checked(line["labels"]))
-            counters = "step since_sleep cycle"
-            yield _row("namespaces", line, counters, id=space, key=key, created=0.0, epoch=0)
-        elif kind == "message":
-            vectors[line["id"]] = line["vector"]
-            columns = "id step role writer text created expires metadata vector"
-            yield _row("messages", line, columns, namespace=space)
-        elif kind in ("hot", "memory"):
-            yield from _item_of_0_1(line, space, vectors)
-        elif kind == "sleep":
-            sleep += 1
-            yield _row("sleeps", line, "at undone config report", id=sleep, namespace=space)
-            for position, each in enumerate(line["decisions"]):
-                decision += 1
-                place = {"sleep": sleep, "namespace": space, "position": position}
-                place["erased"] = int(each["erased"])
-                yield _row("decisions", each, "record", id=decision, **place)
-                for name in ids_of(DECISION.validate_python(each["record"])):
-                    yield {"kind": "decision_items", "item": name, "decision": decision}
-        elif kind == "item":
-            item += 1
-            columns = "key value created updated ttl expires message text_key"
-            yield _row("items", line, columns, row=item, namespace=encode(checked(line["labels"])))
-            for each in line["vectors"]:  # one without waits for the next search
-                found = each | {"vector": each["vector"] or ""}
-                epoch = 0 if each["vector"] else -1
-                yield _row("item_vectors", found, "path text vector", item=item, epoch=epoch)
-        else:
-            raise InvalidInputError(f"the export holds a line of unknown kind {kind!r}")
-
-
-def _item_of_0_1(line: Line, space: int, vectors: Mapping[str, str]) -> Iterator[Line]:
-    # A hot item of one message had no vector of its own.
-    line["vector"] = line["vector"] or vectors[line["id"]]
-    hot = line["kind"] == "hot"
-    terms = (None if hot else line["judged"]) or (None, None, None)
-    version = line.get("version", 1)
-    yield _row(
-        "tiers",
-        line,
-        "id text metadata expires evidence vector",
-        namespace=space,
-        tier="hot" if hot else "cold",
-        live=1,
-        version=version,
-        **{name: line.get(name, 0.0) for name in ("created", "changed")},
-        pinned=int(line.get("pinned", 0)),
-        judged=line["judged"] if hot else 0,
-        **dict(zip(("energy", "entropy", "free_energy"), terms, strict=True)),
-        cluster_entropy=line.get("entropy", 0.0),
-    )
-    for name in line["members" if hot else "provenance"]:
-        yield {"kind": "provenance", "message": name, "item": line["id"], "version": version}
-
-
-def _row(table: str, line: Line, columns: str, **more: object) -> Line:
-    """A row with some columns of a line, JSON written out, and with their checksums."""
-    row = {name: line[name] for name in columns.split()} | more
-    for name in ("metadata", "evidence", "config", "report", "record", "value"):
-        if name in row:
-            row[name] = dump(row[name])
-    for name, content in {**row}.items():
-        if name in CHECKED.get(table, ("", ()))[1]:
-            row[f"{name}_crc"] = crc(b64decode(content) if name == "vector" else content)
-    return {"kind": table, **row}

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory, StoreConfig
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -18,14 +19,11 @@ def unpacked(name, target):
     return target
 
 
-@pytest.fixture(params=["memory.db", "export.jsonl"])
-def old(request, tmp_path):
-    file = unpacked(request.param, tmp_path / request.param)
-    path = file if file.suffix == ".db" else tmp_path / "imported.db"
+@pytest.fixture
+def old(tmp_path):
+    file = unpacked("memory.db", tmp_path / "memory.db")
     store = StoreConfig(sleep="manual")
-    with EntropicMemory.open(path, embedder=FakeEmbedder(16), store=store) as memory:
-        if path != file:
-            memory.admin.import_(file)
+    with EntropicMemory.open(file, embedder=FakeEmbedder(16), store=store) as memory:
         yield memory
 
 
@@ -38,7 +36,7 @@ def recalled(memory, space, question):
     }  # fmt: skip
 
 
-def test_an_old_file_and_an_old_export_answer_what_they_answered(old):
+def test_an_old_file_answers_what_it_answered(old):
     for key, then in ANSWERS["spaces"].items():
         space = tuple(key.split(","))
         assert [
@@ -107,3 +105,8 @@ def test_a_file_of_the_first_schema_opens(tmp_path):
         memory.add("a new fact")
         memory.sleep()
         assert memory.admin.verify().problems == ()
+
+
+def test_an_old_export_is_refused_and_says_what_to_open(old, tmp_path):
+    with pytest.raises(InvalidInputError, match="open"):
+        old.admin.import_(unpacked("export.jsonl", tmp_path / "export.jsonl"))
