@@ -127,11 +127,6 @@ def test_a_directory_without_a_model_is_refused(tmp_path):
         SentenceTransformerEmbedder(tmp_path).embed_query("hello")
 
 
-def test_a_batch_size_below_one_is_refused():
-    with pytest.raises(InvalidInputError, match="batch_size"):
-        SentenceTransformerEmbedder(batch_size=0)
-
-
 @pytest.mark.parametrize(
     "theirs",
     [DeterministicFakeEmbedding(size=12), MockEmbedding(embed_dim=12, model_name="mock")],
