@@ -16,7 +16,6 @@ from benchmarks.engine.floor import matmul_rate, useful_flops
 from benchmarks.engine.scorers import engine_of
 from benchmarks.engine.target import clock_of
 from benchmarks.engine.workload import Setting, only, request_of
-from ecs_plugins.lm.scoring.kernels import varlen_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -63,7 +62,6 @@ def absolute(
             "label": setting.label,
             "setting": asdict(setting),
             "path": path.value,
-            "kernel": "all passages in one call" if varlen_of(model) else "block by block",
             "against": {slower.value: why for slower, why in against.items()},
             "token_budget": token_budget,
             "weights_mib": weights / _MIB,

@@ -55,7 +55,7 @@ def _absolute(part: Results) -> str:
                 ]
             )
             notes.append(
-                f"{row['label']}: path {row['path']}, attention {row['kernel']}; one large "
+                f"{row['label']}: path {row['path']}; one large "
                 f"matrix product {statistics.median(row['matmul_tflops']):.3g} TFLOP/s; "
                 f"weights {row['weights_mib']:.0f} MiB; {row['token_budget']} tokens at once."
             )

@@ -8,9 +8,6 @@ arXiv 2402.05099, Sec. 3.1):
 * every ancestor node: one block over all descendants of that node;
 * its own node: causal, one call per run of nodes of equal length.
 
-That is how it runs on a CPU. Where the device has a kernel for ranges of different lengths, the
-same plan takes a few calls per layer (see ``kernels``).
-
 The function is registered with transformers' `AttentionInterface` and reached through a twin
 of the model that shares its weights. The plan travels as an argument of the forward call.
 """
@@ -29,7 +26,7 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.kernels import RaggedPlan, Varlen, attend, ragged, varlen_of
+from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState
 from ecs_plugins.lm.scoring.runner import Runner
 from ecs_plugins.lm.scoring.tensors import on_device
@@ -62,7 +59,6 @@ class AttentionPlan:
         wanted: Rows whose keys and values are to be captured, each a run of tokens.
         captured: Those of every layer.
         calls: Attention layers that ran; a model that goes its own way shows here.
-        ragged: The same plan for a kernel of variable length, where there is one.
     """
 
     own: list[tuple[int, int, int]] = field(default_factory=list)
@@ -72,7 +68,6 @@ class AttentionPlan:
     wanted: Sequence[Tensor] = ()
     captured: list[list[tuple[Tensor, Tensor]]] = field(default_factory=list)
     calls: int = 0
-    ragged: RaggedPlan | None = None
 
     def add(self, forest: Forest, prefix: PrefixState, offset: int) -> None:
         """Plan a forest that stands at row ``offset`` behind a prefix."""
@@ -95,11 +90,6 @@ class AttentionPlan:
                 first = behind.pop()[0]
             behind.append((first, stop, piece))
             first = offset
-
-    def use(self, varlen: Varlen, device: torch.device) -> None:
-        """Run by a kernel over ranges, on its device."""
-        lengths = [length for _, length, count in self.own for _ in range(count)]
-        self.ragged = ragged(lengths, self.shared, self.prefixes, varlen, device)
 
 
 def twin_of(model: PreTrainedModel) -> PreTrainedModel:
@@ -142,8 +132,6 @@ def cascade_attention(
     plan.calls += 1
     # Copied at once: the row's own keys and values make room for those of the next layer.
     plan.captured.append([(key.index_select(2, r), value.index_select(2, r)) for r in plan.wanted])
-    if plan.ragged is not None:
-        return plan.ragged.attend(query, key, value, layer=layer, scale=scale), None
     query = query.contiguous()  # flash reads every row once per block of keys
     out = query.new_empty(1, rows, heads, value.shape[-1]).transpose(1, 2)
     weight = torch.empty(1, heads, rows, dtype=torch.float32, device=query.device)
@@ -238,17 +226,16 @@ class RowByRow:
 
 
 class CascadeForward:
-    """A `PackedForward` through cascade attention, or a kernel for ranges of different lengths."""
+    """A `PackedForward` through cascade attention."""
 
     max_tokens = sys.maxsize
     """Tokens of a row from which on it costs more than two shorter ones."""
 
-    def __init__(self, runner: Runner, varlen: Varlen | None = None) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._twin = twin_of(runner.model)
         self._layers = int(runner.model.config.get_text_config().num_hidden_layers)
         self._row_by_row = RowByRow(self._twin, self._layers)
         self.runner = runner
-        self._varlen = varlen or varlen_of(runner.model)
 
     def __call__(
         self,
@@ -274,8 +261,6 @@ class CascadeForward:
             past = prefix.length
             positions.extend(past + depth for depth in forest.depths)
         self._row_by_row.want(rows, len(tokens), self.runner.device)
-        if self._varlen is not None:
-            plan.use(self._varlen, self.runner.device)
         logits = self.runner.logits(
             self.runner.ids(tokens),
             rows,

@@ -1,7 +1,5 @@
 """Forests, prefixes and attention under a dense mask in float64, for tests of attention."""
 
-from itertools import pairwise
-
 import torch
 
 from ecs_plugins.lm.scoring.cascade import AttentionPlan, cascade_attention
@@ -61,12 +59,10 @@ def planned(groups):
     return plan, offset
 
 
-def attention(groups, varlen=None, device="cpu", dtype=torch.float32, width=WIDTH):
+def attention(groups, device="cpu", dtype=torch.float32, width=WIDTH):
     """What a row of groups gets on a device, and what it should get, both in float64."""
     there = [(forest, moved(prefix, device, dtype)) for forest, prefix in groups]
     plan, rows = planned(there)
-    if varlen is not None:
-        plan.use(varlen, torch.device(device))
     states = [state.to(dtype) for state in row_of(rows, width)]
     on_device = (state.to(device) for state in states)
     got, _ = cascade_attention(torch.nn.Module(), *on_device, None, cascade_plan=plan)
@@ -81,21 +77,12 @@ def moved(prefix, device, dtype):
     return out
 
 
-def softmax_varlen(query, key, value, spans, *, causal, scale):
-    """A kernel over ranges as plain arithmetic in float64, one range after the other. Slow."""
+def softmax(query, key, value, *, causal, scale):
+    """One block as plain arithmetic in float64, and its log-sum-exp."""
     groups = query.shape[1] // key.shape[1]
-    out = query.new_empty(*query.shape[:2], value.shape[2])
-    weight = torch.empty(query.shape[1], query.shape[0], dtype=torch.float32, device=query.device)
-    starts = zip(spans.queries.tolist(), spans.keys.tolist(), strict=True)
-    for (q0, k0), (q1, k1) in pairwise(starts):
-        q = query[q0:q1].double().transpose(0, 1)
-        k, v = (
-            s[k0:k1].double().transpose(0, 1).repeat_interleave(groups, 0) for s in (key, value)
-        )
-        scores = scale * q @ k.transpose(1, 2)
-        if causal:
-            later = torch.ones(scores.shape[1:], dtype=torch.bool, device=query.device).triu(1)
-            scores = scores.masked_fill(later, -torch.inf)
-        out[q0:q1] = (scores.softmax(dim=-1) @ v).transpose(0, 1).to(out.dtype)
-        weight[:, q0:q1] = scores.logsumexp(dim=-1).float()
-    return out, weight
+    k, v = (states.double().repeat_interleave(groups, dim=1) for states in (key, value))
+    scores = scale * query.double() @ k.transpose(2, 3)
+    if causal:
+        later = torch.ones(scores.shape[2:], dtype=torch.bool, device=query.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return (scores.softmax(dim=-1) @ v).float(), scores.logsumexp(dim=-1).float()

@@ -1,11 +1,6 @@
-"""Forests, and attention over them against attention under a dense mask in float64.
-
-The kernel that serves a GPU in few calls is replaced by plain arithmetic; that the real one takes
-such arguments is tried on tensors without numbers, and its numbers in ``test_gpu``.
-"""
+"""Forests, and attention over them against attention under a dense mask in float64."""
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +12,6 @@ from attention import (
     planned,
     prefix_of,
     row_of,
-    softmax_varlen,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +22,7 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import cascade
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
-from ecs_plugins.lm.scoring.kernels import attend, flash_varlen, varlen_of
+from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
@@ -97,12 +91,11 @@ FOREST = st.lists(
 GROUPS = st.lists(st.tuples(FOREST, st.sampled_from([0, 1, 7, 40])), min_size=1, max_size=3)
 
 
-@pytest.mark.parametrize("varlen", [None, softmax_varlen])
 @settings(max_examples=40, deadline=None)
 @given(parts=GROUPS)
-def test_a_row_sees_its_prefix_its_ancestors_and_itself(varlen, parts) -> None:
+def test_a_row_sees_its_prefix_its_ancestors_and_itself(parts) -> None:
     groups = [(forest, prefix_of(10 * n, past)) for n, (forest, past) in enumerate(parts)]
-    got, wanted = attention(groups, varlen)
+    got, wanted = attention(groups)
     np.testing.assert_allclose(got, wanted, atol=1e-5)
 
 
@@ -122,46 +115,6 @@ def test_what_a_cascade_cannot_give_is_refused(options, reason) -> None:
         cascade_attention(torch.nn.Module(), *row_of(rows), **arguments)
 
 
-class Watching:
-    """A kernel that notes where the keys of every call lie."""
-
-    def __init__(self) -> None:
-        self.keys = []
-
-    def __call__(self, query, key, value, spans, **options):
-        self.keys.append(key.data_ptr())
-        return softmax_varlen(query, key, value, spans, **options)
-
-
-@pytest.mark.parametrize("passages", [2, 40])
-def test_the_number_of_calls_does_not_grow_with_the_passages(passages) -> None:
-    varlen = Watching()
-    forest = plant([(*HEAD, 1000 + n, *range(n % 7)) for n in range(passages)])
-    attention([(forest, prefix_of(0, 5)), (forest, prefix_of(3, 8))], varlen)
-    assert len(varlen.keys) == 3
-
-
-# --- Kernels -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("dtype", "capability", "used"),
-    [
-        (torch.bfloat16, (9, 0), True),
-        (torch.float16, (8, 0), True),
-        (torch.float32, (9, 0), False),
-        (torch.float16, (7, 5), False),
-    ],
-)
-def test_a_card_uses_the_kernel_over_ranges_where_it_can(
-    monkeypatch, dtype, capability, used
-) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
-    on_card = SimpleNamespace(device=torch.device("cuda:0"), dtype=dtype)
-    assert (varlen_of(on_card) is flash_varlen) is used
-    assert varlen_of(model("llama")) is None
-
-
 def test_one_block_on_a_card_has_the_shapes_of_one_on_a_cpu() -> None:
     query, key = (torch.empty(2, heads, 5, 64, device=META) for heads in (HEADS, KV_HEADS))
     out, lse = attend(query, key, key, causal=True, scale=0.1)
@@ -169,10 +122,11 @@ def test_one_block_on_a_card_has_the_shapes_of_one_on_a_cpu() -> None:
 
 
 def test_a_whole_forward_needs_no_number_from_its_device() -> None:
+    known = model("llama")
     with META:
-        copied = type(model("llama"))(model("llama").config).bfloat16()
+        copied = type(known)(known.config).bfloat16()
     with torch.inference_mode():
-        forward = CascadeForward(Runner(copied, "llama"), flash_varlen)
+        forward = CascadeForward(Runner(copied, "llama"))
         rows = plant([(*HEAD, 1), (*HEAD, 2, 3)])
         _, (layers,) = forward([(plant([HEAD]), PrefixState())], [], capture=[range(len(HEAD))])
         state = PrefixState().append(HEAD, layers)
@@ -198,19 +152,6 @@ def assert_right(engine, asked, result):
     wanted, _ = engine.run(ScoringPath.REFERENCE, asked, range(len(asked.candidates)))
     assert wanted.keys() == result.scores.keys()
     assert max(float(np.abs(wanted[k] - result.scores[k]).max()) for k in wanted) < TOLERANCE
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2"])
-def test_the_kernel_over_ranges_scores_as_the_reference_does(family) -> None:
-    under_test, varlen = engine_for(family), Watching()
-    under_test._forwards[ScoringPath.CASCADE] = CascadeForward(under_test.runner, varlen)
-    lengths = enumerate((60, 3, 45))
-    asked = [token_request(ids(n, length), answers=2, seed=n) for n, length in lengths]
-    results = under_test.score(asked)
-    assert under_test.path_for(80) == (ScoringPath.CASCADE, {})
-    assert varlen.keys
-    for one, result in zip(asked, results, strict=True):
-        assert_right(under_test, one, result)
 
 
 def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:

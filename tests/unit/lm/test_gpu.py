@@ -8,19 +8,14 @@ import copy
 import numpy as np
 import pytest
 import torch
-from attention import attention, prefix_of, row_of, softmax_varlen
+from attention import attention, prefix_of, row_of, softmax
 from tiny_models import SOFT_CAPPED, engine_of, ids, model, token_request, tokenizer
 from tiny_models import request as text_request
 
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.forest import plant
-from ecs_plugins.lm.scoring.kernels import (
-    attend,
-    flash_varlen,
-    spans_of,
-    varlen_of,
-)
+from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
@@ -32,46 +27,15 @@ WIDE = 64
 HALF = (torch.float16, torch.bfloat16)
 
 
-@pytest.fixture
-def ampere():
-    if torch.version.hip or torch.cuda.get_device_capability(CARD)[0] < 8:
-        pytest.skip("flash attention needs an NVIDIA card of compute capability 8 or higher")
-
-
-@pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("width", [64, 80, 96, 128, 256])
-@pytest.mark.parametrize("heads", [(4, 4), (9, 3), (32, 8), (8, 1)])
-@pytest.mark.parametrize(
-    ("lengths", "keys"),
-    [((1, 33, 3), None), ((300, 1, 17), None), ((1, 33, 3), (97, 1, 40)), ((1, 1, 1), (700,) * 3)],
-)
-def test_flash_over_ranges_is_softmax(ampere, dtype, width, heads, lengths, keys) -> None:
-    draw = torch.Generator().manual_seed(0)
-    seen = keys or lengths
-    rows = ((heads[0], sum(lengths)), (heads[1], sum(seen)), (heads[1], sum(seen)))
-    states = [torch.randn(h, n, width, generator=draw).to(dtype).transpose(0, 1) for h, n in rows]
-    options = {"causal": keys is None, "scale": width**-0.5}
-    wanted = softmax_varlen(*states, spans_of(lengths, seen, torch.device("cpu")), **options)
-    on_card = (state.to(CARD) for state in states)
-    found = flash_varlen(*on_card, spans_of(lengths, seen, CARD), **options)
-    for part, reference in zip(found, wanted, strict=True):
-        torch.testing.assert_close(part.cpu().float(), reference.float(), atol=3e-2, rtol=2e-2)
-
-
 @pytest.mark.parametrize("width", [8, 64, 128])
 @pytest.mark.parametrize("rows", [1, 33, 150, 1025])
 def test_one_block_in_float32_is_softmax(width, rows) -> None:
     query, key, value = (s.to(CARD) for s in row_of(rows, width))
     for causal in (True, False):
         out, lse = attend(query, key, value, causal=causal, scale=0.3)
-        wanted, wanted_lse = softmax_varlen(
-            *(s[0].transpose(0, 1) for s in (query, key, value)),
-            spans_of([rows], [rows], CARD),
-            causal=causal,
-            scale=0.3,
-        )
-        torch.testing.assert_close(out[0].transpose(0, 1), wanted, atol=1e-5, rtol=1e-4)
-        torch.testing.assert_close(lse[0], wanted_lse, atol=1e-5, rtol=1e-5)
+        wanted, wanted_lse = softmax(query, key, value, causal=causal, scale=0.3)
+        torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(lse, wanted_lse, atol=1e-5, rtol=1e-5)
 
 
 def forests():
@@ -88,12 +52,9 @@ def forests():
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALF])
 @pytest.mark.parametrize("groups", forests())
-def test_a_row_sees_its_prefix_its_ancestors_and_itself(request, dtype, groups) -> None:
-    if dtype in HALF:
-        request.getfixturevalue("ampere")
-    varlen, atol = (flash_varlen, 3e-2) if dtype in HALF else (None, 1e-5)
-    got, wanted = attention(groups, varlen, CARD, dtype, WIDE)
-    np.testing.assert_allclose(got, wanted, atol=atol)
+def test_a_row_sees_its_prefix_its_ancestors_and_itself(dtype, groups) -> None:
+    got, wanted = attention(groups, CARD, dtype, WIDE)
+    np.testing.assert_allclose(got, wanted, atol=3e-2 if dtype in HALF else 1e-5)
 
 
 def on_card(dtype, card=CARD):
@@ -135,9 +96,8 @@ def test_the_engine_in_float32_is_its_reference() -> None:
     assert engine.path_for(400) == (ScoringPath.CASCADE, {})
 
 
-def test_the_engine_in_bfloat16_is_as_near_its_reference_as_rounding_allows(ampere) -> None:
+def test_the_engine_in_bfloat16_is_as_near_its_reference_as_rounding_allows() -> None:
     engine = engine_of(on_card(torch.bfloat16))
-    assert varlen_of(engine.runner.model) is flash_varlen
     assert differences(engine, REQUESTS).mean() < 0.05
     assert engine.path_for(400) == (ScoringPath.CASCADE, {})
 
@@ -158,9 +118,7 @@ def test_float32_is_not_tensorfloat32_and_the_setting_stays() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_forward_waits_for_nothing(request, dtype) -> None:
-    if dtype == torch.bfloat16:
-        request.getfixturevalue("ampere")
+def test_a_forward_waits_for_nothing(dtype) -> None:
     with torch.inference_mode():
         forward = CascadeForward(Runner(on_card(dtype), "tiny"))
         head = tuple(range(40))
