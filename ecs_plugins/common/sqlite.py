@@ -179,6 +179,7 @@ class Database:
         )
         try:
             if not (self.in_memory or self.read_only):
+                self._version(connection)  # somebody else's file stays as it is
                 connection.execute("PRAGMA journal_mode=WAL").fetchone()
             connection.execute(f"PRAGMA synchronous={self._synchronous.upper()}")
             connection.execute("PRAGMA foreign_keys=ON")
