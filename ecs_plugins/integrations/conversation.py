@@ -142,6 +142,8 @@ _opened: list[EntropicMemory] = []
 
 def known_path(memory: EntropicMemory) -> str:
     """Make an open memory known by its path; returns the path."""
+    if not isinstance(memory, EntropicMemory):
+        raise ConfigurationError(f"memory is an EntropicMemory, got {memory!r:.80}; open it first")
     key = _real_path(memory.path)
     with _lock:
         _known[key] = memory

@@ -319,6 +319,11 @@ def test_a_memory_without_a_file_is_refused():
         chat(memory)
 
 
+def test_a_path_in_place_of_a_memory_is_refused():
+    with pytest.raises(ConfigurationError, match="EntropicMemory"):
+        EntropicChatMemory.from_defaults("memory.db", namespace=("u1",))
+
+
 def test_an_empty_memory_is_true(memory):
     # Agents replace a memory that is false by one of their own.
     assert chat(memory)
