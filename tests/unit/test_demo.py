@@ -121,7 +121,7 @@ def test_other_chains_are_chosen_for_1_10_and_100_queries(tmp_path, bundled_lm, 
     demo = Demo(Console(file=io.StringIO()), DATA, bundled_lm, embedder, tmp_path, 2, 20)
     frontier = router.measure(demo, Context(tuple(Document(b, a) for a, b in DATA.documents)))
     chosen = {n: frontier.decide(reuse=n, budget=router.BUDGET).strategy for n in router.REUSES}
-    assert chosen == {1: "bm25", 10: "sentence_index", 100: "document_index"}
+    assert chosen == {1: "bm25", 10: "sentence_index", 100: "ecs"}
 
 
 def test_without_an_embedder_every_part_says_what_is_left_out(run, monkeypatch):

@@ -30,7 +30,7 @@ from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.forest import MIN_SAVED
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
-from ecs_plugins.lm.scoring.request import Continuation, TokenRequest, common_length
+from ecs_plugins.lm.scoring.request import Continuation, TokenRequest
 from ecs_plugins.memory.types import DEFAULT_NAMESPACE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from ecs_plugins.shaping.signals import SIGNALS
@@ -327,14 +327,3 @@ def test_the_least_recently_used_passage_goes_first_and_its_head_last() -> None:
     assert tree.keep(state(*head, *passages[2]))
     assert [tree.find(head + passage).length for passage in passages] == [30, 20, 30]
     assert not tree.keep(state(*range(500, 541)))
-
-
-def test_a_context_that_grows_stays_one_piece_unless_passages_stand_behind_it() -> None:
-    tree, text = PrefixTree(2**20), tuple(range(100))
-    tree.keep(state(*text[:30]))
-    tree.keep(state(*text[30:60], behind=tree.find(text[:30])), grows=True)
-    assert len(tree.find(text).pieces) == 1
-    tree.keep(state(*text[60:80], behind=tree.find(text[:60])))
-    tree.keep(state(*text[80:], behind=tree.find(text[:80])), grows=True)
-    assert [len(piece.ids) for piece in tree.find(text).pieces] == [60, 40]
-    assert common_length(tree.find(text[:70]).ids, text) == 70
