@@ -34,6 +34,16 @@ def test_a_closed_pipe_is_no_error_to_read_about() -> None:
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_closed_stream_is_no_traceback(tmp_path, closed) -> None:
+    command = f"exec {sys.executable} -m ecs_plugins memory verify --db nowhere.db {closed}"
+    ended = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "shown"), [("shape", "ecs-plugins shape --query"), ("model", "install")]
