@@ -7,6 +7,7 @@ is remembered, so that a memory never feeds on itself.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pydantic import BeforeValidator, Field
 
 from ecs_plugins.common.config import Config, StrictFields
 from ecs_plugins.common.text import one_line, well_formed
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import span
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.filters import Filter, checked_filter
@@ -57,6 +58,15 @@ def _checked_all(namespaces: Sequence[Sequence[str]]) -> tuple[Namespace, ...]:
     return tuple(checked(namespace) for namespace in namespaces)
 
 
+def _writable(condition: Filter) -> Filter:
+    """A filter that JSON can hold, so without NaN and infinity."""
+    try:
+        json.dumps(checked_filter(condition), default=dict, allow_nan=False)
+    except ValueError as error:
+        raise InvalidInputError(f"a filter among settings holds JSON values: {error}") from None
+    return condition
+
+
 _K = Field(default=8, ge=1, description="How many recollections at most.")
 _THRESHOLD = Field(default=None, ge=-1, le=1, description="Minimum score; None: the memory's own.")
 _SHAPER = Field(
@@ -71,7 +81,7 @@ class RecallOptions(Config):
     k: int = _K
     threshold: float | None = _THRESHOLD
     max_tokens: int = _MAX_TOKENS
-    filter: Annotated[Filter, BeforeValidator(checked_filter)] | None = Field(
+    filter: Annotated[Filter, BeforeValidator(_writable)] | None = Field(
         default=None, description="Metadata that a recollection must have."
     )
     also: Annotated[tuple[Namespace, ...], BeforeValidator(_checked_all)] = Field(

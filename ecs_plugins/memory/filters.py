@@ -54,12 +54,13 @@ def checked_filter(condition: Filter) -> Filter:
 
     Raises:
         InvalidInputError: An unknown operator, a mapping that mixes operators and keys, or what is
-            no JSON value, which no metadata could hold. NaN and infinity may be compared with.
+            no JSON value or no valid Unicode, which no metadata could hold. NaN and infinity may be
+            compared with.
     """
     if not isinstance(condition, Mapping):
         raise InvalidInputError(f"a filter is a mapping of metadata keys, got {condition!r}")
     try:
-        json.dumps(condition, default=dict)
+        json.dumps(condition, default=dict, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"a filter holds JSON values only: {error}") from None
     _check_operators(condition)
