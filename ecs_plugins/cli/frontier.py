@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ecs_plugins.cli._setup import DeviceOption, DtypeOption, JsonOption
+from ecs_plugins.common import files
 from ecs_plugins.common.text import printable
 from ecs_plugins.errors import ConfigurationError
 
@@ -156,11 +157,11 @@ def calibrate(
             grid=grid,
             embedder=embedder,
             scorer=scoring if shapes else None,
-            cache_dir=out.with_name(f"{out.stem}.compressions"),
+            cache_dir=files.beside(out, f"{out.stem}.compressions"),
         ),
         answerer,
         config=config,
-        journal=out.with_name(f"{out.stem}.journal.jsonl"),
+        journal=files.beside(out, f"{out.stem}.journal.jsonl"),
         data=data.name,
         models=models,
         settings={"dtype": dtype},
@@ -237,7 +238,7 @@ def report(
     """See `REPORT_HELP`, which the command line shows."""
     from ecs_plugins.frontier.report import write_report
 
-    folder = out or frontier.with_name(f"{frontier.stem}.report")
+    folder = out or files.beside(frontier, f"{frontier.stem}.report")
     numbers = _numbers(reuses, "--reuses")
     measured = _load(frontier, prices)
     for path in write_report(measured, folder, reuses=numbers, target_f1=target_f1):

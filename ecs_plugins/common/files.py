@@ -93,6 +93,13 @@ def private(path: str, flags: int) -> int:
     return descriptor
 
 
+def beside(path: Path, name: str) -> Path:
+    """A file of that name in the folder of another; refuses a path that names no file."""
+    if not path.name:
+        raise StorageError(f"{str(path)!r} names no file; name one")
+    return path.with_name(name)
+
+
 def write_atomically(path: Path, content: str | bytes | Iterable[bytes]) -> Path:
     """Write all of a file, or its parts in order, beside ``path``, then replace it.
 
@@ -103,7 +110,7 @@ def write_atomically(path: Path, content: str | bytes | Iterable[bytes]) -> Path
             database that this process has open.
     """
     refuse_open_database(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = beside(path, f".{path.name}.{uuid.uuid4().hex}.tmp")
     content = content.encode() if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

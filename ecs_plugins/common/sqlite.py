@@ -343,6 +343,8 @@ class Database:
 
     def backup(self, target: Path) -> None:
         """Write a copy as of now, while others read and write: whole, or not there at all."""
+        if not target.name:
+            raise StorageError(f"{str(target)!r} names no file; name one")
         aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
         create_private(str(aside))
         try:

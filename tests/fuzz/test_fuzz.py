@@ -250,5 +250,5 @@ def test_a_command_ends_with_a_status_and_never_with_a_traceback(command, argume
         placed = [str(Path(folder) / each) if each in FILES else each for each in arguments]
         with redirect_stderr(io.StringIO()):
             ended = CliRunner().invoke(app, [command, *placed], input="Anna lives in Rome.\n")
-    known = (EcsPluginsError, SystemExit)
+    known = (EcsPluginsError, OSError, SystemExit)
     assert ended.exception is None or isinstance(ended.exception, known), ended.exc_info

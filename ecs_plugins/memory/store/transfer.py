@@ -224,6 +224,9 @@ _STRANGE = {
         "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item JOIN messages m"
         " ON m.id = p.message WHERE t.namespace > :after AND m.namespace != t.namespace"
     ),
+    "a message is behind an item that is not there": (
+        "SELECT 1 FROM provenance p LEFT JOIN tiers t ON t.id = p.item WHERE t.id IS NULL"
+    ),
     "a message replies to one of another namespace": (
         "SELECT 1 FROM messages m JOIN messages a ON a.id = m.asker"
         " WHERE m.namespace > :after AND a.namespace != m.namespace"
