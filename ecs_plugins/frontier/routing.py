@@ -356,6 +356,8 @@ class Router:
         if self.ledger is None or not 0 <= score <= 1:
             raise InvalidInputError(f"a score in [0, 1] and a ledger are needed, got {score!r}")
         if isinstance(decision, Mapping):
+            if not {"strategy", "config"} <= decision.keys():
+                raise InvalidInputError("a decision as a mapping has a strategy and a config")
             key = (str(decision["strategy"]), config_json(decision["config"]))
         else:
             key = decision.point.key
