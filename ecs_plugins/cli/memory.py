@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -213,13 +215,19 @@ def forget(
 @app.command()
 def export(
     db: Db,
-    to: Annotated[Path, typer.Argument(help="The JSON lines file to write.")],
+    to: Annotated[
+        Path, typer.Argument(help="The JSON lines file to write, or - for standard output.")
+    ],
     namespace: Space = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write everything, or a namespace and what is below it, to JSON lines."""
-    with _inspect(db) as memory:
-        lines = memory.admin.export(to, namespace=_namespace(namespace) if namespace else None)
+    with _inspect(db) as memory, TemporaryDirectory() as own:
+        file = Path(own, "export.jsonl") if str(to) == STDIN else to
+        lines = memory.admin.export(file, namespace=_namespace(namespace) if namespace else None)
+        if file is not to:
+            sys.stdout.buffer.write(file.read_bytes())
+            return
     _print({"file": str(to), "lines": lines}, as_json, [f"{lines} lines in {to}"])
 
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +39,7 @@ def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     assert run("verify", "--json")["ok"]
     out = str(tmp_path / "out.jsonl")
     run("export", out)
+    assert run("export", "-").splitlines()[1:-1] == Path(out).read_text().splitlines()[1:-1]
     assert run("import", out, "--json", file="copy.db")["tiers"] == 1
     assert run("forget", found["id"], "--json")["memories_erased"] == [found["id"]]
     assert "erased 2 messages" in run("forget", "-n", "default")
