@@ -191,13 +191,12 @@ class _Run:
         return memory
 
     def _raw(self, memory: EntropicMemory) -> Figures:
-        import faiss
-
-        # The memory's own graph, loaded by FAISS alone: no other graph is searched.
+        # The memory's own graph, searched by FAISS alone.
         with memory._store.database.read() as connection:
             space = tiers.list_spaces(connection)[0]
             index = memory._store.indexes.current(connection, space).index
-        graph: Any = faiss.deserialize_index(index.to_bytes()[1])
+        index.rebuild()
+        graph: Any = index._graph
         ef = graph.hnsw.efSearch = search_width(graph.ntotal)
         found = [graph.search(query[None], 3)[1][0] for query in self._queries]
         hits = sum(

@@ -91,7 +91,7 @@ class MemoryAdmin:
         self._store.reembed(as_embedder(embedder), progress)
 
     def compact(self) -> None:
-        """Build worn indexes anew, save the large ones, and shrink the file."""
+        """Shrink the file, and finish an erasure that others kept from being finished."""
         self._store.compact()
 
     def purge(self) -> ErasureReceipt:

@@ -66,7 +66,7 @@ def repeated(item: Item, new: HotItem, config: MemoryConfig) -> Item:
         )
     if config.proposal != "centroid":
         vector = item.vector
-    return replace(item, vector=vector, evidence=evidence, text=text, asked=asked, prior=None)
+    return replace(item, vector=vector, evidence=evidence, text=text, asked=asked)
 
 
 def worded(item: HotItem | ColdMemory, said: HotItem | ColdMemory) -> tuple[str, str]:

@@ -244,7 +244,6 @@ def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) 
         evidence=merged(memory.evidence, proposal.evidence, resultant),
         text=text,
         asked=asked,
-        prior=None,
         superseded=memory.superseded and proposal.superseded,
     )
 

@@ -166,7 +166,7 @@ class EntropicMemory:
         return self._store.closed
 
     def close(self) -> None:
-        """Write what is pending and the index snapshot, and close the file."""
+        """Write what is pending, and close the file."""
         self._sleeper.background.close()
         self._store.close()
 
@@ -238,8 +238,6 @@ class EntropicMemory:
             submit(f"rebuilding index {id(index)}", index.rebuild)
         for each in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
             submit(f"writing hits in {each}", partial(self._sleeper.write_hits, each))
-        if store.indexes.are_to_be_saved():
-            submit("saving the indexes", lambda _: store.indexes.save())
 
     def recall(
         self,

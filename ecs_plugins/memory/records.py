@@ -197,7 +197,6 @@ class ErasureReceipt(Record):
         decisions: Decisions in which ids were replaced by ``"erased"``, or that were deleted
             with their namespace.
         queries: Recorded queries and answers erased.
-        snapshots: Index snapshots deleted.
         namespaces: Namespaces deleted with everything in them.
         items: Key-value items erased, those of erased messages aside.
         scrubbed: Whether what was erased is in no file any more. False if another process still
@@ -214,7 +213,6 @@ class ErasureReceipt(Record):
     memories_derived: tuple[str, ...] = ()
     decisions: int = 0
     queries: int = 0
-    snapshots: int = 0
     namespaces: tuple[Namespace, ...] = ()
     items: int = 0
     scrubbed: bool = True
@@ -243,7 +241,7 @@ class MemoryStats(Record):
         config_version: The settings it is open with.
         namespaces: One entry each.
         bytes: Of the database with its log.
-        indexes: Open indexes, their bytes, linked vectors, tombstones, snapshots.
+        indexes: Open indexes, their bytes, linked vectors, tombstones.
         pending: Retrieval hits not yet written.
         items: Key-value items (those of `EntropicStore`), of messages or not.
     """
@@ -296,13 +294,11 @@ class Verification:
 
     Attributes:
         problems: One line each; empty when the file keeps all its promises.
-        rebuildable: Problems of files that are caches and are built anew by themselves.
         checked: Messages, versions of items, decisions, key-value items and their vectors looked
             at.
     """
 
     problems: tuple[str, ...]
-    rebuildable: tuple[str, ...]
     checked: int
 
     @property

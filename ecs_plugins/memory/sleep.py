@@ -145,8 +145,7 @@ class SleepRunner:
                 if space is None:
                     return None
                 if plan is None:
-                    opened = self._store.indexes.current(connection, space)
-                    seen = sleeps.view(connection, space, opened)
+                    seen = sleeps.view(connection, space, self._store.dimension)
                     plan = decide(seen)
                 elif seen.space.revision != space.revision:
                     continue  # others wrote since: nothing has changed
@@ -165,7 +164,7 @@ class SleepRunner:
         with self._store.reading(namespace) as (connection, space):
             if space is None:
                 return None
-            return sleeps.view(connection, space, self._store.indexes.current(connection, space))
+            return sleeps.view(connection, space, self._store.dimension)
 
     def _purge_due(self) -> bool:
         """Whether something has expired, or the log's retention was last seen to an hour ago."""

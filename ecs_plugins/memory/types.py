@@ -109,8 +109,6 @@ class ColdMemory:
         pinned: Never a victim.
         entropy: Entropy of the cluster it came from, as computed then: the readings of S that
             need the members' vectors cannot be recomputed later.
-        prior: How likely its text is to be asked for (`worth`), in nats; None where nobody has
-            looked yet.
         asked: The question that ``text`` replies to; empty if it replies to none.
         superseded: Whether something newer corrects it.
     """
@@ -121,7 +119,6 @@ class ColdMemory:
     text: str = ""
     pinned: bool = False
     entropy: float = 0.0
-    prior: float | None = field(default=None, repr=False, compare=False)
     asked: str = ""
     superseded: bool = False
 

@@ -50,9 +50,7 @@ def utilities(
             )
         return values
     if config.utility == "informed":
-        prior: Floats = np.array(
-            [worth(item.text) if item.prior is None else item.prior for item in items]
-        )
+        prior: Floats = np.array([worth(item.text) for item in items])
         demand: Floats = observed_utility([item.evidence for item in items], step)
         return demand + prior
     if not recent:

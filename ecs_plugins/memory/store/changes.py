@@ -64,7 +64,7 @@ def _update_message(
     for each, rows in before.items():
         if rows and not _live_on(erasure, each):
             _found_again(erasure, space, each, pinned=any(row.is_pinned for row in rows))
-    erasure.clean_record(space, (), affected, said)
+    erasure.clean_record((), affected, said)
 
 
 def _live_on(erasure: Erasure, message: str) -> list[TierRow]:
@@ -139,7 +139,7 @@ def _update_memory(
     behind = tiers.provenance(connection, [memory.id]).get(memory.id, ())
     said = erasure.erase_versions(space, memory.id)
     erasure.note_quotes(behind, said)
-    erasure.clean_record(space, (), {memory.id}, said)
+    erasure.clean_record((), {memory.id}, said)
     # A message says the new text from here on, so that nothing derives the old one again.
     ids, ttl = log.new_ids(1), None if old.expires is None else max(old.expires - now, 1e-3)
     roles = [each.role for name in behind if (each := log.get(connection, name))]
@@ -148,5 +148,5 @@ def _update_memory(
     log.insert(connection, space, [message], ids, vectors, now)
     space.step += 1
     evidence = replace(memory.evidence, edited=True)
-    item = replace(memory, text=text, asked="", vector=vectors[0], prior=None, evidence=evidence)
+    item = replace(memory, text=text, asked="", vector=vectors[0], evidence=evidence)
     tiers.insert(connection, space, replace(new, item=item), ids)

@@ -195,7 +195,7 @@ class Erasure:
         self.connection.execute(f"DELETE FROM messages WHERE id {_AMONG}", among)
         log.forget_claims(self.connection, ids)
         self.note(messages=tuple(ids), replies=tuple(sorted(replies)))
-        self.clean_record(space, ids, affected, said)
+        self.clean_record(ids, affected, said)
 
     def write_text(self, name: str, text: str, asked: str) -> None:
         """Write what a message says and replies to, with its vector."""
@@ -242,7 +242,7 @@ class Erasure:
         """Erase a memory and return what it said; the messages behind it stay."""
         said = self.erase_versions(space, name)
         self.note(memories_erased=(name,))
-        self.clean_record(space, [name], {name}, said)
+        self.clean_record([name], {name}, said)
         return said
 
     def erase_versions(self, space: Space, name: str) -> list[Said]:
@@ -312,17 +312,15 @@ class Erasure:
     # The record
 
     def clean_record(
-        self, space: Space, ids: Iterable[str], affected: Collection[str], said: Sequence[Said]
+        self, ids: Iterable[str], affected: Collection[str], said: Sequence[Said]
     ) -> None:
         """Note what the record has to forget, which `clean` does for all of it at once."""
         self._gone |= {*ids, *self.receipt.memories_erased}
         self._affected |= {*affected}
         self._said += said
-        space.erasures += 1
 
     def clean(self) -> None:
         """Take out of decisions and recorded queries what is gone."""
-        self.note(snapshots=self.store.indexes.snapshot.forget(self.connection))
         self.store.note_scrub(self.connection)
         if self._gone | self._affected or self._said:
             self._mark_decisions(self._gone)
@@ -378,7 +376,7 @@ def erasing(store: SqliteStore, *, erases: bool = True) -> Iterator[Erasure]:
 
 
 def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
-    """Let the indexes follow, remove their snapshot, empty the log, and complete the receipt."""
+    """Let the indexes follow, empty the log, and complete the receipt."""
     store, receipt = erasure.store, erasure.receipt
     for space in erasure.changed:
         if committed:
@@ -393,7 +391,6 @@ def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
         store.pending.take(namespace)
     scrubbed = True
     if erases:
-        store.indexes.snapshot.remove()
         scrubbed = store.scrub()
         if scrubbed and store.database.has_slack(erasure.erased):
             scrubbed = store.scrub(vacuum=True)

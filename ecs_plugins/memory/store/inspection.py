@@ -206,7 +206,6 @@ def verify(connection: sqlite3.Connection, store: SqliteStore) -> Verification:
         problems += _tried(f"the table {table}", content)
     problems += _tried("the provenance", partial(_reference_problems, connection))
     problems += _tried("the namespaces", partial(_namespace_problems, connection, indexes))
-    snapshot = partial(indexes.snapshot.problems, connection)
     counted = "SELECT " + " + ".join(
         f"(SELECT count(*) FROM {table})" for table in (*CHECKED, "decisions")
     )
@@ -214,7 +213,7 @@ def verify(connection: sqlite3.Connection, store: SqliteStore) -> Verification:
         checked = connection.execute(counted).fetchone()[0]
     except sqlite3.Error:
         checked = 0
-    return Verification(tuple(problems), tuple(_tried("the index snapshot", snapshot)), checked)
+    return Verification(tuple(problems), checked)
 
 
 def _tried(what: str, check: Check) -> Iterator[str]:

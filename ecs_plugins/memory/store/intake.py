@@ -25,11 +25,10 @@ from ecs_plugins.memory.store.messages import NewMessage, expiry
 from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
 from ecs_plugins.memory.store.vector_index import OpenIndex
-from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier
+from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
 _FIRST_LOOK = 4
-_SCREENED = 128  # messages compared with the index at once
 
 
 def embedded(
@@ -93,34 +92,19 @@ class Intake:
         """Log messages and let each found or support an item."""
         space = self._space
         log.insert(self._connection, space, messages, ids, vectors, self._now)
-        for start in range(0, len(messages), _SCREENED):
-            part = slice(start, start + _SCREENED)
-            # How near anything in the index comes to each of the next messages.
-            self._next = vectors[part]
-            if self._index is not None:
-                self._nearest = self._index.index.highest(self._next)
-            for message, name, vector in zip(messages[part], ids[part], vectors[part], strict=True):
-                space.step += 1
-                space.since_sleep += 1
-                item = log.item_of(name, vector, space.step, message.text, message.asked)
-                if self._pinned:
-                    row = self._row(item, message)
-                    insert_pinned(self._connection, space, row, [name], self._config)
-                elif not self._comes_near():
-                    self._write(self._row(item, message), [name])
-                else:
-                    self._admit(item, message)
+        for message, name, vector in zip(messages, ids, vectors, strict=True):
+            space.step += 1
+            space.since_sleep += 1
+            item = log.item_of(name, vector, space.step, message.text, message.asked)
+            if self._pinned:
+                row = self._row(item, message)
+                insert_pinned(self._connection, space, row, [name], self._config)
+            else:
+                self._admit(item, message)
         evict_overflow(self._connection, space, self._config)
 
-    def _comes_near(self) -> bool:
-        """Whether anything comes near to the next message, which is done with then."""
-        if self._index is None:
-            return False
-        score, self._next, self._nearest = self._nearest[0], self._next[1:], self._nearest[1:]
-        return bool(score >= self._config.merge_threshold - 2 * _TIE)
-
     def _admit(self, new: HotItem, message: NewMessage) -> None:
-        near = self._near(new)
+        near = {} if self._index is None else self._near(self._index, new.vector)
         hot, cold = near.get("hot"), near.get("cold")
         item = admit(
             new,
@@ -144,13 +128,12 @@ class Intake:
         )
         self._write(changed, [new.id])
 
-    def _near(self, new: HotItem) -> dict[Tier, tuple[TierRow, float]]:
-        """The item of each tier nearest to a new one, if it is near enough to be repeated."""
-        assert self._index is not None
-        vector, floor = new.vector, self._config.merge_threshold - _TIE
+    def _near(self, opened: OpenIndex, vector: Vector) -> dict[Tier, tuple[TierRow, float]]:
+        """The item of each tier nearest to a vector, if it is near enough to be repeated."""
+        floor = self._config.merge_threshold - _TIE
         wanted, gone = _FIRST_LOOK, set(self._space.gone)
         while True:
-            rows, scores = self._index.index.search(vector, wanted)
+            rows, scores = opened.index.search(vector, wanted)
             near = [row for row in rows[scores >= floor].tolist() if row not in gone]
             found: dict[Tier, tuple[TierRow, float]] = {}
             stored = (
@@ -173,7 +156,6 @@ class Intake:
         row = tiers.insert(self._connection, self._space, new, members)
         if self._index is not None:
             self._index.add(row, new.item.vector)
-            self._nearest = np.maximum(self._nearest, self._next @ new.item.vector)
             self._space.written.append(row)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections import Counter
@@ -13,12 +12,10 @@ from pydantic import TypeAdapter
 
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
-from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.queries import recent_queries
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, dump, earliest, shared
-from ecs_plugins.memory.store.vector_index import KnownCold, OpenIndex
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 
 
@@ -39,44 +36,18 @@ DECISION = TypeAdapter(SleepDecision)
 _REPORT = TypeAdapter(SleepReport)
 
 
-def view(connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> SleepView:
-    """Both tiers and the recent queries of a namespace, whose index is open."""
-    dimension = opened.index.dimension
-    opened.cold = _cold_memories(connection, space.id, dimension, opened.cold)
+def view(connection: sqlite3.Connection, space: Space, dimension: int) -> SleepView:
+    """Both tiers and the recent queries of a namespace."""
     hot = tiers.tier_rows(connection, space.id, "hot", dimension)
+    cold = tiers.tier_rows(connection, space.id, "cold", dimension)
     items = claims.judged(connection, [row.hot for row in hot])
-    cold = claims.judged(connection, [memory for memory, _, _ in opened.cold.values()])
+    memories = claims.judged(connection, [row.memory for row in cold])
     return SleepView(
         space,
         [replace(row, item=item) for row, item in zip(hot, items, strict=True)],
-        dict(zip(opened.cold, cold, strict=True)),
+        {row.row: memory for row, memory in zip(cold, memories, strict=True)},
         recent_queries(connection, space.id),
     )
-
-
-def _cold_memories(
-    connection: sqlite3.Connection, space: int, dimension: int, known: KnownCold
-) -> KnownCold:
-    """The cold tier, the oldest row first, where ``known`` is what this returned before.
-
-    A row never changes but for its evidence and its pin: nothing else is read again.
-    """
-    stored = connection.execute(
-        "SELECT row, evidence, pinned FROM tiers"
-        " WHERE namespace = ? AND live = 1 AND tier = 'cold' ORDER BY row",
-        (space,),
-    ).fetchall()
-    unread = [row for row, _, _ in stored if row not in known]
-    found = tiers.by_rows(connection, space, unread, dimension)
-    read = {row: replace(each.memory, prior=worth(each.item.text)) for row, each in found.items()}
-    cold: KnownCold = {}
-    for row, evidence, pinned in stored:
-        memory = read[row] if row in read else known[row][0]
-        if row in known and known[row][1:] != (evidence, pinned):
-            judged = tiers.read_evidence(json.loads(evidence))
-            memory = replace(memory, evidence=judged, pinned=bool(pinned))
-        cold[row] = memory, evidence, pinned
-    return cold
 
 
 def apply(

@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -104,12 +105,14 @@ class SqliteStore:
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
         self.forget_read: Callable[[], object] = int
-        self._finish_interrupted_erasure()
+        if not (database.in_memory or database.read_only):
+            _remove_old_graphs(database.path)
+            self._finish_interrupted_erasure()
         database.at_fork.append(self.reset)
 
     def reset(self) -> None:
         """Begin with no index and nothing pending, also in a forked child."""
-        self.indexes = Indexes(self.database, self.dimension)
+        self.indexes = Indexes(self.dimension)
         self.pending = PendingAccesses()
 
     # The embedder
@@ -158,12 +161,10 @@ class SqliteStore:
                 epoch = 1 + epoch_of(connection)
                 record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
-                self.indexes.snapshot.forget(connection)
         except BaseException:
             self.embedder, self.dimension = before
             raise
         self.epoch, self.is_current = epoch, True
-        self.indexes.snapshot.remove()
         self.reset()
 
     # Transactions
@@ -279,24 +280,17 @@ class SqliteStore:
         """What a killed process had still to do after it committed an erasure."""
         with self.database.read() as connection:
             wanted = connection.execute("SELECT 1 FROM meta WHERE key = ?", (_SCRUB,)).fetchone()
-        if wanted is not None and not self.database.read_only:
-            self.indexes.snapshot.remove()
+        if wanted is not None:
             self.scrub()
 
     # The whole file
 
     def compact(self) -> None:
-        """Build worn indexes anew, save the large ones, and shrink the file."""
-        with self.database.read() as connection:
-            for space in tiers.list_spaces(connection):
-                self.indexes.current(connection, space)
-        for index in self.indexes.take_worn():
-            index.rebuild()
-        self.indexes.save()
+        """Shrink the file."""
         self.scrub(vacuum=True)
 
     def close(self) -> None:
-        """Write what is pending and the index snapshot, and close the file."""
+        """Write what is pending, and close the file."""
         if self.closed:
             return
         self.closed = True
@@ -306,5 +300,13 @@ class SqliteStore:
                     pass
         except EcsPluginsError as error:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
-        self.indexes.save()
         self.database.close()
+
+
+def _remove_old_graphs(path: str) -> None:
+    """Delete the graphs that earlier versions kept beside the file: they hold vectors."""
+    folder = Path(path + ".index")
+    for file in (Path(path + ".hnsw"), *folder.glob("*.hnsw*")):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # of somebody else's files, or not there
+        folder.rmdir()

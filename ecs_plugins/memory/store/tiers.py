@@ -140,7 +140,6 @@ class Space:
     since_sleep: int  # messages
     cycle: int  # sleep phases so far
     revision: int  # counts the transactions that changed it
-    erasures: int  # counts those that erased something
     count: dict[Tier, int]  # live items
     gone: list[int] = field(default_factory=list)  # rows that left in this transaction
     written: list[int] = field(default_factory=list)  # rows that are in the index already
@@ -158,24 +157,24 @@ class Space:
     def save(self, connection: sqlite3.Connection) -> None:
         """Write the counters."""
         self.revision += 1
-        counters = self.step, self.since_sleep, self.cycle, self.revision, self.erasures
+        counters = self.step, self.since_sleep, self.cycle, self.revision
         connection.execute(
-            "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, erasures=?,"
-            " hot_count=?, cold_count=? WHERE id=?",
+            "UPDATE namespaces SET step=?, since_sleep=?, cycle=?, revision=?, hot_count=?,"
+            " cold_count=? WHERE id=?",
             (*counters, self.count["hot"], self.count["cold"], self.id),
         )
 
 
 _SELECT_SPACE = (
-    "SELECT id, key, epoch, step, since_sleep, cycle, revision, erasures, hot_count, cold_count"
+    "SELECT id, key, epoch, step, since_sleep, cycle, revision, hot_count, cold_count"
     " FROM namespaces"
 )
 
 
 def _space(row: tuple[int, ...]) -> Space:
-    number, key, epoch, step, since, cycle, revision, erasures, hot, cold = row
+    number, key, epoch, step, since, cycle, revision, hot, cold = row
     count: dict[Tier, int] = {"hot": hot, "cold": cold}
-    return Space(number, decode(str(key)), epoch, step, since, cycle, revision, erasures, count)
+    return Space(number, decode(str(key)), epoch, step, since, cycle, revision, count)
 
 
 def find_space(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:

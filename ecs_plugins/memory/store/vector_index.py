@@ -7,10 +7,11 @@ this process, another thread or another process wrote.
 
 An index is an HNSW graph (FAISS) over row numbers. New rows wait in a tail that is compared one by
 one, which for some hundred rows costs less than linking them one at a time; a full tail is linked
-as a whole. FAISS cannot remove a vector. A linked row that is removed stays in the graph as a
-tombstone: a selector keeps it out of the results, a larger ``efSearch`` pays for it, and once half
-of the graph is dead it is built anew. FAISS crashes when one thread adds while another searches,
-so a lock admits one at a time.
+as a whole. What a large namespace holds when it is opened waits there too, until the background
+thread has built its graph. FAISS cannot remove a vector. A linked row that is removed stays in the
+graph as a tombstone: a selector keeps it out of the results, a larger ``efSearch`` pays for it, and
+once half of the graph is dead it is built anew. FAISS crashes when one thread adds while another
+searches, so a lock admits one at a time.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
@@ -22,10 +23,8 @@ the same way. They never see a transaction that is not on disk, and are never wr
 from __future__ import annotations
 
 import json
-import logging
 import sqlite3
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -35,33 +34,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.common.sqlite import Database
-from ecs_plugins.errors import EcsPluginsError
-from ecs_plugins.memory.store.snapshot import Snapshot
-from ecs_plugins.memory.store.tiers import Space, list_spaces, unpack
-from ecs_plugins.memory.types import ColdMemory, Matrix, Vector
+from ecs_plugins.memory.store.tiers import Space, unpack
+from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 
-logger = logging.getLogger(__name__)
-
 Rows = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-KnownCold = dict[int, tuple[ColdMemory, str, int]]
-"""Cold memories by row number, with their evidence and pin as stored."""
 
-KEPT_FROM = 5000
-"""Vectors from which on a graph is saved, and built anew in the background: building takes some
-tens of milliseconds per thousand."""
+_LARGE = 5000
+"""Vectors from which on a graph is built in the background: it takes some tens of milliseconds per
+thousand."""
 
 _BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
-_SAVE_EVERY = 60.0  # seconds at least between two snapshots that nobody asked for
-_GROWN = 5  # a graph is saved again once it grew by one part in so many
 _TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
-_CHUNK = 1024  # vectors read or linked at a time; a closing memory can stop in between
+_CHUNK = 1024  # vectors linked at a time; a closing memory can stop in between
 _MIN_DEAD = 256  # tombstones that are always tolerated
-_ERASED_SHARE = 0.05  # of the graph, blanked: beyond it, searches lose their way
 
 
 def _faiss() -> Any:
@@ -97,19 +85,16 @@ class VectorIndex:
     """Row numbers and their unit vectors of one dimension. Thread-safe."""
 
     def __init__(self, dimension: int) -> None:
+        faiss = _faiss()
         self.dimension = dimension
         self._lock = threading.RLock()
-        self._clear()
-
-    def _clear(self) -> None:
-        faiss = _faiss()
         self._graph = faiss.IndexHNSWFlat(self.dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
         self._graph.hnsw.efConstruction = _EF_CONSTRUCTION
         # By position in the graph: the row, -1 for a tombstone.
         self._rows: Rows = np.empty(0, dtype=np.int64)
         self._places: dict[int, int] = {}
-        self._blank = 0
         self._tail: dict[int, Vector] = {}
+        self._waiting: Matrix | None = None  # the vectors of the tail
 
     def __len__(self) -> int:
         return len(self._places) + len(self._tail)
@@ -135,9 +120,12 @@ class VectorIndex:
         with self._lock:
             return np.array([*self._places, *self._tail], dtype=np.int64)
 
-    def _waiting(self) -> Matrix:
+    def _tail_vectors(self) -> Matrix:
         """The vectors of the tail ``[waiting, dimension]``."""
-        return np.array([*self._tail.values()], dtype=np.float32).reshape(-1, self.dimension)
+        if self._waiting is None:
+            found = np.array([*self._tail.values()], dtype=np.float32)
+            self._waiting = found.reshape(-1, self.dimension)
+        return self._waiting
 
     # Changing
 
@@ -146,32 +134,27 @@ class VectorIndex:
         with self._lock:
             own = np.array(vectors, dtype=np.float32)
             self._tail.update(zip(rows.tolist(), own, strict=True))
-            if len(self._tail) > _TAIL:
+            self._waiting = None
+            if _TAIL < len(self._tail) < _LARGE:
                 self._link()
 
     def _link(self) -> None:
         """Put the rows of the tail into the graph."""
         start = self.linked
         with _one_thread():
-            self._graph.add(self._waiting())
+            self._graph.add(self._tail_vectors())
         self._rows = np.concatenate([self._rows, _numbers(self._tail)])
         self._places.update(zip(self._tail, range(start, self.linked), strict=True))
-        self._tail = {}
+        self._tail, self._waiting = {}, None
 
     def remove(self, rows: Rows) -> None:
         """Remove rows; unknown ones are ignored."""
         with self._lock:
             for row in rows.tolist():
-                self._tail.pop(row, None)
+                if self._tail.pop(row, None) is not None:
+                    self._waiting = None
                 if row in self._places:
                     self._rows[self._places.pop(row)] = -1
-
-    def blank(self) -> None:
-        """Overwrite the vectors of all tombstones: what was erased must not reach a file."""
-        with self._lock:
-            dead = np.flatnonzero(self._rows < 0)
-            self._linked_vectors()[dead] = 0.0
-            self._blank = len(dead)
 
     # Searching
 
@@ -182,7 +165,7 @@ class VectorIndex:
         """
         with self._lock:
             places = self._places
-            rows, scores = _numbers(self._tail), self._waiting() @ query
+            rows, scores = _numbers(self._tail), self._tail_vectors() @ query
             if allowed is not None:
                 near = np.isin(rows, allowed)
                 rows, scores = rows[near], scores[near]
@@ -190,33 +173,17 @@ class VectorIndex:
             if places:
                 linked = None
                 if allowed is None and 2 * k < len(places):
-                    linked = self._search_graph(query[None], k)
+                    linked = self._search_graph(query, k)
                 if linked is None:
                     at = _numbers(places.values())
-                    linked = self._rows[at][None], self._linked_vectors()[at] @ query[None].T
-                rows = np.concatenate([rows, linked[0].ravel()])
-                scores = np.concatenate([scores, linked[1].ravel()])
+                    linked = self._rows[at], self._linked_vectors()[at] @ query
+                rows = np.concatenate([rows, linked[0]])
+                scores = np.concatenate([scores, linked[1]])
         best = np.argsort(-scores, kind="stable")[:k]
         return rows[best], scores[best]
 
-    def highest(self, vectors: Matrix) -> Vector:
-        """For each vector the score of the row nearest to it; -1 where there is none."""
-        with self._lock:
-            out = np.full(len(vectors), -1.0, dtype=np.float32)
-            if self._tail:
-                out = (vectors @ self._waiting().T).max(axis=1)
-            if self._places:
-                found = self._search_graph(vectors, 1)
-                if found is None:
-                    at = _numbers(self._places.values())
-                    linked = (vectors @ self._linked_vectors()[at].T).max(axis=1)
-                else:
-                    linked = found[1][:, 0]
-                out = np.maximum(out, linked)
-            return out
-
-    def _search_graph(self, queries: Matrix, k: int) -> tuple[Rows, Matrix] | None:
-        """``k`` rows and scores for each query; None if the graph does not reach so many."""
+    def _search_graph(self, query: Vector, k: int) -> tuple[Rows, Vector] | None:
+        """``k`` rows and their scores; None if the graph does not reach so many."""
         faiss, linked = _faiss(), self.linked
         ef = max(search_width(linked), 2 * k) * linked / len(self._places)
         wanted = bits = None
@@ -226,9 +193,9 @@ class VectorIndex:
         parameters = faiss.SearchParametersHNSW(efSearch=int(ef), sel=wanted)
         with _one_thread():
             scores, places = self._graph.search(
-                np.ascontiguousarray(queries, dtype=np.float32), k, params=parameters
+                np.ascontiguousarray(query[None], dtype=np.float32), k, params=parameters
             )
-        return None if (places < 0).any() else (self._rows[places], scores)
+        return None if (places < 0).any() else (self._rows[places[0]], scores[0])
 
     def _linked_vectors(self) -> Matrix:
         """The vectors in the graph by position, as a view ``[linked, dimension]``."""
@@ -260,8 +227,7 @@ class VectorIndex:
     @property
     def is_worn(self) -> bool:
         """Whether the graph should be built anew."""
-        most = max(len(self._places), _MIN_DEAD)
-        return self.dead > most or self._blank > max(_ERASED_SHARE * self.linked, _MIN_DEAD)
+        return self.dead > max(len(self._places), _MIN_DEAD) or len(self._tail) >= _LARGE
 
     def rebuild(self, stop: threading.Event | None = None) -> None:
         """Build the graph anew without its tombstones; searches and changes go on meanwhile."""
@@ -279,27 +245,7 @@ class VectorIndex:
                 fresh.add(late, self._vectors(late))
             fresh.remove(np.setdiff1d(rows, self.rows()))
             self._graph, self._rows, self._places = fresh._graph, fresh._rows, fresh._places
-            self._tail, self._blank = fresh._tail, 0
-            if self.dead:  # since the vectors were copied, perhaps erased
-                self.blank()
-
-    def to_bytes(self) -> tuple[Rows, Bytes]:
-        """The row of each vector (-1 for a tombstone), and the graph as FAISS serialises it."""
-        with self._lock:
-            if self._tail:
-                self._link()
-            return self._rows.copy(), _faiss().serialize_index(self._graph)
-
-    def restore(self, rows: Rows, graph: Bytes) -> None:
-        """Take what `to_bytes` returned; a ValueError if it is of another dimension."""
-        restored = _faiss().deserialize_index(graph)
-        if restored.d != self.dimension or restored.ntotal != len(rows):
-            raise ValueError("the graph does not belong to these rows")
-        with self._lock:
-            self._clear()
-            self._graph, self._rows = restored, rows.copy()
-            self._places = {row: at for at, row in enumerate(rows.tolist()) if row >= 0}
-            self._blank = int((rows < 0).sum())
+            self._tail, self._waiting = fresh._tail, None
 
 
 @dataclass(slots=True)
@@ -308,11 +254,8 @@ class OpenIndex:
 
     index: VectorIndex
     epoch: int
-    erasures: int
     revision: int = -1
-    saved: int = 0  # vectors that the graph had in the present snapshot
     last_row: int = 0
-    cold: KnownCold = field(default_factory=dict)  # as the latest sleep phase read it
     lock: threading.RLock = field(default_factory=threading.RLock)
     words: CoverageIndex = field(default_factory=CoverageIndex)
     words_revision: int = -1
@@ -341,13 +284,10 @@ def live_rows(connection: sqlite3.Connection, space: Space) -> list[int]:
 class Indexes:
     """The indexes of one open memory. Thread-safe."""
 
-    def __init__(self, database: Database, dimension: int) -> None:
-        self._database = database
+    def __init__(self, dimension: int) -> None:
         self._dimension = dimension
-        self.snapshot = Snapshot(database)
         self._open: OrderedDict[int, OpenIndex] = OrderedDict()
         self._lock = threading.Lock()
-        self._save_due = 0.0
         self._worn: list[VectorIndex] = []
 
     def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
@@ -355,7 +295,7 @@ class Indexes:
         with self._lock:
             opened = self._open.get(space.id)
             if opened is None or opened.epoch != space.epoch:
-                opened = OpenIndex(VectorIndex(self._dimension), space.epoch, space.erasures)
+                opened = OpenIndex(VectorIndex(self._dimension), space.epoch)
                 self._open[space.id] = opened
                 self._enforce_budget(space.id)
             self._open.move_to_end(space.id)
@@ -396,38 +336,34 @@ class Indexes:
     def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
         if opened.revision >= space.revision:
             return
-        if opened.revision < 0:
-            self._restore(connection, space, opened)
         index = opened.index
 
         def load(where: str, value: object) -> None:
             sql = f"SELECT row, vector, vector_crc, id FROM tiers WHERE {_LIVE} AND {where}"
-            found = connection.execute(f"{sql} ORDER BY row", (space.id, value))
-            while rows := found.fetchmany(_CHUNK):
-                vectors = [
-                    unpack(vector, check, self._dimension, str(name))
-                    for _, vector, check, name in rows
-                ]
-                index.add(np.array([row[0] for row in rows]), np.stack(vectors))
-                opened.last_row = max(opened.last_row, rows[-1][0])
+            found = {
+                row: unpack(vector, check, self._dimension, str(name))
+                for row, vector, check, name in connection.execute(
+                    f"{sql} ORDER BY row", (space.id, value)
+                )
+            }
+            if found:
+                index.add(_numbers(found), np.stack([*found.values()]))
+                opened.last_row = max(opened.last_row, *found)
 
         load("row > ?", opened.last_row)
-        if len(index) != space.items or opened.erasures != space.erasures:
+        if len(index) != space.items:
             wanted = _numbers(live_rows(connection, space))
             index.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
                 load(_AMONG, json.dumps(missing.tolist()))
-        if opened.erasures != space.erasures:
-            index.blank()
-            opened.erasures, opened.saved = space.erasures, 0
         opened.revision = space.revision
         self._tidy(opened)
 
     def _tidy(self, opened: OpenIndex) -> None:
         if not opened.index.is_worn:
             return
-        if len(opened.index) < KEPT_FROM:
+        if len(opened.index) < _LARGE:
             opened.index.rebuild()
         else:
             self._worn.append(opened.index)
@@ -440,13 +376,9 @@ class Indexes:
         with opened.lock:
             opened.index.remove(np.array(space.gone, dtype=np.int64))
             for row in space.gone:
-                opened.cold.pop(row, None)
                 opened.words.discard(row)
-            if opened.erasures != space.erasures:
-                opened.index.blank()
-                opened.saved = 0
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
-                opened.revision, opened.erasures = space.revision, space.erasures
+                opened.revision = space.revision
             self._tidy(opened)
 
     def rolled_back(self, space: Space, revision: int) -> None:
@@ -474,15 +406,13 @@ class Indexes:
         with self._lock:
             self._open.pop(space, None)
 
-    # Upkeep
-
     def take_worn(self) -> set[VectorIndex]:
         """The large indexes that should be built anew, each handed out once."""
         worn, self._worn = self._worn, []
         return {index for index in worn if index.is_worn}
 
     def statistics(self) -> dict[str, int]:
-        """Open indexes, their bytes, their linked vectors and tombstones; the snapshot."""
+        """Open indexes, their bytes, their linked vectors and tombstones."""
         with self._lock:
             indexes = [opened.index for opened in self._open.values()]
             size = sum(opened.size for opened in self._open.values())
@@ -491,58 +421,4 @@ class Indexes:
             "bytes": size,
             "linked": sum(index.linked for index in indexes),
             "tombstones": sum(index.dead for index in indexes),
-            "snapshot_bytes": self.snapshot.size,
-            "snapshot_failures": self.snapshot.failures,
         }
-
-    # The snapshot
-
-    def are_to_be_saved(self) -> bool:
-        """Whether a graph has changed so much that building it anew would take long."""
-        return time.monotonic() >= self._save_due and any(
-            0 < each.index.linked <= abs(each.index.linked - each.saved) * _GROWN
-            for each in self._large().values()
-        )
-
-    def _large(self) -> dict[int, OpenIndex]:
-        """The indexes of which a snapshot is kept, if the memory may have one."""
-        if self._database.in_memory or self._database.read_only:
-            return {}
-        with self._lock:
-            return {
-                number: each
-                for number, each in self._open.items()
-                if len(each.index) >= KEPT_FROM and each.revision >= 0
-            }
-
-    def save(self) -> None:
-        """Write the snapshot under the write lock; a failure is logged, not raised."""
-        large = self._large()
-        if not large:
-            return
-        self._save_due = time.monotonic() + _SAVE_EVERY
-        try:
-            with self._database.write() as connection:
-                now = {space.id: (space.epoch, space.erasures) for space in list_spaces(connection)}
-                graphs = {
-                    number: (each.epoch, *each.index.to_bytes())
-                    for number, each in large.items()
-                    if now.get(number) == (each.epoch, each.erasures)
-                }
-                self.snapshot.write(connection, graphs)
-            for number in graphs:
-                large[number].saved = large[number].index.linked
-        except (OSError, EcsPluginsError) as error:
-            self.snapshot.failures += 1
-            logger.warning("the index snapshot could not be written: %s", error)
-
-    def _restore(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
-        if space.items < KEPT_FROM:
-            return
-        try:
-            epoch, rows, graph = self.snapshot.read(connection).get(space.id, (None, None, None))
-            if rows is not None and graph is not None and epoch == space.epoch:
-                opened.index.restore(rows, graph)
-                opened.last_row, opened.saved = int(rows.max(initial=0)), len(rows)
-        except (OSError, ValueError, RuntimeError) as error:
-            logger.warning("the index snapshot cannot be used (%s); it is built anew", error)

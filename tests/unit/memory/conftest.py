@@ -32,9 +32,3 @@ def open_memory(db: Path) -> Iterator[Opener]:
     yield open_
     for memory in opened:
         memory.close()
-
-
-@pytest.fixture
-def small_snapshots(monkeypatch):
-    """Lets small indexes be saved."""
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 10)

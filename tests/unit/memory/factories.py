@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.tiers import pack
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
@@ -89,13 +88,8 @@ def assert_current(memory, namespace=("default",)):
     store = memory._store
     memory.recall("red", namespace=namespace, threshold=0.0, record=False)
     with store.reading(namespace) as (connection, space):
-        indexes = store.indexes, Indexes(store.database, store.dimension)
+        indexes = store.indexes, Indexes(store.dimension)
         known, fresh = (each.worded(connection, space) for each in indexes)
-        cold = [
-            sleeps._cold_memories(connection, space.id, store.dimension, each)
-            for each in (known.cold, {})
-        ]
-    assert cold[0] == cold[1]
     assert known.words._postings == fresh.words._postings
     assert known.words.size == fresh.words.size
     assert sorted(known.index.rows()) == sorted(fresh.index.rows())

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -87,14 +88,17 @@ def test_an_old_file_can_be_added_to_slept_and_erased(old):
     assert old.admin.verify().problems == ()
 
 
-@pytest.mark.parametrize(("name", "stays"), [("1-hot-abc.hnsw", False), ("notes.txt", True)])
-def test_an_old_folder_of_index_snapshots_is_removed_and_no_other(tmp_path, name, stays):
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [(".index/1-hot-abc.hnsw", False), (".index/notes.txt", True), (".hnsw", False)],
+)
+def test_old_index_snapshots_are_removed_and_nothing_else(tmp_path, name, stays):
     file = unpacked("memory.db", tmp_path / "memory.db")
-    inside = tmp_path / "memory.db.index" / name
-    inside.parent.mkdir()
+    inside = Path(f"{file}{name}")
+    inside.parent.mkdir(exist_ok=True)
     inside.write_text("vectors, or somebody's notes")
     EntropicMemory.open(file, embedder=FakeEmbedder(16)).close()
-    assert (inside.exists(), inside.parent.exists()) == (stays, stays)
+    assert (inside.exists(), Path(f"{file}.index").exists()) == (stays, stays)
 
 
 def test_a_file_of_the_first_schema_opens(tmp_path):

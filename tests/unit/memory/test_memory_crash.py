@@ -35,7 +35,7 @@ def opened(path: Path) -> EntropicMemory:
 
 
 def write_for_ever(path: Path, seed: int, say) -> None:
-    """Add, recall, sleep, delete, compact and write snapshots, and acknowledge each step."""
+    """Add, recall, sleep, delete, compact, and acknowledge each step."""
     rng = random.Random(seed)
     memory = opened(path)
     say(opened=True)
@@ -120,8 +120,7 @@ class Promises:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("file", range(FILES))
-def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index.KEPT_FROM", 20)  # so it is saved
+def test_a_killed_writer_keeps_every_promise(db, file):
     rng = random.Random(file)
     promises = Promises()
     if file % 4 == 0:  # the first kills hit the upgrade of an old file
