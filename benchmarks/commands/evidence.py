@@ -42,7 +42,7 @@ _MORE = """
   python -m benchmarks {name} --data FILE --out DIR --tables-only
 
 Every question gets one pool of units (query coverage and cosine of
-embeddings), and every method orders it. DIR/{name}.jsonl grows with every
+embeddings), and every method orders it. DIR/{name}.db grows with every
 question: a killed run goes on with --resume, a larger --limit extends the same
 sample, and methods that are named later join the questions that are there.
 --tables-only reads it, also while it is being written.
@@ -137,8 +137,9 @@ def command(bench: str) -> Callable[..., None]:
             (*_own_signals(signal or []), *(cross_encoder or ())),
             tuple(_listed(read)),
         )
-        journal = out / f"{bench}.jsonl"
-        if journal.exists() and not (resume or tables_only):
+        journal = out / f"{bench}.db"
+        before = journal.with_suffix(".jsonl")  # is taken over
+        if (journal.exists() or before.exists()) and not (resume or tables_only):
             raise InvalidInputError(
                 f"{journal} is there already: go on with --resume, or name another --out"
             )

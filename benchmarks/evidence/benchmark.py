@@ -124,7 +124,7 @@ def measure(
         model: Scores and answers.
         dtype: That the model was asked for, recorded.
         embedder: Of stage 1 and every method that embeds.
-        journal: JSON lines; made if it is not there, else continued.
+        journal: The file; made if it is not there, else continued.
         version: Of the package, recorded.
         progress: Is told what is done.
 
@@ -186,7 +186,7 @@ def result_of(
         selection: Of which questions and methods; no methods means those that were measured on
             most questions. Only questions that were measured with all of them count.
         questions: Of `Protocol.read`.
-        journal: JSON lines.
+        journal: The file.
         left_out: As `measure` returns it.
 
     Raises:

@@ -6,7 +6,6 @@ questions that are there.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,11 +15,10 @@ from typing import Any
 
 from benchmarks.evidence.candidates import Candidates
 from benchmarks.evidence.methods import Ordered
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.journal import LineJournal
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.frontier import journal
 
-FORMAT = "ecs_plugins.evidence"
-VERSION = 2
+_KIND = ("ecs_plugins.evidence", 2)
 STORED = 50
 """Places of an order over all units that are stored; of one over the pool, all."""
 _DIGITS = 6
@@ -67,20 +65,15 @@ class EvidenceJournal:
 
     Raises:
         ConfigurationError: The file belongs to another measurement; says what differs.
-        StorageError: It cannot be read or written, or another process writes it.
+        StorageError: It cannot be read or written, or is no journal.
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, object]) -> None:
         self.rows: dict[str, QuestionRow] = {}
         self._path = path
-        self._lines = LineJournal(
-            path,
-            identity,
-            format=FORMAT,
-            version=VERSION,
-            what="benchmark",
-            take=lambda data: _take(self.rows, data),
-        )
+        self._records = journal.Journal(path, _KIND, identity)
+        for record in self._records.records:
+            _take(self.rows, record)
 
     def open_question(self, candidates: Candidates) -> QuestionRow:
         """The row of a question, made if it is not there.
@@ -103,7 +96,7 @@ class EvidenceJournal:
             )
             static = asdict(row)
             del static["methods"], static["answers"], static["id"]
-            self._lines.append({"id": row.id, "question": static})
+            self._records.append({"id": row.id, "question": static})
             self.rows[row.id] = row
         if row.pool != candidates.pool:
             raise ConfigurationError(
@@ -117,7 +110,7 @@ class EvidenceJournal:
         if not found:
             return
         kept = {name: _shortened(o, max(STORED, len(row.pool))) for name, o in found.items()}
-        self._lines.append({"id": row.id, "methods": {n: _plain(o) for n, o in kept.items()}})
+        self._records.append({"id": row.id, "methods": {n: _plain(o) for n, o in kept.items()}})
         row.methods |= kept
 
     def add_answers(
@@ -126,12 +119,12 @@ class EvidenceJournal:
         """Keep what the reader answered to one question, on disk before it returns."""
         if not found:
             return
-        self._lines.append({"id": row.id, "answers": found})
+        self._records.append({"id": row.id, "answers": found})
         _join(row.answers, found)
 
     def close(self) -> None:
         """Close the file."""
-        self._lines.close()
+        self._records.close()
 
     def __enter__(self) -> EvidenceJournal:
         return self
@@ -162,42 +155,20 @@ def read_journal(path: Path) -> Recorded:
     """Read a journal that another process may be writing.
 
     Raises:
-        StorageError: It cannot be read, or a line is damaged.
-        InvalidInputError: It is no journal of an evidence benchmark.
+        StorageError: It cannot be read, or is no journal.
+        InvalidInputError: It is one of something else.
     """
-    try:
-        # What follows the last line break is still being written.
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError as error:
-        raise StorageError(
-            f"cannot read {path}: {error.strerror or error}; measure first"
-        ) from error
-    rows: dict[str, QuestionRow] = {}
-    identity: Mapping[str, Any] | None = None
-    for number, line in enumerate(lines, start=1):
-        try:
-            data = json.loads(line)
-            if identity is not None:
-                _take(rows, data)
-            elif (data["format"], data["version"]) == (FORMAT, VERSION):
-                identity = data["identity"]
-            else:
-                break
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{path}:{number} is damaged; remove that line, or measure into another folder"
-            ) from error
-    if identity is None:
+    head, *records = journal.read_journal(path, _KIND)
+    if (head["format"], head["version"]) != _KIND:
         raise InvalidInputError(f"{path} is no journal of an evidence benchmark of this version")
-    return Recorded(identity, rows)
+    rows: dict[str, QuestionRow] = {}
+    for record in records:
+        _take(rows, record)
+    return Recorded(head["identity"], rows)
 
 
 def _take(rows: dict[str, QuestionRow], data: Mapping[str, Any]) -> None:
-    """Add one line to the rows.
-
-    Raises:
-        ValueError: It is damaged; so say KeyError and TypeError.
-    """
+    """Add one record to the rows."""
     name = str(data["id"])
     if "question" in data:
         found = dict(data["question"])

@@ -161,7 +161,7 @@ def calibrate(
         ),
         answerer,
         config=config,
-        journal=files.beside(out, f"{out.stem}.journal.jsonl"),
+        journal=files.beside(out, f"{out.stem}.journal.db"),
         data=data.name,
         models=models,
         settings={"dtype": dtype},

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter
@@ -35,7 +35,7 @@ from ecs_plugins.frontier.answering import (
 from ecs_plugins.frontier.cost import PriceVector, flat
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.journal import LineJournal
+from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.frontier.measured import check_choice
 from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
@@ -60,7 +60,7 @@ class CalibrationRow:
 
 
 _ROWS = TypeAdapter(tuple[PointKey, list[CalibrationRow]])
-_Known = dict[tuple[PointKey, str], CalibrationRow]
+_KIND = ("ecs_plugins.calibration", 1)
 
 
 class CalibrationConfig(Config):
@@ -129,7 +129,10 @@ def calibrate(
     identity = {"answering model": model.name, "data hash": asked, **recorded}
     identity |= {f"{role} model": name for role, name in (models or {}).items()}
     run = _Calibration(questions, arms, model, chosen)
-    with closing(open_journal(journal, identity, run.rows)) as run.journal:
+    with closing(Journal(journal, _KIND, identity)) as run.journal:
+        for record in run.journal.records:
+            key, batch = _ROWS.validate_python((record["key"], record["rows"]))
+            run.rows |= {(key, row.question): row for row in batch}
         run.measure()
         measured = run.measurements()
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -139,19 +142,6 @@ def calibrate(
     return EfficiencyFrontier.from_measurements(
         measured, prices=prices, provenance=provenance, dropped=list(run.dropped.values())
     )
-
-
-def open_journal(
-    path: str | os.PathLike[str] | None, identity: Mapping[str, object], rows: _Known
-) -> LineJournal:
-    """The journal of a calibration, a line per batch and configuration; fills ``rows``."""
-
-    def take(line: Mapping[str, Any]) -> None:
-        key, batch = _ROWS.validate_python((line["key"], line["rows"]))
-        rows.update({(key, row.question): row for row in batch})
-
-    known: dict[str, Any] = {"format": "ecs_plugins.calibration", "version": 1}
-    return LineJournal(path, identity, what="calibration", take=take, **known)
 
 
 def _by_key(strategies: Iterable[Strategy]) -> dict[PointKey, Strategy]:
@@ -174,8 +164,8 @@ class _Calibration:
     arms: Mapping[PointKey, Strategy]
     model: AnswerModel
     settings: CalibrationConfig
-    journal: LineJournal = field(init=False)
-    rows: _Known = field(default_factory=dict)
+    journal: Journal = field(init=False)
+    rows: dict[tuple[PointKey, str], CalibrationRow] = field(default_factory=dict)
     dropped: dict[PointKey, Dropped] = field(default_factory=dict)
     _prepared: dict[PointKey, dict[str, Prepared]] = field(default_factory=dict)
 

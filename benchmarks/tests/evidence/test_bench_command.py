@@ -34,7 +34,7 @@ def test_every_bench_writes_a_journal_json_tables_and_figures(name, run, tmp_pat
     out = tmp_path / "out"
     run(name, "--out", str(out), "--methods", "tfidf,query_likelihood", "--limit", "3")
     assert {path.name for path in out.iterdir()} == {
-        f"{name}.jsonl", f"{name}.json", f"{name}.md", f"{name}_quality.png",
+        f"{name}.db", f"{name}.json", f"{name}.md", f"{name}_quality.png",
         f"{name}_quality.svg", f"{name}_cost.png", f"{name}_cost.svg",
     }  # fmt: skip
     result = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))

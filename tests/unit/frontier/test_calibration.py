@@ -1,13 +1,13 @@
-import errno
-import os
+import shutil
 from contextlib import closing
 
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError, StorageError
 from ecs_plugins.frontier.answering import Completion
-from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate, open_journal
+from ecs_plugins.frontier.calibration import CalibrationConfig, calibrate
 from ecs_plugins.frontier.data import CalibrationQuestion, Context
+from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.tokens import Role, Stage
@@ -69,8 +69,11 @@ def arms(questions):
     return [FullContext(), *retrieving, simple("tfidf_query", depth=2), Oracle(questions)]
 
 
+KIND = ("ecs_plugins.calibration", 1)
+
+
 def opened(path):
-    return open_journal(path, {"a": 1}, {})
+    return Journal(path, KIND, {"a": 1})
 
 
 QUICK = CalibrationConfig(batch_size=5)
@@ -87,7 +90,7 @@ def measure(journal=None, *, fail_after=None, more=(), **kept):
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "journal.jsonl"
+    return tmp_path / "journal.db"
 
 
 def test_every_strategy_is_measured_on_the_same_questions():
@@ -129,34 +132,31 @@ def test_a_killed_calibration_goes_on_and_measures_nothing_twice(path):
         b"my only copy of the thesis\n",
         b"\xff\xd8\xff\xe0 a photo\n",
         b"[1, 2]\n",
-        b'{"format": "ecs_plugins.calibration", "version": 1, "identity": []}\n',
-        b"[" * 100_000 + b"\n",
         b"{}",
     ],
 )
 def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(path, content):
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="name another file"):
+    with pytest.raises(StorageError, match="choose another path"):
         opened(path)
     assert path.read_bytes() == content
 
 
-def test_a_journal_killed_before_its_first_line_was_whole_begins_again(path):
-    opened(path).close()
-    head = path.read_bytes()
-    for cut in (0, 1, len(head) - 1):
-        path.write_bytes(head[:cut])
-        opened(path).close()
-        assert path.read_bytes() == head
+def test_a_journal_of_something_else_is_refused_and_left_as_it_is(path):
+    Journal(path, ("ecs_plugins.evidence", 2), {"a": 1}).close()
+    content = path.read_bytes()
+    with pytest.raises(ConfigurationError, match="another format"):
+        opened(path)
+    assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("cut", [1, 40, 200])
-def test_a_line_cut_short_by_a_kill_is_measured_again(path, cut):
-    measure(path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-cut])
-    assert len(measure(path)[1].prompts) == 2
-    assert path.read_bytes().count(b"\n") == whole.count(b"\n")
+def test_what_a_kill_leaves_on_disk_is_every_record_that_was_written(path, tmp_path):
+    with closing(opened(path)) as journal:
+        for number in range(3):
+            journal.append({"number": number})
+        killed = shutil.copytree(tmp_path, tmp_path / "killed") / path.name
+    with closing(opened(killed)) as journal:
+        assert journal.records == [{"number": number} for number in range(3)]
 
 
 def test_a_strategy_can_be_added_to_a_finished_calibration(path):
@@ -188,37 +188,33 @@ def test_a_journal_of_another_calibration_is_refused(path, change, differs):
         run(**change)
 
 
-def test_damage_in_the_middle_of_a_journal_names_the_line(path):
-    measure(path)
-    lines = path.read_bytes().split(b"\n")
-    lines[3] = lines[3][:-20]
-    path.write_bytes(b"\n".join(lines))
-    with pytest.raises(StorageError, match=r"journal\.jsonl:4 is damaged"):
-        measure(path)
-
-
 def test_a_full_disk_keeps_what_was_measured(path, monkeypatch):
-    real, calls = os.fsync, []
+    real, calls = Journal.append, []
 
-    def full(number):
-        calls.append(number)
+    def full(journal, record):
+        calls.append(record)
         if len(calls) > 6:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(number)
+            with journal._database.read() as connection:
+                connection.execute("PRAGMA max_page_count = 1")
+            record = {**record, "more": "x" * 10_000}
+        real(journal, record)
 
     with monkeypatch.context() as patch:
-        patch.setattr("os.fsync", full)
+        patch.setattr(Journal, "append", full)
         with pytest.raises(StorageError, match="Everything measured so far is kept"):
             measure(path)
-    # Five lines of five questions are on disk behind the head; the sixth could not be written.
+    # Five records of five questions are on disk behind the head; the sixth could not be written.
     assert len(measure(path)[1].prompts) == ALL - 5 * 5
 
 
-def test_two_writers_of_one_journal_are_refused(path):
-    pytest.importorskip("fcntl")
-    with closing(opened(path)), pytest.raises(StorageError, match="another calibration"):
-        opened(path)
-    opened(path).close()
+def test_what_two_writers_write_is_never_mixed(path):
+    with closing(opened(path)) as first, closing(opened(path)) as second:
+        first.append({"by": 1})
+        with pytest.raises(StorageError, match="somebody else writes"):
+            second.append({"by": 2})
+        first.append({"by": 1})
+    with closing(opened(path)) as journal:
+        assert journal.records == [{"by": 1}] * 2
 
 
 def test_a_strategy_that_does_not_fit_the_window_is_reported_and_the_others_measured():

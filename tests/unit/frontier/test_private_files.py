@@ -2,19 +2,19 @@
 
 import os
 import stat
+from contextlib import closing
 
 import pytest
 
-from ecs_plugins.frontier.calibration import open_journal
+from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.strategies.compression import MemoryCompression
 from tests.unit.frontier.test_strategies import CONTEXT, Notes
 
 
 def journal(folder):
-    made = open_journal(folder / "journal.jsonl", {"a": 1}, {})
-    made.append({"kind": "x"})
-    made.close()
+    with closing(Journal(folder / "journal.db", ("kind", 1), {"a": 1})) as made:
+        made.append({"kind": "x"})
 
 
 def ledger(folder):

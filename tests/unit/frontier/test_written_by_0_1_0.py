@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ecs_plugins.errors import StorageError
 from ecs_plugins.frontier import CalibrationConfig, EfficiencyFrontier, ReuseLedger, calibrate
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.frontier.data import read_questions
@@ -90,7 +91,7 @@ def test_a_frontier_of_means_in_money_still_decides(folder):
 
 
 @pytest.mark.parametrize(
-    ("journal", "asked"), [("finished.journal.jsonl", 0), ("half.journal.jsonl", 9)]
+    ("journal", "asked"), [("finished.journal.jsonl", 0), ("half.journal.db", 9)]
 )
 def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
     frontier, model = resumed(folder, journal)
@@ -98,6 +99,17 @@ def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
     known = EfficiencyFrontier.load(folder / "frontier.json")
     now, then = ([(p.key, p.f1, p.stage1, p.stage2) for p in f.points] for f in (frontier, known))
     assert now == then
+    assert resumed(folder, journal)[1].prompts == []
+
+
+def test_a_journal_of_json_lines_that_is_damaged_names_the_line(folder):
+    path = folder / "finished.journal.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:3], lines[3][:-20], *lines[4:-1], b"cut short"]))
+    with pytest.raises(StorageError, match=r"journal\.jsonl:4 is damaged"):
+        resumed(folder, "finished.journal.db")
+    path.write_bytes(b"\n".join([*lines[:-1], b"cut short"]))
+    assert resumed(folder, "finished.journal.db")[1].prompts == []
 
 
 def test_a_reuse_ledger_keeps_its_counts_and_what_is_prepared(folder):
