@@ -38,7 +38,6 @@ class LongLLMLinguaRule:
     name = "longllmlingua_rule"
     unit = "nats per token"
     needs_answer = False
-    cost = "passage + question + a statement, one pass per passage"
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """Nothing to prepare."""

@@ -24,6 +24,7 @@ from ecs_plugins.common.files import first_fault, read_text
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel, ModelAround, ScoreRequest, ScoreResult
 from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
+from ecs_plugins.shaping.deadline import ScoredOnce
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
 from ecs_plugins.shaping.signals.base import Signal
@@ -154,19 +155,11 @@ class ScoredBy(ModelAround):
 
 
 def _one_by_one(model: LanguageModel, request: ScoreRequest) -> ScoreResult:
-    """Every candidate in a request of its own, beside the base if any."""
-    base = request.candidates[:1] if not request.candidates[0] else ()
-    parts: list[ScoreResult] = []
+    """Every candidate in a request of its own; a divergence needs the first beside it."""
+    once = ScoredOnce(model)
     for candidate in request.candidates:
-        pair = (*base, candidate) if candidate else (candidate,)
-        parts += model.score([replace(request, candidates=pair)])
-    reasons = [part.unscored.get(len(part.scores) - 1) for part in parts]
-    return ScoreResult(
-        scores=tuple(part.scores[-1] for part in parts),
-        candidate_tokens=tuple(part.candidate_tokens[-1] for part in parts),
-        computed_tokens=sum(part.computed_tokens for part in parts),
-        unscored={k: reason for k, reason in enumerate(reasons) if reason is not None},
-    )
+        once.score([replace(request, candidates=(request.candidates[0], candidate))])
+    return once.score([request])[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,9 @@ from torch import Tensor, nn
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring.forest import Forest
-from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState
 from ecs_plugins.lm.scoring.runner import Runner
-from ecs_plugins.lm.scoring.tensors import on_device
+from ecs_plugins.lm.scoring.tensors import attend, on_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

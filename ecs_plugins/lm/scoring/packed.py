@@ -15,7 +15,6 @@ such a path enters its pack behind a chain of kept pieces and with the rest of i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -23,10 +22,7 @@ import numpy as np
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, Forest, plant
 from ecs_plugins.lm.scoring.plain import MaskedForward
-from ecs_plugins.lm.scoring.prefix import (
-    PrefixState,
-    PrefixTree,
-)
+from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
 from ecs_plugins.lm.scoring.runner import (
     TokenBudget,
@@ -153,14 +149,11 @@ class _PackedRun:
     def _make_states(self, groups: dict[int, list[_Item]]) -> None:
         # Items come grouped by prefix: a state that this pack does not need is hardly needed again.
         self.states = {past: s for past, s in self.states.items() if past in groups}
-        missing = [past for past in groups if past not in self.states]
-        if missing:
-            made = prefill(
-                self.forward, [self.pasts[past] for past in missing], self.budget, self.cache
-            )
-            for past, (state, spent) in zip(missing, made, strict=True):
+        for past, group in groups.items():
+            if past not in self.states:
+                state, spent = prefill(self.forward, self.pasts[past], self.budget, self.cache)
                 self.states[past] = state
-                self.computed[min(item.batch for item in groups[past])] += spent
+                self.computed[min(item.batch for item in group)] += spent
 
 
 def score(
@@ -183,69 +176,33 @@ def score(
 
 
 def prefill(
-    forward: PackedForward, wanted: Sequence[Ids], budget: TokenBudget, cache: PrefixTree
-) -> list[tuple[PrefixState, int]]:
-    """The states of prefixes: what the cache holds of them and the rest computed.
-
-    Short ones share a row, a long one is computed in pieces, and one that begins like another
-    waits for it.
+    forward: PackedForward, ids: Ids, budget: TokenBudget, cache: PrefixTree
+) -> tuple[PrefixState, int]:
+    """The state of a prefix: what the cache holds of it, and the rest computed in pieces.
 
     Returns:
-        Each state, and how many tokens were computed for it.
+        The state, and how many tokens were computed for it.
     """
-    states = [cache.find(ids) for ids in wanted]
-    spent = [0] * len(wanted)
-    piece = max(1, min(budget.tokens, forward.max_tokens))
-    while chunks := _next_chunks(wanted, states, piece):
+    state = cache.find(ids)
+    missing = len(ids) - state.length
+    size = max(1, min(budget.tokens, forward.max_tokens))
+    while piece := ids[state.length :][:size]:
         budget.check()
-        row = [(plant([chunk]), states[n]) for n, chunk in chunks]
-        tokens = sum(len(chunk) for _, chunk in chunks)
         try:
-            ends = [0, *accumulate(len(chunk) for _, chunk in chunks)]
-            _, captured = forward(
-                row, [], capture=[range(*ends[n : n + 2]) for n in range(len(row))]
-            )
+            row = [(plant([piece]), state)]
+            _, (layers,) = forward(row, [], capture=[range(len(piece))])
         except Exception as error:
-            if not is_out_of_memory(error) or tokens == 1:
+            if not is_out_of_memory(error) or len(piece) == 1:
                 raise
         else:
-            for (n, chunk), layers in zip(chunks, captured, strict=True):
-                states[n] = state = states[n].append(chunk, layers)
-                spent[n] += len(chunk)
-                if state.length == len(wanted[n]) and cache.keep(state):
-                    found = cache.find(wanted[n])
-                    states[n] = found if found.length == state.length else state
+            state = state.append(piece, layers)
             continue
         # Outside the handler, so that the failed call's tensors are freed before the retry.
-        piece = (tokens + 1) // 2
-    return list(zip(states, spent, strict=True))
-
-
-def _next_chunks(
-    wanted: Sequence[Ids], states: list[PrefixState], room: int
-) -> list[tuple[int, Ids]]:
-    """What to compute next in ``room`` tokens, as (which prefix, its next ids)."""
-    chunks: list[tuple[int, Ids]] = []
-    for n, ids in enumerate(wanted):
-        if states[n].length == len(ids):
-            continue
-        for other in states:
-            shared = common_length(other.ids, ids)
-            if shared > states[n].length:
-                states[n] = other.part(0, shared)
-        missing = ids[states[n].length :]
-        if not missing:
-            continue
-        waits = any(
-            common_length(wanted[m], ids) - states[n].length > WORTH_KEEPING for m, _ in chunks
-        )
-        if chunks and (waits or len(missing) > room):
-            continue
-        chunks.append((n, missing[:room]))
-        room -= len(chunks[-1][1])
-        if not room:
-            break
-    return chunks
+        size = (len(piece) + 1) // 2
+    if missing and cache.keep(state):
+        found = cache.find(ids)  # compact
+        state = found if found.length == len(ids) else state
+    return state, missing
 
 
 def _itemise(batches: Sequence[Batch], cache: PrefixTree) -> tuple[list[Ids], list[_Item]]:

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from ecs_plugins.errors import InvalidInputError, ScoringError
+from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import (
     ChatLayout,
     LanguageModel,
@@ -122,11 +122,6 @@ class Signal(Protocol):
         ...
 
     @property
-    def cost(self) -> str:
-        """In words: what is computed for each passage."""
-        ...
-
-    @property
     def threshold(self) -> float | None:
         """Utility from which on a passage helps; None if the signal only ranks."""
         ...
@@ -152,8 +147,8 @@ class Signal(Protocol):
 class PromptSignal:
     """A signal that asks one request made from a prompt: the layout that all of ours share.
 
-    A subclass has a ``name`` and a ``cost``, and says in `requests` what is scored and in `utility`
-    what follows from it.
+    A subclass has a ``name``, and says in `requests` what is scored and in `utility` what follows
+    from it.
 
     Attributes:
         template: The prompt; in ours the passage comes before the question.
@@ -280,23 +275,18 @@ class SignalAround:
         return self.signal.utilities(task, results)
 
 
-def pragmatic_utility(
-    with_passage: float, without: float, *, tokens: int = 0, length_penalty: float = 0.0
-) -> float:
-    """Definition 3.1: the shift of the answer's log-probability, less the price of length.
+def pragmatic_utility(with_passage: float, without: float) -> float:
+    """Definition 3.1 before the price of length: the shift of the answer's log-probability.
 
     Args:
         with_passage: ``ln P(a | C, u, q)``.
         without: ``ln P(a | C, q)``.
-        tokens: ``|u|``.
-        length_penalty: ``beta``, in nats per token.
 
     Returns:
         Nats; negative where the passage makes the answer less likely. Two impossible answers
-        (both minus infinity) differ by nothing: 0 less the penalty.
+        (both minus infinity) differ by nothing.
     """
-    shift = 0.0 if with_passage == without else with_passage - without
-    return shift - length_penalty * tokens
+    return 0.0 if with_passage == without else with_passage - without
 
 
 def marginal_logprob(logprobs: Sequence[float], log_weights: Sequence[float] = ()) -> float:
@@ -305,14 +295,6 @@ def marginal_logprob(logprobs: Sequence[float], log_weights: Sequence[float] = (
     Args:
         logprobs: ``ln P(a_i)``, at least one.
         log_weights: ``ln w_i``; without any all are 0, so that the answers are alternatives.
-
-    Raises:
-        InvalidInputError: No log-probability, or as many weights as there are not answers.
     """
-    if not logprobs or len(log_weights) not in (0, len(logprobs)):
-        raise InvalidInputError(
-            f"{len(log_weights)} weights for {len(logprobs)} log-probabilities: give at least one "
-            "log-probability, and no weights or one for each"
-        )
     with np.errstate(invalid="ignore"):  # NaN stays NaN
         return float(np.logaddexp.reduce(np.add(logprobs, log_weights or 0.0)))

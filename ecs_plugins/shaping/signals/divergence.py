@@ -48,7 +48,6 @@ class DistributionShift(PromptSignal):
     threshold: float | None = None
 
     name = "distribution_shift"
-    cost = "passage + question, one pass per passage"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request that asks for the divergence behind the question."""
@@ -87,14 +86,6 @@ class TrajectoryShift(PromptSignal):
     def __post_init__(self) -> None:
         if self.horizon < 1:
             raise ConfigurationError(f"horizon must be at least 1 token, got {self.horizon}")
-
-    @property
-    def cost(self) -> str:
-        """In words."""
-        return (
-            f"passage + question + {self.horizon} tokens, one pass per passage; "
-            f"{self.horizon} tokens generated per question"
-        )
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """Let the model go on without a passage."""

@@ -66,11 +66,6 @@ class Drafted(SignalAround):
         """``drafted_`` and the signal's name."""
         return f"drafted_{self.signal.name}"
 
-    @property
-    def cost(self) -> str:
-        """The signal's, and the drafts."""
-        return f"{self.signal.cost}; {self.drafts} drafts of a few tokens per question"
-
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """Draft answers from the first passages if none are given, and weight them.
 

@@ -68,11 +68,6 @@ class RankFused(SignalAround):
         """The signal's name, ``+`` and the ranker's."""
         return f"{self.signal.name}+{self.ranker.name}"
 
-    @property
-    def cost(self) -> str:
-        """The signal's, and a ranking."""
-        return f"{self.signal.cost}; a ranking"
-
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """The signal's utilities, ordered together with the ranker."""
         found = self.signal.utilities(task, results)

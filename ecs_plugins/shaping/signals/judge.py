@@ -55,7 +55,6 @@ class Judge(PromptSignal):
 
     name = "judge"
     has_base = False
-    cost = "passage + question + Yes or No, one pass per passage"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request with the continuations Yes and No."""

@@ -57,7 +57,6 @@ class AnswerShift(PromptSignal):
 
     name = "answer_shift"
     needs_answer = True
-    cost = "passage + question + answers, one pass per passage"
     scored: ClassVar[tuple[str, ...]] = ("answer",)
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
@@ -93,7 +92,6 @@ class QueryLikelihood(PromptSignal):
 
     name = "query_likelihood"
     unit = "nats per token"
-    cost = "passage + question, one pass per passage"
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """One request with the question as its only continuation."""

@@ -22,12 +22,12 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import cascade
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
-from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.packed import Batch, prefill, score
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.request import Path
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
+from ecs_plugins.lm.scoring.tensors import attend
 
 pytestmark = pytest.mark.model
 
@@ -165,7 +165,8 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
     head = ids(4, 60)
     wanted = [head + ids(5, 10), head + ids(6, 3), ids(7, 8)]
     with torch.inference_mode():
-        made = prefill(forward, wanted, TokenBudget(), PrefixTree(0))
+        cache = PrefixTree(2**24)
+        made = [prefill(forward, each, TokenBudget(), cache) for each in wanted]
     assert [state.ids for state, _ in made] == wanted
     assert [spent for _, spent in made] == [70, 3, 8]
 

@@ -15,10 +15,10 @@ from tiny_models import request as text_request
 from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.scoring.cascade import CascadeForward
 from ecs_plugins.lm.scoring.forest import plant
-from ecs_plugins.lm.scoring.kernels import attend
 from ecs_plugins.lm.scoring.prefix import PrefixState
 from ecs_plugins.lm.scoring.profile import ScoringPath
 from ecs_plugins.lm.scoring.runner import Runner
+from ecs_plugins.lm.scoring.tensors import attend
 
 NO_CARD = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA card")
 pytestmark = [pytest.mark.model, pytest.mark.gpu, NO_CARD]

@@ -55,11 +55,10 @@ def says_rome(context, scored):
 
 
 @pytest.mark.parametrize("name", SIGNALS)
-def test_every_signal_declares_what_it_needs_and_costs(name):
+def test_every_signal_declares_what_it_needs(name):
     signal = SIGNALS[name]()
     assert isinstance(signal, Signal)
     assert signal.name == name
-    assert signal.cost
     assert signal.unit in ("nats", "nats per token")
 
 
@@ -165,7 +164,6 @@ class DraftingSignal:
     name = "drafting"
     unit = "nats"
     needs_answer = False
-    cost = "one draft, then two passes per passage"
     threshold = 0.5
 
     def __init__(self):
@@ -245,7 +243,6 @@ class Mention(PromptSignal):
     name = "mention"
     unit = "nats"
     needs_answer = False
-    cost = "passage + question"
 
     def requests(self, task, layout):
         return [self.request(task, layout, [{"tag": "Rome"}], ("tag",))]
