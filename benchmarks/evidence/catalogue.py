@@ -92,7 +92,7 @@ def _of_signal(name: str) -> Entry:
     make = SIGNALS[name]
     judge = name == "judge"
     made = make()
-    about = "pointwise Yes/No" if judge else made.cost
+    about = "pointwise Yes/No" if judge else (type(made).__doc__ or name).splitlines()[0]
     kind: Kind = "peer" if judge else "ours"
     return Entry(kind, about, made.needs_answer, signal=lambda _: make(), as_is=judge)
 
