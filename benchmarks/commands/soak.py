@@ -23,19 +23,29 @@ HELP = """Errors, memory and the event loop's lag while clients shape, add and r
 \b
   python -m benchmarks soak --clients 64 --minutes 10
 
-The model and the embedder are fakes, so that what is measured is this package. Memory is what the
-process holds beyond its files, fitted over the calls of the second half. At the end recalls are
-timed beside 16 scorings that go on all the time, each half a second long.
+The model and the embedder are fakes, so that what is measured is this package. Every client's
+namespace is small enough to be full before the second half, over whose calls the memory that the
+process holds beyond its files is fitted: what then grows would grow for ever. At the end recalls
+are timed beside 16 scorings that go on all the time, each half a second long.
 """
 _TICK = 0.005
 _PASSAGES = [f"Passage {i} tells of item {i * 7 % 13} and of the gate." for i in range(10)]
+_SMALL = {"hot_capacity": 16, "cold_capacity": 64}
 _SCORINGS, _SCORING_S, _RECALLS = 16, 0.5, 200
 
 
-class _SlowModel(FakeLanguageModel):
+class _Model(FakeLanguageModel):
+    """A fake that keeps no record of what it was asked."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        super().__init__()
+        self._seconds = seconds
+
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
-        time.sleep(_SCORING_S)
-        return super().score(requests)
+        time.sleep(self._seconds)
+        results = super().score(requests)
+        self.requests.clear()
+        return results
 
 
 def soak(
@@ -56,8 +66,8 @@ def soak(
 
 
 async def _run(folder: Path, clients: int, seconds: float, pause: float) -> dict[str, Any]:
-    memory = EntropicMemory.open(folder / "memory.db", embedder=FakeEmbedder(64))
-    shaper = ContextShaper(FakeLanguageModel())
+    memory = EntropicMemory.open(folder / "memory.db", embedder=FakeEmbedder(64), config=_SMALL)
+    shaper = ContextShaper(_Model())
     end = time.monotonic() + seconds
     times: list[float] = []
     errors: list[str] = []
@@ -109,7 +119,7 @@ async def _run(folder: Path, clients: int, seconds: float, pause: float) -> dict
 
 
 async def _beside_scorings(memory: EntropicMemory) -> list[float]:
-    shaper = ContextShaper(_SlowModel())
+    shaper = ContextShaper(_Model(_SCORING_S))
 
     async def scoring() -> None:
         while True:
