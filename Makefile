@@ -5,6 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
+# Bytecode is kept even where the environment forbids it: without, each worker of the tests
+# would compile every module anew, in each run.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test fast fuzz check house format docs clean test-min test-max
 .DEFAULT_GOAL := help
 

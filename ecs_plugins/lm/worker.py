@@ -26,8 +26,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.errors import ModelBusyError, ModelError, ModelTimeoutError
 from ecs_plugins.lm.scoring.request import EngineResult, TokenRequest
@@ -50,6 +48,8 @@ class Job(Generic[T]):
     """
 
     def __init__(self, deadline_s: float | None) -> None:
+        import torch
+
         self.deadline = None if deadline_s is None else time.monotonic() + deadline_s
         self.threads = torch.get_num_threads()
         self.future: Future[T] = Future()
@@ -216,6 +216,8 @@ def _serve(queue: _Queue) -> None:
 
 
 def _compute(jobs: Sequence[Job[Any]]) -> None:
+    import torch
+
     first = jobs[0]
     if torch.get_num_threads() != first.threads:
         torch.set_num_threads(first.threads)
