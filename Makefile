@@ -44,7 +44,7 @@ test: check ## Run every check and every test, with the bundled model.
 	$(BIN)/python -m pytest -n auto --maxprocesses 4
 
 fast: $(VENV)/.installed-dev ## The quick tests of the package, without a model.
-	$(BIN)/python -m pytest tests -m "not model and not slow and not gpu" -n auto --maxprocesses 4 --dist loadfile
+	ECS_PLUGINS_FUZZ=10 $(BIN)/python -m pytest tests -m "not model and not slow and not gpu" -n auto --maxprocesses 4 --dist loadfile
 
 fuzz: $(VENV)/.installed-dev ## 120,000 odd inputs to settings, files, engines and commands.
 	ECS_PLUGINS_FUZZ=6000 $(BIN)/python -m pytest tests/fuzz -n auto --maxprocesses 4

@@ -4,14 +4,15 @@ import re
 
 import pytest
 
-OF_MODELS = re.compile(r"^pytestmark = .*mark\.model\b", re.MULTILINE)
+OF_ALL = re.compile(r"^pytestmark = (.+)", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave out unread what brings torch and transformers along for tests that do not run."""
-    if "not model" not in config.option.markexpr or collection_path.suffix != ".py":
+    """Leave unread a file whose tests do not run: what it imports takes seconds."""
+    if collection_path.suffix != ".py":
         return None
-    return bool(OF_MODELS.search(collection_path.read_text("utf-8"))) or None
+    marks = re.findall(r"mark\.(\w+)", "".join(OF_ALL.findall(collection_path.read_text("utf-8"))))
+    return any(f"not {mark}" in config.option.markexpr for mark in marks) or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -41,12 +41,17 @@ def expressions() -> dict[str, tuple[re.Pattern, str]]:
     return found
 
 
+def some(characters: list[str], at_most: int) -> list[str]:
+    return characters[:: -(-len(characters) // at_most) or 1]
+
+
 def worst_cases(pattern: re.Pattern) -> set[tuple[str, str, str]]:
     """What comes before, what is repeated, and what comes behind."""
     named = set(pattern.pattern)
     letters = sorted(filter(str.isalnum, named))
-    kinds = sorted({*named.difference(letters), *letters[:: -(-len(letters) // 6) or 1], *" \na1."})
-    few = kinds[:: -(-len(kinds) // 8)]
+    others = sorted(named.difference(letters))
+    kinds = sorted({*some(others, 40), *some(letters, 6), *" \na1."})
+    few = some(kinds, 8)
     marks = {f"<{TAG}>", f"<{TAG}", "<", "< /"} if TAG in pattern.pattern else set()
     pumped = {*kinds, *map("".join, product(few, few)), *marks}
     return {
