@@ -14,7 +14,6 @@ from benchmarks.infinite_room.policies import Moment
 from benchmarks.infinite_room.worlds import DIMENSION
 from ecs_plugins.memory.admission import (
     admit,
-    promotable,
     record_hit,
     with_outcome,
 )
@@ -240,6 +239,11 @@ def overflow(hot: Sequence[HotItem], config: MemoryConfig) -> tuple[str, ...]:
     if config.rule == "paper":
         return tuple(item.id for item in hot[:excess])
     order = heapq.nsmallest(
-        excess, hot, key=lambda item: (promotable(item, config), item.evidence.last_seen)
+        excess,
+        hot,
+        key=lambda item: (
+            item.evidence.attestations > max(item.judged, config.min_support - 1),
+            item.evidence.last_seen,
+        ),
     )
     return tuple(item.id for item in order)

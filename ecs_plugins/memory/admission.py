@@ -56,26 +56,23 @@ def admit(
 def repeated(item: Item, new: HotItem, config: MemoryConfig) -> Item:
     """Return the item after a message that repeats it, whose own hot item is ``new``."""
     evidence = in_demand(item.evidence, new.evidence.created)
-    vector, resultant = moved_centroid(item.vector, evidence.resultant, new.vector)
-    evidence = replace(evidence, support=evidence.support + 1, resultant=resultant)
-    text, asked = worded(item, new)
-    if isinstance(item, HotItem):
-        members = (*item.members, new.id)
-        return replace(
-            item, vector=vector, evidence=evidence, text=text, asked=asked, members=members
-        )
-    if config.proposal != "centroid":
-        vector = item.vector
-    return replace(item, vector=vector, evidence=evidence, text=text, asked=asked)
+    return joined(item, new, replace(evidence, support=evidence.support + 1), config)
 
 
-def worded(item: HotItem | ColdMemory, said: HotItem | ColdMemory) -> tuple[str, str]:
-    """Return what an item says, and the question that this replies to, after what repeats it.
+def joined(
+    item: Item, said: HotItem | ColdMemory, evidence: Evidence, config: MemoryConfig
+) -> Item:
+    """Return the item with this evidence, and the vector and the words of both.
 
     It keeps its own words if `update` set them.
     """
+    vector, resultant = moved_centroid(item.vector, item.evidence.resultant, said)
     keeps = item.evidence.edited or not may_replace(said.text, item.text)
-    return (item.text, item.asked) if keeps else (said.text, said.asked)
+    text, asked = (item.text, item.asked) if keeps else (said.text, said.asked)
+    both = replace(item, evidence=replace(evidence, resultant=resultant), text=text, asked=asked)
+    if isinstance(both, HotItem):
+        return replace(both, vector=vector, members=(*both.members, said.id))
+    return replace(both, vector=vector) if config.proposal == "centroid" else both
 
 
 def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
@@ -84,15 +81,12 @@ def record_hit(item: Item, *, step: int, score: float = 1.0) -> Item:
     return replace(item, evidence=replace(evidence, hits=evidence.hits + 1))
 
 
-def promotable(item: HotItem, config: MemoryConfig) -> bool:
-    """Return whether the item has gathered enough support since it was last judged."""
-    attestations = item.evidence.attestations
-    return attestations >= config.min_support and attestations > item.judged
-
-
-def moved_centroid(vector: Vector, resultant: float, addition: Vector) -> tuple[Vector, float]:
-    """Return direction and length of ``resultant * vector + addition``: the running centroid."""
-    total = vector * np.float32(resultant) + addition
+def moved_centroid(
+    vector: Vector, resultant: float, said: HotItem | ColdMemory
+) -> tuple[Vector, float]:
+    """Return direction and length of the sum of all observations: the running centroid."""
+    addition = said.vector * np.float32(said.evidence.resultant)
+    total: Vector = vector * np.float32(resultant) + addition
     length = float(np.sqrt(total @ total))
     if length <= 1e-6:
         return vector, 0.0
@@ -133,10 +127,10 @@ def with_outcome(evidence: Evidence, success: bool, step: int) -> Evidence:
     return replace(evidence, contradictions=evidence.contradictions + 1.0)
 
 
-def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
+def merged(older: Evidence, newer: Evidence) -> Evidence:
     """Return the evidence of two items that are one memory: the newer one is a repeat.
 
-    ``resultant`` is the length of the sum of both vector sums.
+    Its ``resultant`` is that of the older one still.
     """
     step = max(older.updated, newer.updated)
     first, second = decayed(older, step), decayed(newer, step)
@@ -149,7 +143,7 @@ def merged(older: Evidence, newer: Evidence, resultant: float) -> Evidence:
         hits=first.hits + second.hits,
         agreements=first.agreements + second.agreements,
         contradictions=first.contradictions + second.contradictions,
-        resultant=resultant,
+        resultant=older.resultant,
         edited=older.edited or newer.edited,
         unlike=first.unlike or second.unlike,
     )

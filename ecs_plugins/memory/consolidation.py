@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -201,9 +202,8 @@ def _pooled(members: Sequence[HotItem]) -> tuple[Vector, Evidence]:
     first, *others = sorted(members, key=lambda item: item.evidence.created)
     vector, evidence = first.vector, first.evidence
     for item in others:
-        addition = item.vector * np.float32(item.evidence.resultant)
-        vector, resultant = moved_centroid(vector, evidence.resultant, addition)
-        evidence = merged(evidence, item.evidence, resultant)
+        vector, resultant = moved_centroid(vector, evidence.resultant, item)
+        evidence = replace(merged(evidence, item.evidence), resultant=resultant)
     return vector, evidence
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.memory.admission import merged, moved_centroid, worded
+from ecs_plugins.memory.admission import joined, merged
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.energy import acceptance_probability, scaled_temperature
 from ecs_plugins.memory.types import (
@@ -68,11 +68,6 @@ class ColdContest:
         self._consumed: set[str] = set()
         self._judged: set[str] = set()
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the cold store holds less than its capacity."""
-        return int(self._there.sum()) < self._config.cold_capacity
-
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
         while self._there.sum() > self._config.cold_capacity:
@@ -80,17 +75,15 @@ class ColdContest:
             if weakest is None:
                 return
             self._there[weakest] = False
-            memory, terms = self._memories[weakest], self._terms[weakest]
-            self._record("evict", None, target_id=memory.id, victim=terms)
+            victim = self._terms[weakest]
+            self._record("evict", None, target_id=self._memories[weakest].id, victim=victim)
 
     def judge(self, number: int) -> None:
         """Let a proposal reinforce the memory that it repeats, or compete."""
         self._judged.update(self._proposals[number].sources)
         if self._config.rule == "default" and self._reinforce(number):
             return
-        if self.has_room:
-            self._insert(number)
-            self._record("insert", number)
+        if self._fits(number):
             return
         weakest = self._weakest()
         if weakest is None:
@@ -108,9 +101,7 @@ class ColdContest:
         if self._config.rule == "paper":
             self._record("discard", number, candidate=None)
             return
-        if self.has_room:
-            self._insert(number)
-            self._record("insert", number)
+        if self._fits(number):
             return
         weakest = self._weakest_among(self._fills & (np.arange(len(self._there)) < len(self._cold)))
         if weakest is not None:
@@ -120,8 +111,8 @@ class ColdContest:
     def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
         """Return everything that was decided. Under the paper's rule the hot items stay."""
         count = len(self._cold)
-        leaving = set() if self._config.rule == "paper" else self._consumed
-        staying = set() if self._config.rule == "paper" else self._judged - self._consumed
+        moving = [] if self._config.rule == "paper" else hot
+        staying = self._judged - self._consumed
         return SleepPlan(
             decisions=tuple(self._decisions),
             inserted=tuple(compress(self._memories[count:], self._there[count:])),
@@ -129,10 +120,10 @@ class ColdContest:
                 self._memories[at] for at in sorted(self._changed) if at < count and self._there[at]
             ),
             removed=tuple(compress(self._cold, ~self._there[:count])),
-            consumed=tuple(item.id for item in hot if item.id in leaving),
+            consumed=tuple(item.id for item in moving if item.id in self._consumed),
             judged=tuple(
                 replace(item, judged=item.evidence.attestations)
-                for item in hot
+                for item in moving
                 if item.id in staying
             ),
             temperature=self._temperature,
@@ -160,6 +151,14 @@ class ColdContest:
             return None
         return int(positions[np.argmax(self._weakness[positions])])
 
+    def _fits(self, number: int) -> bool:
+        """Insert a proposal if the store holds less than its capacity."""
+        if self._there.sum() >= self._config.cold_capacity:
+            return False
+        self._insert(number)
+        self._record("insert", number)
+        return True
+
     def _insert(self, number: int) -> None:
         self._consumed.update(self._proposals[number].sources)
         self._there[len(self._cold) + number] = True
@@ -172,10 +171,11 @@ class ColdContest:
         proposal, memory = self._proposals[number], self._memories[at]
         own, new = self._terms[at], self._terms[len(self._cold) + number]
         self._record("reinforce", number, target_id=memory.id, similarity=similarity)
-        memory = _reinforced(memory, proposal.memory, self._config)
-        if memory.vector is not self._memories[at].vector:
-            self._vectors[at] = memory.vector
-        self._memories[at] = memory
+        evidence = merged(memory.evidence, proposal.memory.evidence)
+        outdated = memory.superseded and proposal.memory.superseded
+        memory = joined(memory, proposal.memory, evidence, self._config)
+        memory = self._memories[at] = replace(memory, superseded=outdated)
+        self._vectors[at] = memory.vector
         self._terms[at] = min(own, new, key=lambda terms: terms.total)
         self._weakness[at] = self._weakness_of(self._terms[at])
         self._fills[at] = self._is_filler(memory)
@@ -231,21 +231,6 @@ class ColdContest:
                 **rest,
             )
         )
-
-
-def _reinforced(memory: ColdMemory, proposal: ColdMemory, config: MemoryConfig) -> ColdMemory:
-    """Merge a proposal into the memory that it repeats."""
-    addition = proposal.vector * np.float32(proposal.evidence.resultant)
-    vector, resultant = moved_centroid(memory.vector, memory.evidence.resultant, addition)
-    text, asked = worded(memory, proposal)
-    return replace(
-        memory,
-        vector=vector if config.proposal == "centroid" else memory.vector,
-        evidence=merged(memory.evidence, proposal.evidence, resultant),
-        text=text,
-        asked=asked,
-        superseded=memory.superseded and proposal.superseded,
-    )
 
 
 def replay(decision: SleepDecision) -> SleepDecision:

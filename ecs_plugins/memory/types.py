@@ -7,9 +7,9 @@ L2-normalised; they take no part in equality or ``repr``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,19 +219,10 @@ class Proposal:
     sources: tuple[str, ...]
 
 
-class UtilityFunction(Protocol):
-    """Utility of memories at sleep time, in nats; ``E = -utility``."""
+UtilityFunction = Callable[[Sequence[ColdMemory], Sequence[QueryEvent], int], Sequence[float]]
+"""From the memories that compete, recent queries and the step to one finite utility per memory,
+in nats; ``E = -utility``."""
 
-    def __call__(
-        self, items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int, /
-    ) -> Sequence[float]:
-        """Return one finite utility per item: the cold store, then what is proposed."""
-        ...
-
-
-class Summarise(Protocol):
-    """Turns the members of a cluster into one proposition."""
-
-    def __call__(self, cluster: Sequence[HotItem]) -> tuple[str, Vector] | None:
-        """Return the text and its vector; None leaves both to the cluster."""
-        ...
+Summarise = Callable[[Sequence[HotItem]], tuple[str, Vector] | None]
+"""Turns the members of a cluster into one proposition and its vector; None leaves both to the
+cluster."""

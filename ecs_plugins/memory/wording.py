@@ -14,8 +14,6 @@ written in small letters is not noticed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from ecs_plugins.common.text import WORD, asks, stating
@@ -76,53 +74,6 @@ def may_replace(new: str, old: str) -> bool:
     return asks(old) or not asks(new)
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """What of a text may keep it from being one memory with another."""
-
-    asks: bool
-    negations: int  # how many
-    numbers: tuple[str, ...]  # figures, and numbers and days in words, in order
-    capitals: tuple[str, ...]  # words that may name something, in order, casefolded
-    small: frozenset[str]  # words without a capital
-    words: tuple[str, ...]  # all, as they are written
-
-    @classmethod
-    def of(cls, text: str) -> Wording:
-        """Read a text."""
-        words = WORD.findall(text)
-        spoken = _spoken(text, words)
-        return cls(
-            asks(text),
-            _negations(spoken),
-            _numbers(text, spoken),
-            tuple([word for word in stating(words) if _may_name(word)]),
-            frozenset(filter(str.islower, words)),
-            tuple(words),
-        )
-
-    def names(self, other: Wording) -> tuple[str, ...]:
-        """The names; a word that the other text writes small is large as a sentence begins."""
-        return tuple(word for word in self.capitals if word not in other.small)
-
-    def difference(self, other: Wording) -> Difference | None:
-        """See `difference`."""
-        if self.asks != other.asks:
-            question, statement = (self, other) if self.asks else (other, self)
-            return question._asks_for_more(statement)
-        if self.negations != other.negations:
-            return "negation"
-        if self.numbers != other.numbers:
-            return "number"
-        return "name" if self.names(other) != other.names(self) else None
-
-    def _asks_for_more(self, statement: Wording) -> Difference | None:
-        if set(self.numbers) - set(statement.numbers):
-            return "number"
-        said = {word.casefold() for word in statement.words}
-        return "name" if set(self.capitals) - said else None
-
-
 def difference(one: str, other: str) -> Difference | None:
     """What keeps two texts from saying the same, however near they are; None if nothing does.
 
@@ -139,32 +90,37 @@ def difference(one: str, other: str) -> Difference | None:
     """
     if one == other or not (one and other):
         return None
-    return Wording.of(one).difference(Wording.of(other))
+    if asks(other) and not asks(one):
+        one, other = other, one
+    (negations, numbers), (others, known) = _counted(one), _counted(other)
+    if asks(one) and not asks(other):
+        if {*numbers} - {*known}:
+            return "number"
+        said = {word.casefold() for word in WORD.findall(other)}
+        return "name" if {*_names(one)} - said else None
+    if negations != others:
+        return "negation"
+    if numbers != known:
+        return "number"
+    return "name" if _names(one, beside=other) != _names(other, beside=one) else None
 
 
-def _spoken(text: str, words: Sequence[str]) -> list[str]:
-    """The words without figures, with what follows an apostrophe, casefolded."""
-    text = text.replace("\u2019", "'")
-    if "'" in text or not "".join(words).isalpha():
-        words = _SPOKEN.findall(text)  # which without either finds the same words
-    return [word.casefold() for word in words]
+def _counted(text: str) -> tuple[int, list[str]]:
+    """How many negations there are, and the figures, and numbers and days in words, in order."""
+    negations, numbers = 0, [(each.start(), each.group()) for each in _NUMBER.finditer(text)]
+    for each in _SPOKEN.finditer(text.replace("\u2019", "'")):
+        word = each.group().casefold()
+        negations += word in _NEGATIONS or word.endswith("n't")
+        if word in IN_WORDS:
+            numbers.append((each.start(), IN_WORDS[word]))
+    return negations, [number for _, number in sorted(numbers)]
 
 
-def _negations(spoken: Sequence[str]) -> int:
-    return sum([word in _NEGATIONS or word.endswith("n't") for word in spoken])
+def _names(text: str, beside: str = "") -> list[str]:
+    """Words that may name something, in order, casefolded.
 
-
-def _numbers(text: str, spoken: Sequence[str]) -> tuple[str, ...]:
-    if _NUMBER.search(text) is None and IN_WORDS.keys().isdisjoint(spoken):
-        return ()
-    found = [(match.start(), match.group()) for match in _NUMBER.finditer(text)]
-    found += [
-        (match.start(), IN_WORDS[word])
-        for match in _SPOKEN.finditer(text)
-        if (word := match.group().casefold()) in IN_WORDS
-    ]
-    return tuple(number for _, number in sorted(found))
-
-
-def _may_name(word: str) -> bool:
-    return not (word in _NAME_NOTHING or word[0].isdigit())
+    A word that the other text writes small is large as a sentence begins.
+    """
+    small = {word for word in WORD.findall(beside) if word.islower()} | _NAME_NOTHING
+    words = stating(WORD.findall(text))
+    return [word for word in words if not (word in small or word[0].isdigit())]

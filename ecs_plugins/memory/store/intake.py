@@ -199,7 +199,7 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
     """Let the hot items that are too many leave the tier; their messages stay in the log.
 
     The paper's rule removes the oldest. The default removes those first that the next sleep phase
-    would not propose anyway (`promotable`), the longest unseen leading.
+    would not propose anyway, the longest unseen leading.
     """
     excess = space.count["hot"] - config.hot_capacity
     if excess <= 0:

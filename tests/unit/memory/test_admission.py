@@ -134,7 +134,7 @@ def test_outcomes_hits_and_merging_add_to_what_was_counted():
     hit = record_hit(cold("c", axis(0)), step=9, score=0.3).evidence
     assert (hit.hits, hit.demand, hit.last_seen) == (1, 0.3, 9)
     newer = replace(Evidence(0, 0, 0), hits=2, contradictions=1.0, unlike="number")
-    both = merged(COUNTED, newer, 2.5)
+    both = merged(replace(COUNTED, resultant=2.5), newer)
     assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
     assert (both.agreements, both.contradictions) == (2.0, 2.0)
     assert (both.created, both.resultant, both.unlike) == (0, 2.5, "number")
