@@ -137,7 +137,6 @@ class Session:
 
 _lock = threading.Lock()
 _known: weakref.WeakValueDictionary[str, EntropicMemory] = weakref.WeakValueDictionary()
-_opened: list[EntropicMemory] = []
 
 
 def known_path(memory: EntropicMemory) -> str:
@@ -162,7 +161,7 @@ def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
         if found is None or found.closed:
             found = EntropicMemory.open(key)
             _known[key] = found
-            _opened.append(found)
+            atexit.register(found.close)
         return found
 
 
@@ -172,9 +171,3 @@ def _real_path(path: str | os.PathLike[str]) -> str:
             "a memory without a file cannot be found again by its path; open it with a path"
         )
     return os.path.realpath(path)
-
-
-@atexit.register
-def _close() -> None:
-    for memory in _opened:
-        memory.close()

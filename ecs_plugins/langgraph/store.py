@@ -125,9 +125,9 @@ class EntropicStore(BaseStore):
         self._shaper = shaper
         self._owned = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Call]]
-        self._waiting = WeakKeyDictionary()
-        self._runs: set[asyncio.Task[None]] = set()
+        self._waiting: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[list[_Call], asyncio.Lock]
+        ] = WeakKeyDictionary()
         self._sweeper: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -221,31 +221,24 @@ class EntropicStore(BaseStore):
         """
         loop = asyncio.get_running_loop()
         call: _Call = list(ops), loop.create_future()
-        waiting = self._waiting.setdefault(loop, [])
+        waiting, turn = self._waiting.setdefault(loop, ([], asyncio.Lock()))
         waiting.append(call)
-        if len(waiting) == 1:
-            run = loop.create_task(self._run(waiting))
-            self._runs.add(run)  # a loop holds its tasks weakly
-            run.add_done_callback(partial(self._ended, waiting))
-        return await call[1]
-
-    async def _run(self, waiting: list[_Call]) -> None:
-        while waiting:
-            count = len(waiting)
-            await self._answer([call for call in waiting if not call[1].done()])
-            del waiting[:count]
-
-    def _ended(self, waiting: list[_Call], run: asyncio.Task[None]) -> None:
-        self._runs.discard(run)
-        if run.cancelled() or run.exception() is not None:  # so that nobody waits for ever
-            for _, future in waiting:
-                future.cancel()
+        async with turn:
+            await asyncio.sleep(0)  # for what is awaited together with it
+            calls = [each for each in waiting if not each[1].done()]
             waiting.clear()
+            if calls:
+                await asyncio.shield(self._answer(calls))  # others wait for it too
+        return await call[1]
 
     async def _answer(self, calls: Sequence[_Call]) -> None:
         """Run calls as one batch; one by one if something in it is refused."""
         try:
             results = await run_memory(self.batch, [op for ops, _ in calls for op in ops])
+        except asyncio.CancelledError:
+            for _, future in calls:
+                future.cancel()
+            raise
         except Exception as error:
             for call in calls:
                 if isinstance(error, ValueError) and len(calls) > 1:

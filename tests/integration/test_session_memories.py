@@ -17,7 +17,6 @@ from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import Memory
 
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.integrations import conversation
 from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
@@ -308,7 +307,7 @@ def test_it_is_copied_by_path_also_into_another_process(tmp_path, monkeypatch):
     back = EntropicChatMemory.from_dict(written)
     assert FACT in back.get(QUESTION)[0].content
     assert back.memory is EntropicChatMemory.from_dict(written).memory
-    conversation._close()
+    back.memory.close()
 
 
 def test_a_memory_without_a_file_is_refused():

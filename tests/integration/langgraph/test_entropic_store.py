@@ -179,9 +179,10 @@ async def test_a_call_that_is_given_up_ends_and_disturbs_no_other(store):
     await other
     assert store.get(NS, "b").value == {"v": 1}
     stopped = asyncio.create_task(store.aput(NS, "c", {"v": 1}))
-    await asyncio.sleep(0)
-    for task in asyncio.all_tasks() - {asyncio.current_task(), stopped}:
-        task.cancel()
+    while not (runs := asyncio.all_tasks() - {asyncio.current_task(), stopped}):
+        await asyncio.sleep(0)
+    for run_ in runs:
+        run_.cancel()
     await asyncio.wait({stopped}, timeout=10)
     assert stopped.cancelled()
     await store.aput(NS, "d", {"v": 1})
