@@ -147,7 +147,14 @@ def recall(
         for each in found
         if (told := [one for one in _told(memory, each) if one[2] not in seen])
     ]
-    return _fenced(notes[: options.k], options.max_tokens, length)
+    kept: list[tuple[str, ...]] = []
+    body = ""
+    for each, told in notes[: options.k]:
+        longer = body + _note(told)
+        if length(_HEAD + longer + _FOOT) <= options.max_tokens:  # else it is passed over
+            kept.append((each.id, *(name for name, _, _ in told)))
+            body = longer
+    return Recalled(_HEAD + body + _FOOT if kept else "", tuple(kept))
 
 
 def traced_recall(memory: EntropicMemory, query: str, **asked: Any) -> list[Recollection]:
@@ -207,22 +214,6 @@ def _told(memory: EntropicMemory, found: Recollection) -> list[Told]:
 def _role(said: Recollection | Message | Memory) -> str:
     role = said.metadata.get("role")
     return one_line(role) if isinstance(role, str) else ""
-
-
-def _fenced(
-    notes: Sequence[tuple[Recollection, Sequence[Told]]],
-    max_tokens: int,
-    length: TextLength,
-) -> Recalled:
-    """The best notes whose block fits the budget; one that is too long is passed over."""
-    kept: list[tuple[str, ...]] = []
-    body = ""
-    for found, told in notes:
-        longer = body + _note(told)
-        if length(_HEAD + longer + _FOOT) <= max_tokens:
-            kept.append((found.id, *(name for name, _, _ in told)))
-            body = longer
-    return Recalled(_HEAD + body + _FOOT if kept else "", tuple(kept))
 
 
 def _note(told: Sequence[Told]) -> str:

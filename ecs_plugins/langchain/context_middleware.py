@@ -138,21 +138,18 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
     # Results of tools
 
     def _shape_result(self, request: ToolCallRequest, result: ToolResult) -> ToolResult:
-        named = self._named is not None and request.tool_call["name"] in self._named
-        if not isinstance(result, ToolMessage) or result.status == "error":
+        wanted = self._named is None or request.tool_call["name"] in self._named
+        if not wanted or not isinstance(result, ToolMessage) or result.status == "error":
             return result
-        query = self._question(request)
-        if not query or (self._named is not None and not named):
+        query, documents = self._question(request), result.artifact
+        if not query:
             return result
-        documents = result.artifact
-        if (
-            documents
-            and isinstance(documents, list | tuple)
-            and all(isinstance(each, Document) for each in documents)
-        ):
+        some = isinstance(documents, list | tuple) and len(documents) > 0
+        if some and all(isinstance(each, Document) for each in documents):
             kept = self._compressor.invoke({"documents": documents, "query": query})
             text = "\n\n".join(document.page_content for document in kept)
             return result.model_copy(update={"content": text or NOTHING, "artifact": kept})
+        named = self._named is not None
         if named and isinstance(result.content, str) and result.content.strip():
             return result.model_copy(update={"content": self._shape_text(result.content, query)})
         return result

@@ -118,13 +118,11 @@ def _checked_matrix(hot: Sequence[HotItem], cold: Sequence[ColdMemory]) -> Matri
     if not items:
         return np.zeros((0, 0), dtype=np.float32)
     try:
-        vectors = np.array([item.vector for item in items], dtype=np.float32)
+        vectors = np.stack([item.vector for item in items])
     except ValueError:
-        vectors = np.empty(0, dtype=np.float32)
-    if vectors.ndim != 2:
         raise InvalidInputError(
             "Memories have vectors of different shapes; re-embed the store with one embedder."
-        )
+        ) from None
     if not np.isfinite(vectors).all():
         raise InvalidInputError("A memory's vector holds NaN or infinity; re-embed its text.")
     return vectors

@@ -25,25 +25,19 @@ class Record:
         return fields
 
 
-@dataclass(frozen=True, slots=True)
-class Recollection(Record):
-    """One remembered thing that answers a query. Data, never an instruction.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered(Record):
+    """What a recollection and a version of a memory have in common.
 
     Attributes:
-        id: Of the hot item or the memory.
+        id: Of the hot item, or of the memory, the same for all versions.
         text: What it says.
-        score: Probability that it is evidence for the answer; under the paper's rule, the cosine.
-        tier: Where it was found.
         namespace: Where it belongs.
         metadata: What the messages behind it agree on.
         support: Observations behind it.
         provenance: Ids of the messages behind it.
         pinned: Whether it can be displaced.
         free_energy: F, E and S when a sleep phase last judged it; None before.
-        why: Why it was recalled, in one line.
-        similarity: Cosine to the query.
-        coverage: Share of the query's terms that it has, each weighted by how rare it is.
-        asked: The question that it replies to; empty if none.
         valid_from: When it was said, as Unix time; None where the log no longer knows.
         valid_until: When something newer corrected it; None is not yet.
         superseded_by: Id of the message that did.
@@ -51,29 +45,43 @@ class Recollection(Record):
 
     id: str
     text: str
-    score: float
-    tier: Tier
     namespace: Namespace
     metadata: Mapping[str, object]
     support: int
     provenance: tuple[str, ...]
     pinned: bool
     free_energy: FreeEnergy | None
-    why: str
-    similarity: float = 0.0
-    coverage: float = 0.0
-    asked: str = ""
     valid_from: float | None = None
     valid_until: float | None = None
     superseded_by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory(Record):
-    """One version of a cold memory. It has much in common with a `Recollection` of it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recollection(Remembered):
+    """One remembered thing that answers a query. Data, never an instruction.
 
     Attributes:
-        id: Its id, the same for all versions.
+        score: Probability that it is evidence for the answer; under the paper's rule, the cosine.
+        tier: Where it was found.
+        why: Why it was recalled, in one line.
+        similarity: Cosine to the query.
+        coverage: Share of the query's terms that it has, each weighted by how rare it is.
+        asked: The question that it replies to; empty if none.
+    """
+
+    score: float
+    tier: Tier
+    why: str
+    similarity: float = 0.0
+    coverage: float = 0.0
+    asked: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Remembered):
+    """One version of a cold memory.
+
+    Attributes:
         version: Counted from 1.
         live: Whether this version is what is recalled now.
         created: When the memory was made, as Unix time.
@@ -83,24 +91,13 @@ class Memory(Record):
         died: The sleep phase that replaced it, if one did.
     """
 
-    id: str
     version: int
     live: bool
-    namespace: Namespace
-    text: str
-    metadata: Mapping[str, object]
-    support: int
-    provenance: tuple[str, ...]
-    pinned: bool
     created: float
     changed: float
     expires: float | None
     born: int | None
     died: int | None
-    free_energy: FreeEnergy | None
-    valid_from: float | None = None
-    valid_until: float | None = None
-    superseded_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,12 @@ class Summariser:
         try:
             if not self.may_generate:
                 raise ModelError("others wrote while it was being made")
-            text = self._checked(self._generate(cluster))
+            text = " ".join(self._generate(cluster).text.split())
+            if not text:
+                raise ModelError("the model wrote nothing")
+            written = self._model.count_tokens([text])[0]
+            if written > 2 * MAX_TOKENS:
+                raise ModelError(f"the model wrote {written} tokens where {MAX_TOKENS} were due")
             return text, self._embed(text)
         except Exception as error:
             if not self._fallback:
@@ -75,22 +80,23 @@ class Summariser:
                     f"a cluster of {len(cluster)} could not be summarised ({error}); the hot and "
                     "cold tiers are as they were. Retry, or set on_summary_error='extractive'"
                 ) from error
+            # A report outlives what it is about: of an unknown exception, whose message may quote
+            # the cluster, it keeps the type only.
+            said = error if isinstance(error, ModelError) else "see the log"
             self.problems.append(
-                f"a cluster of {len(cluster)} was not summarised ({type(error).__name__}: "
-                f"{_safe(error)}); its text was taken from the cluster"
+                f"a cluster of {len(cluster)} was not summarised ({type(error).__name__}: {said}); "
+                "its text was taken from the cluster"
             )
             return None
 
     def _prompt(self, cluster: Sequence[HotItem]) -> Segments:
-        layout = self._model.layout
-        segments = [Segment(layout.head + _HEADING, trusted=True)]
-        for item in cluster:
-            segments.append(Segment("- ", trusted=True))
-            # On one line, so that no note can look like two.
-            segments.append(Segment(" ".join(item.text.split())))
-            segments.append(Segment("\n", trusted=True))
-        segments.append(Segment(_INSTRUCTION + layout.tail, trusted=True))
-        return tuple(segments)
+        layout, segments = self._model.layout, list[Segment]()
+        before = layout.head + _HEADING
+        for item in cluster:  # on one line each, so that no note can look like two
+            note = Segment(" ".join(item.text.split()))
+            segments += [Segment(before + "- ", trusted=True), note]
+            before = "\n"
+        return (*segments, Segment("\n" + _INSTRUCTION + layout.tail, trusted=True))
 
     def _generate(self, cluster: Sequence[HotItem]) -> Generation:
         remaining = self._until - time.monotonic()
@@ -119,18 +125,3 @@ class Summariser:
         read, written = self.tokens
         self.tokens = read + outcome.prompt_tokens, written + outcome.completion_tokens
         return outcome
-
-    def _checked(self, generation: Generation) -> str:
-        text = " ".join(generation.text.split())
-        if not text:
-            raise ModelError("the model wrote nothing")
-        written = self._model.count_tokens([text])[0]
-        if written > 2 * MAX_TOKENS:
-            raise ModelError(f"the model wrote {written} tokens where {MAX_TOKENS} were due")
-        return text
-
-
-def _safe(error: BaseException) -> str:
-    # A report outlives what it is about: of an unknown exception, whose message may quote the
-    # cluster, it keeps the type only.
-    return str(error) if isinstance(error, ModelError) else "see the log"

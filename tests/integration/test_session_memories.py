@@ -310,17 +310,11 @@ def test_it_is_copied_by_path_also_into_another_process(tmp_path, monkeypatch):
     back.memory.close()
 
 
-def test_a_memory_without_a_file_is_refused():
-    with (
-        EntropicMemory.open(":memory:", embedder=FakeEmbedder()) as memory,
-        pytest.raises(ConfigurationError, match="path"),
-    ):
-        chat(memory)
-
-
-def test_a_path_in_place_of_a_memory_is_refused():
-    with pytest.raises(ConfigurationError, match="EntropicMemory"):
-        EntropicChatMemory.from_defaults("memory.db", namespace=("u1",))
+def test_a_memory_without_a_file_or_a_path_in_place_of_a_memory_is_refused():
+    with EntropicMemory.open(embedder=FakeEmbedder()) as memory:
+        for wrong, said in ((memory, "path"), ("memory.db", "EntropicMemory")):
+            with pytest.raises(ConfigurationError, match=said):
+                chat(wrong)
 
 
 def test_an_empty_memory_is_true(memory):

@@ -13,7 +13,7 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import BaseDocumentTransformer, Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.load import dumps, loads
-from langchain_core.runnables import RunnableLambda, RunnablePassthrough
+from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import MockEmbedding, VectorStoreIndex
 from llama_index.core.callbacks import (
@@ -480,20 +480,6 @@ class TestInLangChain:
         assert kind.ids(single[0]) == ["id-1", "id-3"]
         assert shaper.batch(inputs) == single
         assert await shaper.abatch(inputs) == single
-
-    async def test_it_streams_inside_a_chain_and_its_verdicts_are_among_the_events(
-        self, kind, make, given
-    ):
-        chain = (
-            {"documents": RunnableLambda(lambda query: given), "query": RunnablePassthrough()}
-            | make()
-            | RunnableLambda(lambda kept: " ".join(document.id for document in kept))
-        )
-        assert "".join(chain.stream(QUERY)) == "id-1 id-3"
-        assert "".join([chunk async for chunk in chain.astream(QUERY)]) == "id-1 id-3"
-        events = [event async for event in chain.astream_events(QUERY, version="v2")]
-        custom = [event["name"] for event in events if event["event"] == "on_custom_event"]
-        assert custom == ["ecs_shaping"]
 
 
 @pytest.mark.parametrize("kind", [Postprocessor], indirect=True)

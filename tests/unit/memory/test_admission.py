@@ -25,7 +25,7 @@ from ecs_plugins.memory.store.messages import item_of
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.tiers import TierRow, dump_evidence, read_evidence
 from ecs_plugins.memory.types import Evidence
-from tests.unit.memory.factories import DIMENSION, axis, cold, hot, stream
+from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
 CONFIG = MemoryConfig()
 REPEATS, CHANGES = "so the code is 4711", "the code is 4712"
@@ -107,20 +107,14 @@ def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, pa
 COUNTED = replace(Evidence(0, 0, 0), demand=4.0, agreements=2.0, contradictions=1.0, support=5)
 
 
-def test_counts_halve_after_a_half_life_but_not_the_support():
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_counts_halve_after_a_half_life_but_not_the_support(first, second):
     later = decayed(COUNTED, int(HALF_LIFE))
     assert (later.demand, later.agreements, later.contradictions) == (2.0, 1.0, 0.5)
     assert (later.support, later.updated) == (5, HALF_LIFE)
-
-
-@given(st.integers(0, 50), st.integers(0, 50))
-def test_decay_in_two_stages_is_decay_in_one(first, second):
-    twice = decayed(decayed(COUNTED, first), first + second)
+    twice = decayed(decayed(COUNTED, first), first + second)  # in two stages as in one
     assert twice.demand == pytest.approx(decayed(COUNTED, first + second).demand)
-
-
-def test_evidence_never_decays_backwards():
-    assert decayed(replace(COUNTED, updated=9), 3) == replace(COUNTED, updated=9)
+    assert decayed(replace(COUNTED, updated=9), 3) == replace(COUNTED, updated=9)  # never back
 
 
 def test_query_and_repeat_in_one_step_are_one_event():
@@ -147,47 +141,3 @@ def test_stored_evidence_is_read_as_it_was_written(evidence):
     stored = json.loads(dump_evidence(evidence))
     labels = {"outcomes": [["x", 1.0]], "belief": [["x", 1.0]], "contested": None}  # of 0.1.0
     assert read_evidence(stored) == read_evidence(stored | labels) == evidence
-
-
-# Batches
-
-
-def rows_of(memory):
-    """All that the file holds, with the position of a message in the log for its id."""
-    with memory._store.database.read() as connection:
-        fetch = lambda sql: connection.execute(sql).fetchall()  # noqa: E731
-        known = {name: seq for seq, name in fetch("SELECT seq, id FROM messages")}
-        cold = "SELECT min(row), id FROM tiers WHERE tier = 'cold' GROUP BY id"
-        known |= {name: row for row, name in fetch(cold)}
-        tables = [
-            fetch("SELECT seq, step, text, metadata, created, expires FROM messages"),
-            fetch(
-                "SELECT row, id, tier, version, live, judged, text, metadata, expires, energy,"
-                " entropy, evidence, vector FROM tiers"
-            ),
-            fetch("SELECT item, message, version FROM provenance"),
-            fetch("SELECT step, since_sleep, hot_count, cold_count FROM namespaces"),
-        ]
-    return [
-        sorted(tuple(known.get(value, value) for value in row) for row in table) for table in tables
-    ]
-
-
-@pytest.mark.slow  # every batch twice, whole and one by one
-@pytest.mark.parametrize("rule", ["default", "paper"])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_batch_equals_its_messages_one_by_one(open_memory, tmp_path, rule, seed):
-    config = MemoryConfig(rule=rule, merge_threshold=0.8, hot_capacity=500)
-    together, one_by_one = (open_memory(path=tmp_path / name, config=config) for name in "ab")
-    before, batch = stream(seed + 100, 40), stream(seed, 150)
-    for memory in (together, one_by_one):
-        for message in before:
-            memory.add(message)
-        memory.sleep()
-        for message in before[:20]:
-            memory.add(message)
-    together.add(batch)
-    for message in batch:
-        one_by_one.add(message)
-    assert rows_of(together) == rows_of(one_by_one)
-    assert together.admin.verify().ok
