@@ -133,20 +133,9 @@ async def test_an_event_loop_that_it_is_opened_in_is_not_blocked(tmp_path):
     assert store.memory.closed
 
 
-def watched(monkeypatch, owner, name) -> list:
-    """The arguments of all calls of a method from now on."""
-    calls, real = [], getattr(owner, name)
-
-    def call(*args, **keywords):
-        calls.append((args, keywords))
-        return real(*args, **keywords)
-
-    monkeypatch.setattr(owner, name, call)
-    return calls
-
-
 async def test_what_is_awaited_together_is_one_batch_and_a_refusal_is_its_own(store, monkeypatch):
-    batches = watched(monkeypatch, store, "batch")
+    batches, batch = [], store.batch
+    monkeypatch.setattr(store, "batch", lambda ops: batches.append(ops) or batch(ops))
     await asyncio.gather(*(store.aput(NS, f"k{n}", {"v": n}) for n in range(50)))
     assert len(batches) == 1
     assert [item.value["v"] for item in store.search(NS, limit=99)] == list(range(50))
@@ -175,17 +164,6 @@ async def test_a_call_that_is_given_up_ends_and_disturbs_no_other(store):
     await asyncio.wait({stopped}, timeout=10)
     assert stopped.cancelled()
     await store.aput(NS, "d", {"v": 1})
-
-
-def test_a_batch_of_deletions_takes_them_out_of_the_log_once(store, memory, monkeypatch):
-    puts = [
-        PutOp(space, f"k{n}", {"content": f"note {n}"}) for n in range(9) for space in (NS, CHAT)
-    ]
-    store.batch(puts)
-    scrubs = watched(monkeypatch, memory._store, "scrub")
-    store.batch([op._replace(value=None) for op in puts])
-    assert len(scrubs) <= 3  # items, messages, and the pages behind them
-    assert store.search(()) == []
 
 
 async def test_embedder_and_database_run_off_the_event_loop(store, threads):

@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.infinite_room.entropic import apply_plan
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.memory.clustering import cluster, kmeans_labels, link_labels
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.contest import replay
@@ -116,19 +118,14 @@ def test_a_rejected_item_is_not_proposed_again_without_new_support():
     assert kinds(sleep([grown], store, config)) == ["reject"]
 
 
-def test_the_paper_discards_clusters_below_three():
+def test_the_paper_discards_clusters_below_three_and_inserts_the_medoid_as_it_is():
     config = MemoryConfig.paper(clusters=2)
-    items = [hot(f"m{i}", axis(0, 1, 0.99 + i / 1000)) for i in range(3)] + [hot("x", axis(5))]
-    plan = sleep(items, config=config)
+    near = [hot(f"m{i}", axis(0, 1, cosine)) for i, cosine in enumerate((0.9, 0.95, 1.0))]
+    plan = sleep([*near, hot("x", axis(5))], config=config)
     assert sorted(kinds(plan)) == ["discard", "insert"]
     assert plan.consumed == ()
-
-
-def test_the_paper_inserts_the_medoid_as_it_is():
-    items = [hot(f"m{i}", axis(0, 1, cosine)) for i, cosine in enumerate((0.9, 0.95, 1.0))]
-    plan = sleep(items, config=MemoryConfig.paper(clusters=1))
-    assert plan.inserted[0].text == items[1].text
-    assert np.array_equal(plan.inserted[0].vector, items[1].vector)
+    assert plan.inserted[0].text == near[1].text
+    assert np.array_equal(plan.inserted[0].vector, near[1].vector)
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [math.nan] * 3, [math.inf] * 3])
@@ -171,3 +168,70 @@ def test_capacity_holds_every_decision_replays_and_the_seed_decides_the_plan(ite
         assert recorded == decision
         assert replay(recorded) == decision
     assert sleep(entries, store, config, seed=seed) == plan
+
+
+# Clusters
+
+
+def by_flood_fill(similarities, threshold):
+    """The definition, slowly: rows reachable through links share the smallest row."""
+    labels = list(range(len(similarities)))
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(labels)):
+            for j in range(len(labels)):
+                if similarities[i][j] >= threshold and labels[j] < labels[i]:
+                    labels[i] = labels[j]
+                    changed = True
+    return labels
+
+
+@pytest.mark.parametrize("pairs", [10, 1000])
+@given(st.integers(0, 12), st.integers(0, 10_000), st.floats(-1, 1))
+def test_link_clusters_are_the_connected_components(pairs, count, seed, threshold):
+    vectors = np.random.default_rng(seed).standard_normal((count, 3))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ecs_plugins.memory.clustering._BLOCK", pairs)  # compared at a time
+        found = link_labels(vectors, threshold, [""] * count)
+    assert found == by_flood_fill(vectors @ vectors.T, threshold)
+
+
+def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
+    count = 12_000  # all pairs: 576 MB
+    vectors = np.random.default_rng(0).standard_normal((count, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    tracemalloc.start()
+    cluster(vectors, [""] * count, MemoryConfig(merge_threshold=0.95), seed=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 150e6
+
+
+def test_kmeans_separates_the_subjects_repeats_by_seed_and_leaves_no_cluster_empty():
+    vectors = np.stack([axis(0), axis(1), axis(0), axis(1)])
+    labels = kmeans_labels(vectors, 2, seed=3)
+    assert labels[0] == labels[2] != labels[1] == labels[3]
+    assert labels == kmeans_labels(vectors, 2, seed=3)
+    assert kmeans_labels(vectors[[0, 0, 2, 2]], 3, seed=3) == [0] * 4
+
+
+@given(st.integers(0, 10_000), st.floats(-1, 1), st.lists(st.integers(0, 2), max_size=12))
+def test_texts_that_say_something_else_are_in_no_common_cluster(seed, threshold, numbers):
+    vectors = np.random.default_rng(seed).standard_normal((len(numbers), 3))
+    labels = link_labels(vectors, threshold, [f"the code is {n}" for n in numbers])
+    free = link_labels(vectors, threshold, ["the code"] * len(numbers))
+    for row in range(len(numbers)):
+        for other in range(row):
+            if labels[row] == labels[other]:
+                assert numbers[row] == numbers[other]
+                assert free[row] == free[other]
+    if len(set(numbers)) == 1:
+        assert labels == free
+
+
+def test_the_nearest_rows_are_joined_first():
+    vectors = np.stack([axis(0, 1, 0.8), axis(0), axis(0, 1, 0.95)])
+    texts = ["the code is 1", "the code is 2", "is that the code?"]
+    labels = link_labels(vectors, 0.7, texts)
+    assert labels == [0, 1, 1]

@@ -1,12 +1,8 @@
-import asyncio
 import inspect
-import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
@@ -62,16 +58,6 @@ def test_what_a_mapping_does_not_say_is_taken_from_the_defaults(open_memory):
     assert (first.text, first.role, first.metadata) == ("hello", "tool", {"a": 1})
     assert (first.writer, first.created, first.expires) == ("agent", 4e9, 4e9 + 5)
     assert (second.text, second.role) == ("you", "user")
-
-
-encodable = st.text(st.characters(exclude_categories=["Cs"]))
-numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-
-
-@given(st.dictionaries(encodable, st.none() | st.booleans() | numbers | encodable, max_size=4))
-def test_flat_metadata_is_stored_as_json_writes_it(metadata):
-    stored = NewMessage("text", metadata=metadata).stored_metadata
-    assert stored == json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))
 
 
 def test_sleep_runs_by_itself_every_so_many_messages(open_memory):
@@ -211,16 +197,6 @@ def test_eight_threads_add_and_recall_while_sleeps_run(open_memory, tmp_path, pa
     assert memory.admin.verify().ok
     memory.forget(("shared",))
     assert memory.namespaces() == []
-
-
-async def test_the_async_forms_do_the_same(open_memory):
-    memory = open_memory()
-    await asyncio.gather(*(memory.aadd(f"subject{i} does thing{i}") for i in range(5)))
-    await memory.asleep()
-    found = await memory.arecall("subject3 does thing3", threshold=0.9)
-    assert texts(found) == ["subject3 does thing3"]
-    assert (await memory.admin.averify()).ok
-    assert (await memory.aforget(("default",))).namespaces == (("default",),)
 
 
 def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory import EntropicMemory, StoreConfig
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import FIXTURES
@@ -58,20 +58,15 @@ def test_an_old_file_answers_what_it_answered(old):
             for d in old.decisions(space)
         ] == [decision[1:] for decision in then["decisions"]]
         assert all(each.agrees for each in old.replay(space))
+        for name, versions in then["histories"].items():
+            assert [
+                [m.version, m.live, m.text, sorted(m.provenance)] for m in old.history(name)
+            ] == versions
     assert [list(namespace) for namespace in old.namespaces()] == ANSWERS["namespaces"]
     with old.items.view() as view:
         items = [[list(i.namespace), i.key, i.value, i.message] for i in view.find(())]
     assert items == ANSWERS["items"]
     assert old.admin.verify().problems == ()
-
-
-def test_an_old_file_tells_the_history_of_its_memories(tmp_path):
-    file = unpacked("memory.db", tmp_path / "memory.db")
-    with EntropicMemory.open(file, embedder=FakeEmbedder(16)) as memory:
-        for name, versions in ANSWERS["spaces"]["default"]["histories"].items():
-            assert [
-                [m.version, m.live, m.text, sorted(m.provenance)] for m in memory.history(name)
-            ] == versions
 
 
 def test_an_old_file_can_be_added_to_slept_and_erased(old):
@@ -114,3 +109,42 @@ def test_a_file_of_the_first_schema_opens(tmp_path):
 def test_an_old_export_is_refused_and_says_what_to_open(old, tmp_path):
     with pytest.raises(InvalidInputError, match="open"):
         old.admin.import_(unpacked("export.jsonl", tmp_path / "export.jsonl"))
+
+
+# Settings that it recorded
+
+RECORDED_BY_0_1 = {
+    "hot_capacity": 100, "cold_capacity": 1000, "sleep_every": 20, "top_k": 3, "threshold": 0.5,
+    "search": "both", "on_add": "merge", "merge_threshold": 0.9, "merge_guard": "wording",
+    "hot_eviction": "unsupported_first", "clustering": "link", "clusters": 5, "min_support": 1,
+    "proposal": "centroid", "reinforce": True, "fill": "all", "keep_hot": False,
+    "utility": "informed", "information_weight": 1.0, "newcomer_rate": 1.0,
+    "recompute_utility": True, "utility_window": 100, "utility_decay": 0.99, "half_life": 1000.0,
+    "entropy": "evidence", "entropy_weight": 1.0, "spread_weight": 1.0, "contradiction": "learned",
+    "victim": "free_energy", "schedule": "scaled", "temperature": 0.05, "final_temperature": 0.01,
+    "annealing": 0.9, "summary_tokens": 50, "summary_temperature": 0.3, "seed": 0,
+}  # fmt: skip
+PAPER_OF_0_1 = RECORDED_BY_0_1 | {
+    "cold_capacity": 20, "sleep_every": 100, "threshold": 0.7, "search": "cold",
+    "on_add": "append", "merge_guard": "none", "hot_eviction": "fifo",
+    "clustering": "kmeans", "min_support": 3, "proposal": "medoid", "reinforce": False,
+    "fill": "supported", "keep_hot": True, "utility": "query_mean", "half_life": None,
+    "newcomer_rate": None, "entropy": "cluster_variance", "contradiction": "never",
+    "victim": "utility", "schedule": "constant", "temperature": 1.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("recorded", "config"),
+    [
+        (MemoryConfig().to_json(), MemoryConfig()),
+        (MemoryConfig.paper().to_json(), MemoryConfig.paper()),
+        (RECORDED_BY_0_1, MemoryConfig()),
+        (PAPER_OF_0_1, MemoryConfig.paper()),
+        ({"half_life": 50.0, "threshold": None, "cold_capacity": 7}, MemoryConfig(cold_capacity=7)),
+        (RECORDED_BY_0_1 | {"utility": "observed", "entropy": "spectral"}, MemoryConfig()),
+        (PAPER_OF_0_1 | {"entropy": "softmax"}, MemoryConfig.paper(entropy="embedding")),
+    ],
+)
+def test_what_this_version_and_0_1_recorded_can_be_read(recorded, config):
+    assert MemoryConfig.from_json(json.loads(json.dumps(recorded))) == config
