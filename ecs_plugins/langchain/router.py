@@ -7,7 +7,9 @@ A translation only: `ecs_plugins.frontier` decides and settles. The run follows
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Annotated, Any, Self, TypeVar, cast
 from uuid import UUID
 
@@ -15,7 +17,6 @@ from langchain_core.callbacks import (
     AsyncCallbackManagerForChainRun,
     BaseCallbackHandler,
     CallbackManagerForChainRun,
-    adispatch_custom_event,
     dispatch_custom_event,
 )
 from langchain_core.documents import Document
@@ -23,8 +24,12 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import AIMessageChunk, BaseMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableSerializable
-from langchain_core.runnables.config import patch_config
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+    RunnableSerializable,
+)
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
 from pydantic import Field, PlainValidator
 from typing_extensions import override
@@ -220,10 +225,9 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         Raises:
             EcsPluginsError: As `invoke`.
         """
-        documents = self._given(input)
-        if documents is None and self.retriever is not None:
-            documents = self.retriever.invoke(question_of(input), config)
-        return self._routed(input, config or {}, documents, count=False).decision
+        given = config or {}
+        documents = self._documents(input, given)
+        return self._routed(input, given, documents, count=False).decision
 
     @override
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
@@ -258,61 +262,34 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         async def inputs() -> AsyncIterator[Any]:
             yield input
 
-        running: list[AsyncGenerator[Any, None]] = []
-
-        def transform(
-            inputs: AsyncIterator[Any],
-            run_manager: AsyncManager,
-            config: RunnableConfig,
-            **kwargs: Any,
-        ) -> AsyncIterator[Any]:
-            running.append(self._astream(inputs, run_manager, config, **kwargs))
-            return running[0]
-
-        try:
-            async for chunk in self._atransform_stream_with_config(
-                inputs(), transform, config, **kwargs
-            ):
+        chunks = self._atransform_stream_with_config(inputs(), self._astream, config, **kwargs)
+        # LangChain leaves it open when the stream is closed early; closing settles.
+        async with aclosing(cast("AsyncGenerator[Any]", chunks)):
+            async for chunk in chunks:
                 yield chunk
-        finally:
-            # LangChain leaves it open when the stream is closed early; closing settles.
-            for opened in running:
-                await opened.aclose()
 
     def _invoke(
         self, input: Any, run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Any:
-        with _RoutedRun(self, input, run_manager, config) as run:
-            try:
-                output = run.chain.invoke(run.input, run.config(), **kwargs)
-            except Exception as error:
-                output = run.fallback_after(error).invoke(run.input, run.config(), **kwargs)
+        with _RoutedRun(self, input, run_manager, config, kwargs) as run:
+            output = run.chain.invoke(run.input, config)
         return _with_report(output, run.report)
 
     async def _ainvoke(
         self, input: Any, run_manager: AsyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Any:
-        async with _RoutedRun(self, input, run_manager, config) as run:
-            try:
-                output = await run.chain.ainvoke(run.input, run.config(), **kwargs)
-            except Exception as error:
-                fallback = run.fallback_after(error)
-                output = await fallback.ainvoke(run.input, run.config(), **kwargs)
+        async with _RoutedRun(self, input, run_manager, config, kwargs) as run:
+            output = await run.chain.ainvoke(run.input, config)
         return _with_report(output, run.report)
 
     def _stream(
         self, inputs: Iterator[Any], run_manager: SyncManager, config: RunnableConfig, **kwargs: Any
     ) -> Iterator[Any]:
-        with _RoutedRun(self, next(inputs), run_manager, config) as run:
-            try:
-                for chunk in run.chain.stream(run.input, run.config(), **kwargs):
-                    run.last = chunk
-                    yield chunk
-            except Exception as error:
-                for chunk in run.fallback_after(error).stream(run.input, run.config(), **kwargs):
-                    run.last = chunk
-                    yield chunk
-        yield from run.last_chunk()
+        chunk = None
+        with _RoutedRun(self, next(inputs), run_manager, config, kwargs) as run:
+            for chunk in run.chain.stream(run.input, config):
+                yield chunk
+        yield from _last_chunk(chunk, run.report)
 
     async def _astream(
         self,
@@ -320,23 +297,29 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         run_manager: AsyncManager,
         config: RunnableConfig,
         **kwargs: Any,
-    ) -> AsyncGenerator[Any, None]:
-        async with _RoutedRun(self, await anext(inputs), run_manager, config) as run:
-            try:
-                async for chunk in run.chain.astream(run.input, run.config(), **kwargs):
-                    run.last = chunk
-                    yield chunk
-            except Exception as error:
-                fallback = run.fallback_after(error)
-                async for chunk in fallback.astream(run.input, run.config(), **kwargs):
-                    run.last = chunk
-                    yield chunk
-        for chunk in run.last_chunk():
-            yield chunk
+    ) -> AsyncIterator[Any]:
+        chunk = None
+        async with _RoutedRun(self, await anext(inputs), run_manager, config, kwargs) as run:
+            async for chunk in run.chain.astream(run.input, config):
+                yield chunk
+        for last in _last_chunk(chunk, run.report):
+            yield last
 
-    def _given(self, input: Any) -> Sequence[Document] | None:
+    def _given(self, input: Any) -> Any:
         given = input.get("documents") if isinstance(input, Mapping) else None
-        return self.documents if given is None else cast("Sequence[Document]", given)
+        return self.documents if given is None else given
+
+    def _documents(self, input: Any, config: RunnableConfig) -> Any:
+        given = self._given(input)
+        if given is None and self.retriever is not None:
+            return self.retriever.invoke(question_of(input), config)
+        return given
+
+    async def _adocuments(self, input: Any, config: RunnableConfig) -> Any:
+        given = self._given(input)
+        if given is None and self.retriever is not None:
+            return await self.retriever.ainvoke(question_of(input), config)
+        return given
 
     def _routed(
         self,
@@ -398,75 +381,58 @@ class _RoutedRun:
     router: FrontierRouter
     input: Any
     manager: SyncManager | AsyncManager
-    given: RunnableConfig
-    last: Any = None
+    config: RunnableConfig
+    keywords: Mapping[str, Any]
     report: dict[str, object] = field(default_factory=dict)
     query: RoutedQuery = field(init=False)
     chain: Runnable[Any, Any] = field(init=False)
 
     def __enter__(self) -> Self:
-        documents = self.router._given(self.input)
-        if documents is None and self.router.retriever is not None:
-            documents = self.router.retriever.invoke(question_of(self.input), self._child)
-        self._route(documents)
-        dispatch_custom_event(DECISION_EVENT, self.query.decision.summary(), config=self._events)
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.report = self.query.settle()
-        dispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self._events)
+        return self._route(self.router._documents(self.input, self.config))
 
     async def __aenter__(self) -> Self:
-        documents = self.router._given(self.input)
-        if documents is None and self.router.retriever is not None:
-            documents = await self.router.retriever.ainvoke(question_of(self.input), self._child)
-        await run_sync(self._route, documents)
-        summary = self.query.decision.summary()
-        await adispatch_custom_event(DECISION_EVENT, summary, config=self._events)
-        return self
+        documents = await self.router._adocuments(self.input, self.config)
+        return await run_sync(self._route, documents)
 
-    async def __aexit__(self, *raised: object) -> None:
-        self.report = await run_sync(self.query.settle)
-        await adispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self._events)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self.query.error = error
+        self.report = self.query.settle()
+        dispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self.config)
 
-    def _route(self, documents: Sequence[Document] | None) -> None:
-        chains = self.router.chains
+    async def __aexit__(self, *raised: Any) -> None:
+        await run_sync(self.__exit__, *raised)
+
+    def _route(self, documents: Sequence[Document] | None) -> Self:
         # Another attempt of `with_retry` is the same query.
         again = any(tag.startswith("retry:attempt:") for tag in self.manager.tags)
-        self.query = self.router._routed(self.input, self.given, documents, count=not again)
-        self.chain = chains[chosen_name(self.query.decision, chains)]
+        self.query = self.router._routed(self.input, self.config, documents, count=not again)
         if documents is not None:
             rest = self.input if isinstance(self.input, Mapping) else {}
             question = question_of(self.input)
             self.input = {**rest, "question": question, "documents": list(documents)}
+        summary = self.query.decision.summary()
+        dispatch_custom_event(DECISION_EVENT, summary, config=self.config)
+        chosen, counted = self._chosen(), _CallbackCounter(self.query)
+        self.chain = chosen.with_config(metadata={METADATA_KEY: summary}, callbacks=[counted])
+        return self
 
-    @property
-    def _child(self) -> RunnableConfig:
-        return patch_config(self.given, callbacks=self.manager.get_child(tag="retrieve"))
+    def _chosen(self) -> Runnable[Any, Any]:
+        """The chain of the choice, and what answers when it fails, unless its stream has begun."""
+        label, chains, input = self.query.decision.label, self.router.chains, self.input
+        chain = chains[chosen_name(self.query.decision, chains)].bind(**self.keywords)
+        chain = chain.with_config(tags=[f"strategy:{label}"])
+        if self.router.fallback is None:
+            return chain
 
-    @property
-    def _events(self) -> RunnableConfig:
-        return {"callbacks": self.manager.get_child()}
+        def failed(given: dict[str, Any]) -> Any:
+            self.query.error = given["error"]
+            return input
 
-    def config(self) -> RunnableConfig:
-        """The config of what runs: tagged, with the decision in its metadata, and counted."""
-        decision = self.query.decision
-        tag = f"strategy:{decision.label}" if self.query.error is None else "fallback"
-        callbacks = self.manager.get_child(tag=tag)
-        callbacks.add_metadata({METADATA_KEY: decision.summary()})
-        callbacks.add_handler(_CallbackCounter(self.query))
-        return patch_config(self.given, callbacks=callbacks)
-
-    def fallback_after(self, error: Exception) -> Runnable[Any, Any]:
-        """What answers after an error; without a fallback, or behind half an answer, it raises."""
-        fallback = self.router.fallback if self.last is None else None
-        return self.query.fallback_after(error, fallback)
-
-    def last_chunk(self) -> Iterator[AIMessageChunk]:
-        """Behind a stream of messages, a chunk with the numbers."""
-        if isinstance(self.last, AIMessageChunk):
-            metadata = {METADATA_KEY: dict(self.report)}
-            yield AIMessageChunk(content="", id=self.last.id, response_metadata=metadata)
+        fallback = self.router.fallback.bind(**self.keywords).with_config(tags=["fallback"])
+        self.input = {"input": input}
+        first: Runnable[Any, Any] = RunnableLambda(itemgetter("input")) | chain
+        return first.with_fallbacks([RunnableLambda(failed) | fallback], exception_key="error")
 
 
 class _CallbackCounter(BaseCallbackHandler):
@@ -510,6 +476,13 @@ def _with_report(output: T, report: Mapping[str, object]) -> T:
         return output
     metadata = {**output.response_metadata, METADATA_KEY: dict(report)}
     return cast("T", output.model_copy(update={"response_metadata": metadata}))
+
+
+def _last_chunk(chunk: Any, report: Mapping[str, object]) -> Iterator[AIMessageChunk]:
+    """Behind a stream of messages, a chunk with the numbers."""
+    if isinstance(chunk, AIMessageChunk):
+        metadata = {METADATA_KEY: dict(report)}
+        yield AIMessageChunk(content="", id=chunk.id, response_metadata=metadata)
 
 
 def _answer_template(template: str) -> PromptTemplate:
