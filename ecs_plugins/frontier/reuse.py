@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -214,12 +215,6 @@ class ReuseLedger:
         StorageError: The file cannot be opened or is not a ledger.
     """
 
-    _model: ReuseModel
-    _fitting: threading.Thread | None
-    _new: int
-    _fitted: float
-    _tidied: float
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -239,12 +234,21 @@ class ReuseLedger:
             raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
         # Absolute: a later connection is to the same file, wherever the process has gone.
         self._path = MEMORY if str(path) == MEMORY else str(Path(path).absolute())
+        settings: dict[str, Any] = {"idle_seconds": idle_seconds, "expire_seconds": expire_seconds}
+        self._again = partial(ReuseLedger, self._path, namespace=namespace, clock=clock, **settings)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
         self._namespace = json.dumps(list(namespace))
         self._idle = idle_seconds
         self._expire = expire_seconds
         self._clock = clock
-        self._restart()
+        self._model = ReuseModel()
+        self._fitting: threading.Thread | None = None
+        self._new = 0  # contexts first counted here since the fit
+        self._fitted = self._tidied = -math.inf
+        # What was counted survives a crash of the process; a power cut may lose the last counts.
+        self._database = Database(
+            self._path, _FILE, synchronous="normal", busy_timeout=_BUSY_SECONDS
+        )
 
     # Writing.
 
@@ -374,10 +378,6 @@ class ReuseLedger:
         """How many contexts this process has first seen since the model was fitted."""
         return self._new
 
-    def forecast(self, context: str) -> float:
-        """Expected further queries of a context; one never seen counts as asked once now."""
-        return self.model().expected(max(1, self.count(context)))
-
     # The file.
 
     def close(self) -> None:
@@ -392,24 +392,10 @@ class ReuseLedger:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def __getstate__(self) -> dict[str, object]:
+    def __reduce__(self) -> tuple[Callable[[], ReuseLedger], tuple[()]]:
         if self._path == MEMORY:
             raise TypeError("a ledger in memory cannot be pickled; give it a file")
-        hidden = ("_database", "_model", "_fitting", "_new", "_fitted", "_tidied")
-        return {name: value for name, value in self.__dict__.items() if name not in hidden}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._restart()
-
-    def _restart(self) -> None:
-        self._model, self._fitting = ReuseModel(), None
-        self._new = 0  # contexts first counted here since the fit
-        self._fitted = self._tidied = -math.inf
-        # What was counted survives a crash of the process; a power cut may lose the last counts.
-        self._database = Database(
-            self._path, _FILE, synchronous="normal", busy_timeout=_BUSY_SECONDS
-        )
+        return self._again, ()
 
     def _forget_expired(self, now: float) -> None:
         self._tidied = now

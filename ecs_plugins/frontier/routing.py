@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
+from cachetools import TTLCache
 from pydantic import Field, model_validator
 
 from ecs_plugins.common.config import Config
@@ -38,7 +40,10 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
 _LEARN_SECONDS = 60.0
-_READ_SECONDS = 3600.0
+_NOT_KEPT = -math.inf  # for how long the ledger keeps what is in memory alone
+# What the scoring model of this process has read of a context, and its cost.
+_read: TTLCache[tuple[str, PointKey], float] = TTLCache(maxsize=4096, ttl=3600.0)
+_reading = threading.Lock()
 
 OnlinePolicy = Literal["deterministic", "randomised"]
 """How to decide without knowing N: within 4 times the optimum always, or e times in expectation."""
@@ -238,7 +243,7 @@ class Router:
         why = "" if reuse is not None else "N = 1: no reuse was given and there is no ledger"
         if self.ledger is not None and context_id:
             try:
-                paid = self.ledger.prepared(context_id, self._lives)
+                paid = self.ledger.prepared(context_id, self._lives) | self._held(context_id)
                 if count:
                     seen = self.ledger.record(context_id)
                 else:
@@ -333,10 +338,13 @@ class Router:
         failed = ""
         if self.ledger is not None and context_id:
             try:
-                for key, cost in self._done(
-                    decision, prepared, cached=bool(read) and answered
-                ).items():
-                    self.ledger.mark_prepared(context_id, key, cost)
+                cached = bool(read) and answered
+                for key, cost in self._done(decision, prepared, cached=cached).items():
+                    if self._lives.get(key) == _NOT_KEPT:
+                        with _reading:
+                            _read[context_id, key] = cost
+                    else:
+                        self.ledger.mark_prepared(context_id, key, cost)
                 if answered:
                     self.ledger.observe(decision.point.key, "cost", two / decision.stage2)
             except StorageError as failure:
@@ -428,16 +436,21 @@ class Router:
             done.setdefault(decision.point.key, decision.point.stage1)
         return done
 
+    def _held(self, context_id: str) -> dict[PointKey, float]:
+        with _reading:
+            keys = [key for key in self._lives if (context_id, key) in _read]
+            return {key: _read[context_id, key] for key in keys}
+
     @cached_property
     def _lives(self) -> dict[PointKey, float]:
-        """The points whose stage 1 is held for so long: by a prompt cache, or the scoring model."""
+        """For how long the ledger keeps a stage 1: as long as a prompt cache, or not at all."""
         prices, lives = self.frontier.prices, {}
         for point in self.frontier.points:
             if point.stage1 and point.usage is not None:
                 tokens = point.usage.tokens.items()
                 paid = {role for (stage, role), n in tokens if n and stage == Stage.PREPARE}
                 if paid == {Role.SCORER}:
-                    lives[point.key] = _READ_SECONDS
+                    lives[point.key] = _NOT_KEPT
                 elif prices.caches and not paid:
                     lives[point.key] = prices.answer.cache_seconds
         return lives

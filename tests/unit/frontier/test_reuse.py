@@ -137,9 +137,7 @@ def test_a_context_asked_often_is_expected_to_be_asked_more(tmp_path):
         for index, count in enumerate(simulate(2.5, 4.0, 300)):
             ledger.record(f"c{index}", queries=count)
         now[0] = 100.0
-        ledger.record("new")
-        ledger.record("busy", queries=30)
-        new, busy = ledger.forecast("new"), ledger.forecast("busy")
+        new, busy = (ledger.model().expected(seen) for seen in (1, 30))
         assert busy > 3 * new
         # Posterior mean of the model that made the data: (4 + n - 1) / 1.5.
         assert new == pytest.approx(4 / 1.5, rel=0.4)
@@ -171,7 +169,7 @@ def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
 def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path):
     now = [0.0]
     with ReuseLedger(tmp_path / "r.db", idle_seconds=10, clock=lambda: now[0]) as ledger:
-        assert 0 < ledger.forecast("never seen") < 20  # a weak prior
+        assert 0 < ledger.model().expected(1) < 20  # a weak prior
         for index in range(30):
             ledger.record(f"c{index}", queries=3)
         model = ledger.model()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import reuse
+from ecs_plugins.frontier import reuse, routing
 from ecs_plugins.frontier.answering import cache_tokens
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
 from ecs_plugins.frontier.decision import UnreachableTargetError
@@ -153,19 +153,21 @@ def test_a_prompt_that_a_cache_holds_after_one_query_is_sunk(ledger):
     assert ledger.prepared("a") == {first.point.key: 810}
 
 
-def test_what_the_scoring_model_has_read_is_sunk_for_an_hour(tmp_path):
+def test_what_the_scoring_model_has_read_is_sunk_for_an_hour_of_its_process(ledger):
     tokens = {(Stage.PREPARE, Role.SCORER): 900.0, (Stage.QUERY, Role.ANSWER_INPUT): 300.0}
     ecs = StrategyPoint("ecs", {}, 0.8, 900, 300, usage=Usage(tokens))
-    frontier, now = EfficiencyFrontier([ecs, point("full", 0.8, 0, 1000)]), [0.0]
-    ledger = ReuseLedger(tmp_path / "read.db", clock=lambda: now[0])
+    frontier = EfficiencyFrontier([ecs, point("full", 0.8, 0, 1000)])
+    ledger.mark_prepared("a", ecs.key, 900)  # as the process before noted it
     router = Router(frontier, RouterConfig(target_f1=0.7), ledger=ledger)
-    paid = TokenLedger()
+    paid = spent(0, 300)
     paid.book(Stage.PREPARE, Role.SCORER, 900)
-    paid.book(Stage.QUERY, Role.ANSWER_INPUT, 300)
+    assert router.route(context_id="a", reuse=1).strategy == "full"
     router.settle(router.route(context_id="a", reuse=40), paid, context_id="a")
     assert router.route(context_id="a", reuse=1).strategy == "ecs"
-    now[0] = 3700.0
+    routing._read.expire(time.monotonic() + 3700)
     assert router.route(context_id="a", reuse=1).strategy == "full"
+    router.settle(router.route(context_id="b", reuse=40), paid, context_id="b")
+    assert ledger.prepared("b") == {}  # nor does the next process take it for read
 
 
 def recorded_trace():
