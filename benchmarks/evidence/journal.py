@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +16,8 @@ from typing import Any
 
 from benchmarks.evidence.candidates import Candidates
 from benchmarks.evidence.methods import Ordered
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier import journal
+from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.frontier.journal import Journal
 
 _KIND = ("ecs_plugins.evidence", 2)
 STORED = 50
@@ -58,9 +59,11 @@ class EvidenceJournal:
 
     Args:
         path: The file; made if it is not there.
-        identity: Everything that the figures depend on; must equal that of the file.
+        identity: Everything that the figures depend on; must equal that of the file. None takes
+            what the file has.
 
     Attributes:
+        identity: Everything that the figures depend on.
         rows: Question id -> row.
 
     Raises:
@@ -68,10 +71,11 @@ class EvidenceJournal:
         StorageError: It cannot be read or written, or is no journal.
     """
 
-    def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, object]) -> None:
+    def __init__(self, path: str | os.PathLike[str], identity: Mapping[str, object] | None) -> None:
         self.rows: dict[str, QuestionRow] = {}
         self._path = path
-        self._records = journal.Journal(path, _KIND, identity)
+        self._records = Journal(path, _KIND, identity)
+        self.identity = self._records.identity
         for record in self._records.records:
             _take(self.rows, record)
 
@@ -156,15 +160,12 @@ def read_journal(path: Path) -> Recorded:
 
     Raises:
         StorageError: It cannot be read, or is no journal.
-        InvalidInputError: It is one of something else.
+        ConfigurationError: It is one of something else.
     """
-    head, *records = journal.read_journal(path, _KIND)
-    if (head["format"], head["version"]) != _KIND:
-        raise InvalidInputError(f"{path} is no journal of an evidence benchmark of this version")
-    rows: dict[str, QuestionRow] = {}
-    for record in records:
-        _take(rows, record)
-    return Recorded(head["identity"], rows)
+    if not (path.exists() or path.with_suffix(".jsonl").exists()):
+        raise StorageError(f"there is no journal {path}; measure first")
+    with closing(EvidenceJournal(path, None)) as journal:
+        return Recorded(journal.identity, journal.rows)
 
 
 def _take(rows: dict[str, QuestionRow], data: Mapping[str, Any]) -> None:

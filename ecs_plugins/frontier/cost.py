@@ -86,38 +86,9 @@ def check_weight(weight: float) -> float:
     return float(weight)
 
 
-def effective_tokens(stage1: float, stage2: float, reuse: float) -> float:
-    """Tokens per query when ``reuse`` queries share stage 1 (Eq. 1); an expectation will do.
-
-    Raises:
-        InvalidInputError: N < 1, or tokens that are negative, zero in sum, or not finite.
-    """
-    check_reuse(reuse)
-    if not (math.isfinite(stage1) and math.isfinite(stage2) and stage1 >= 0 and stage2 >= 0):
-        raise InvalidInputError(
-            f"stage 1 and stage 2 must be finite and not negative, got {stage1!r} and {stage2!r}"
-        )
-    total = stage2 + stage1 / reuse
-    if total <= 0:
-        raise InvalidInputError(
-            "a strategy that costs nothing has no efficiency score (ln 0); "
-            "count the tokens of the prompt and of the answer"
-        )
-    return total
-
-
-def efficiency_score(f1: float, effective: float, weight: float) -> float:
-    """``w * F1 - (1 - w) * ln(effective)`` (Eq. 2) for F1 and w in [0, 1].
-
-    Raises:
-        InvalidInputError: An argument is out of range.
-    """
-    check_weight(weight)
-    if not 0 <= f1 <= 1:
-        raise InvalidInputError(f"F1 must lie in [0, 1], got {f1!r}; divide percentages by 100")
-    if not (effective > 0 and math.isfinite(effective)):
-        raise InvalidInputError(f"the cost must be positive and finite, got {effective!r}")
-    return weight * f1 - (1 - weight) * math.log(effective)
+def efficiency_score(f1: float, cost: float, weight: float) -> float:
+    """``w * F1 - (1 - w) * ln(cost)`` (Eq. 2)."""
+    return weight * f1 - (1 - weight) * math.log(cost)
 
 
 def exchange_rate(weight: float, gain: float = 0.01) -> float:

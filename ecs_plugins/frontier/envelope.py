@@ -16,7 +16,13 @@ from functools import cached_property
 from itertools import pairwise
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import bounded, check_reuse, check_weight, exchange_rate
+from ecs_plugins.frontier.cost import (
+    bounded,
+    check_reuse,
+    check_weight,
+    efficiency_score,
+    exchange_rate,
+)
 from ecs_plugins.frontier.decision import (
     Objective,
     RoutingDecision,
@@ -158,8 +164,7 @@ class EfficiencyFrontier(MeasuredPoints):
         if len(asked) != 1:
             raise InvalidInputError("give exactly one of target_f1, budget and weight")
         ((name, value),) = asked.items()
-        value, reuse = bounded(value), bounded(reuse)
-        check_reuse(reuse)
+        value, reuse = bounded(value), check_reuse(reuse)
         ready = frozenset(prepared)
         pool = self.in_time(max_seconds)
         if target_f1 is not None:
@@ -181,7 +186,7 @@ class EfficiencyFrontier(MeasuredPoints):
             _, chosen = max(fitting, key=lambda choice: (choice[1].f1, -choice[0]))
         else:
             w = check_weight(value)
-            _, chosen = max(choices, key=lambda c: (w * c[1].f1 - (1 - w) * math.log(c[0]), -c[0]))
+            _, chosen = max(choices, key=lambda c: (efficiency_score(c[1].f1, c[0], w), -c[0]))
         decision = self.decided(chosen, Objective(name), value, reuse, ready)
         return decision if max_seconds is None else replace(decision, max_seconds=max_seconds)
 

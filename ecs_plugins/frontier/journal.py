@@ -28,9 +28,11 @@ class Journal:
     Args:
         path: The file; made if it is not there. None keeps nothing on disk.
         kind: Format and version of the records.
-        identity: What is measured; must equal that of the file, as must the kind.
+        identity: What is measured; must equal that of the file, as must the kind. None takes
+            what the file has.
 
     Attributes:
+        identity: What is measured.
         records: What was there when it was opened.
 
     Raises:
@@ -42,20 +44,24 @@ class Journal:
         self,
         path: str | os.PathLike[str] | None,
         kind: tuple[str, int],
-        identity: Mapping[str, object],
+        identity: Mapping[str, object] | None,
     ) -> None:
-        head = {"format": kind[0], "version": kind[1], "identity": dict(identity)}
+        head = {"format": kind[0], "version": kind[1], "identity": dict(identity or {})}
         if path is not None:
             _import_lines(Path(path), kind)
         with ExitStack() as failed:
             self._database = Database(MEMORY if path is None else path, _FILE)
             failed.callback(self.close)
-            stored = _stored(self._database)
+            with self._database.read() as connection:
+                rows = connection.execute("SELECT value FROM journal ORDER BY key").fetchall()
+            stored = [json.loads(value) for (value,) in rows]
             self._next = len(stored)
             if not stored:
                 self.append(head)
             known, *self.records = stored or [head]
-            self._check({**known, **known["identity"]}, {**head, **identity})
+            self.identity: dict[str, Any] = known["identity"]
+            asked = self.identity if identity is None else identity
+            self._check({**known, **self.identity}, {**head, **asked})
             failed.pop_all()
 
     def append(self, record: Mapping[str, object]) -> None:
@@ -89,25 +95,6 @@ class Journal:
                     f"{known.get(name)!r}, not {asked.get(name)!r}; go on with the same "
                     "settings or name another file"
                 )
-
-
-def read_journal(path: Path, kind: tuple[str, int]) -> list[Any]:
-    """The first record and the others, also while another process writes them.
-
-    Raises:
-        StorageError: It cannot be read, or is no journal.
-    """
-    _import_lines(path, kind)
-    if not path.exists():
-        raise StorageError(f"there is no journal {path}; measure first")
-    with closing(Database(path, _FILE)) as database:
-        return _stored(database)
-
-
-def _stored(database: Database) -> list[Any]:
-    with database.read() as connection:
-        rows = connection.execute("SELECT value FROM journal ORDER BY key").fetchall()
-    return [json.loads(value) for (value,) in rows]
 
 
 def _import_lines(path: Path, kind: tuple[str, int]) -> None:

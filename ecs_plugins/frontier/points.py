@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.frontier.cost import PriceVector, Usage, effective_tokens
+from ecs_plugins.frontier.cost import PriceVector, Usage, check_reuse
 
 ConfigValue = str | int | float | bool | None
 """What a configuration may hold: what JSON can say in one word."""
@@ -86,7 +86,8 @@ class StrategyPoint:
 
     def effective(self, reuse: float, *, sunk: bool = False) -> float:
         """Cost per query at N = ``reuse`` (Eq. 1); ``sunk`` leaves a stage 1 already paid out."""
-        return effective_tokens(0.0 if sunk else self.stage1, self.stage2, reuse)
+        shared_by = check_reuse(reuse)
+        return self.stage2 if sunk else self.stage2 + self.stage1 / shared_by
 
     def priced(self, prices: PriceVector) -> StrategyPoint:
         """This point in another unit.

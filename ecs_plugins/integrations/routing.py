@@ -136,12 +136,7 @@ class _Artefact:
 _artefact = lru_cache(maxsize=32)(_Artefact)
 
 
-def open_ledger(source: Ledger | str | None) -> Ledger | None:
-    """The ledger behind a field; a path is opened once."""
-    return _named_ledger(source) if isinstance(source, str) else source
-
-
-_named_ledger = lru_cache(maxsize=32)(ReuseLedger)
+_named_ledger = lru_cache(maxsize=32)(ReuseLedger)  # a path is opened once
 
 
 # What a call asks for.
@@ -220,13 +215,6 @@ class RoutedQuery:
         self.prepared.setdefault(key, TokenLedger()).add(tokens)
         self.prepare_seconds += prepare_seconds
 
-    def fallback_after(self, error: Exception, fallback: T | None) -> T:
-        """What answers after an error, which is raised where there is nothing."""
-        self.error = error
-        if fallback is None:
-            raise error
-        return fallback
-
     def settle(self) -> dict[str, object]:
         """The decision and, under ``settlement``, its cost beside the forecast; plain values.
 
@@ -278,14 +266,13 @@ def route(
 
     A ledger that fails is noted in the decision and costs no answer.
     """
-    opened: Any = None
-    failed = ""
+    frontier, failed = open_frontier(source, names), ""
     try:
-        opened = open_ledger(ledger)
+        router = core_router(frontier, config, ledger)
     except StorageError as failure:
         failed = f"as the ledger failed: {failure}"
         _log.warning("%s", failed)
-    router = _router(open_frontier(source, names), config, opened)
+        router = core_router(frontier, config, None)
     decision = router.route(count=count, **asked)
     if failed:
         decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
@@ -307,7 +294,7 @@ def core_router(
     Raises:
         StorageError: The frontier or the ledger cannot be opened.
     """
-    opened: Any = open_ledger(ledger)
+    opened: Any = _named_ledger(ledger) if isinstance(ledger, str) else ledger
     return _router(open_frontier(source), config, opened)
 
 
@@ -412,7 +399,6 @@ class ContextBuilder:
         self,
         source: EfficiencyFrontier | str,
         *,
-        llm: object,
         prompt: str,
         same_model: bool,
         ledger: Ledger | str | None,
@@ -420,7 +406,7 @@ class ContextBuilder:
         """The points that a router may choose; refuses what cannot run before a query needs it."""
         frontier = open_frontier(source)
         if same_model and frontier.provenance.models.get("answer"):
-            frontier.provenance.require(answer_model=as_answer_model(llm).name)
+            frontier.provenance.require(answer_model=as_answer_model(self.llm).name)
         check_template(prompt)
         if any(point.strategy.startswith("memory_compression") for point in frontier.routable):
             if isinstance(ledger, str) and self.cache_dir is None:

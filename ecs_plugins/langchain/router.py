@@ -193,9 +193,8 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
             "count_tokens": fields.get("count_tokens"),
         }
         builder = ContextBuilder(llm, [*own.values()], **settings)
-        points = builder.points(
-            source, llm=llm, prompt=prompt, same_model=same_model, ledger=fields.get("ledger")
-        )
+        ledger = fields.get("ledger")
+        points = builder.points(source, prompt=prompt, same_model=same_model, ledger=ledger)
         answer = _answer_template(prompt) | llm
         chains: dict[str, Runnable[Any, Any]] = {}
         for point in points:

@@ -6,7 +6,6 @@ is asked to choose. N travels with the query.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -62,7 +61,6 @@ from ecs_plugins.integrations.routing import (
 )
 
 _dispatcher = get_dispatcher(__name__)
-_lock = threading.Lock()
 
 _query: ContextVar[RoutedQuery | None] = ContextVar("ecs_plugins_query", default=None)
 # Chat of many models calls complete of the same model: only the outermost call is counted.
@@ -329,9 +327,8 @@ class FrontierQueryEngine(BaseQueryEngine):
             cache_dir=cache_dir,
             count_tokens=count_tokens,
         )
-        points = builder.points(
-            source, llm=llm, prompt=prompt, same_model=same_model, ledger=settings.get("ledger")
-        )
+        ledger = settings.get("ledger")
+        points = builder.points(source, prompt=prompt, same_model=same_model, ledger=ledger)
         context = None if nodes is None else as_context(nodes)
         asked = retriever if context is None else context
         assert asked is not None
@@ -355,7 +352,7 @@ class FrontierQueryEngine(BaseQueryEngine):
                 try:
                     response = engine.query(query_bundle)
                 except Exception as error:
-                    response = query.fallback_after(error, self.fallback).query(query_bundle)
+                    response = self._fallback(query, error).query(query_bundle)
         finally:
             report = self._settle(query)
         response.metadata = {**(response.metadata or {}), **report}
@@ -369,12 +366,17 @@ class FrontierQueryEngine(BaseQueryEngine):
                 try:
                     response = await engine.aquery(query_bundle)
                 except Exception as error:
-                    fallback = query.fallback_after(error, self.fallback)
-                    response = await fallback.aquery(query_bundle)
+                    response = await self._fallback(query, error).aquery(query_bundle)
         finally:
             report = await run_sync(self._settle, query)
         response.metadata = {**(response.metadata or {}), **report}
         return response
+
+    def _fallback(self, query: RoutedQuery, error: Exception) -> BaseQueryEngine:
+        query.error = error
+        if self.fallback is None:
+            raise error
+        return self.fallback
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(
@@ -490,34 +492,25 @@ class _EventCounter(BaseEventHandler):
             _open.set((*outer, method))
         elif isinstance(event, LLMChatEndEvent | LLMCompletionEndEvent):
             _open.set(outer)
-            if not outer:
-                _add_call(query, event)
+            if outer:
+                return
+            if isinstance(event, LLMCompletionEndEvent):
+                prompt, text = event.prompt, event.response.text
+            else:
+                prompt = "\n".join(message.content or "" for message in event.messages)
+                text = "" if event.response is None else event.response.message.content or ""
+            query.add_call(prompt, text, event.response)
+
+
+get_dispatcher().add_event_handler(_EventCounter())
 
 
 @contextmanager
 def _counted(query: RoutedQuery) -> Iterator[None]:
     """Count what happens within, here and in threads and tasks that copy the context."""
-    _install_handler()
     outer, calls = _query.set(query), _open.set(())
     try:
         yield
     finally:
         _query.reset(outer)
         _open.reset(calls)
-
-
-def _install_handler() -> None:
-    root = get_dispatcher()
-    with _lock:
-        if not any(isinstance(handler, _EventCounter) for handler in root.event_handlers):
-            root.add_event_handler(_EventCounter())
-
-
-def _add_call(query: RoutedQuery, event: LLMChatEndEvent | LLMCompletionEndEvent) -> None:
-    response = event.response
-    if isinstance(event, LLMCompletionEndEvent):
-        prompt, text = event.prompt, event.response.text
-    else:
-        prompt = "\n".join(message.content or "" for message in event.messages)
-        text = "" if event.response is None else event.response.message.content or ""
-    query.add_call(prompt, text, response)

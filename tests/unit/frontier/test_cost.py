@@ -10,43 +10,31 @@ from ecs_plugins.frontier.cost import (
     ModelPrice,
     PriceVector,
     Usage,
-    effective_tokens,
     efficiency_score,
     exchange_rate,
     weight_crossover,
 )
 from ecs_plugins.tokens import Role, Stage
 
+from .conftest import point
+
 f1s = st.floats(0, 1)
 costs = st.floats(1, 1e6)
 
 
 def test_equation_one_amortises_stage_one():
-    assert effective_tokens(1000, 300, 1) == 1300
-    assert effective_tokens(1000, 300, 100) == 310
-    assert effective_tokens(1000, 300, math.inf) == 300
+    strategy = point("a", 0.5, 1000, 300)
+    assert strategy.effective(1) == 1300
+    assert strategy.effective(100) == 310
+    assert strategy.effective(math.inf) == 300
+    for reuse in (0, 0.99, -1, math.nan):
+        with pytest.raises(InvalidInputError, match="at least 1"):
+            strategy.effective(reuse)
 
 
 def test_equation_two_uses_the_natural_logarithm():
     assert efficiency_score(0.8, math.e**5, 0.5) == pytest.approx(0.4 - 2.5)
     assert efficiency_score(0.8, 500, 1.0) == 0.8
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        *[((effective_tokens, 1, 1, reuse), "at least 1") for reuse in (0, 0.99, -1, math.nan)],
-        *[((effective_tokens, one, 1, 1), "finite") for one in (-1, math.inf, math.nan)],
-        ((effective_tokens, 0, 0, 1), "costs nothing"),
-        *[((efficiency_score, 0.5, 10, weight), "w must lie") for weight in (-0.1, 1.1, math.nan)],
-        *[((efficiency_score, f1, 10, 0.5), "F1 must lie") for f1 in (-0.1, 80, math.nan)],
-        ((efficiency_score, 0.5, 0, 0.5), "cost must be positive"),
-    ],
-)
-def test_numbers_out_of_range_are_refused(call, message):
-    function, *numbers = call
-    with pytest.raises(InvalidInputError, match=message):
-        function(*numbers)
 
 
 def test_exchange_rate_of_the_design_document():
@@ -106,7 +94,7 @@ def test_prompt_cache_is_exact_for_every_reuse():
     for reuse in (1, 2, 17):
         paid = 2.0 * 1000 + 8.0 * 200
         paid += reuse * (2.0 * 50 + 8.0 * 10) + 2.0 * 250 + 0.2 * 250 * (reuse - 1)
-        assert effective_tokens(one, two, reuse) == pytest.approx(paid / reuse)
+        assert point("a", 0.5, one, two).effective(reuse) == pytest.approx(paid / reuse)
 
 
 def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
