@@ -194,7 +194,8 @@ class _Run:
         # The memory's own graph, searched by FAISS alone.
         with memory._store.database.read() as connection:
             space = tiers.list_spaces(connection)[0]
-            index = memory._store.indexes.current(connection, space).index
+            opened: Any = memory._store.indexes.current(connection, space)
+            index = opened.index
         index.rebuild()
         graph: Any = index._graph
         ef = graph.hnsw.efSearch = search_width(graph.ntotal)

@@ -26,11 +26,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ecs_plugins.common.sql import Connection, Transaction, Transactional
 from ecs_plugins.errors import StorageError
 
 MEMORY = ":memory:"
@@ -92,17 +93,7 @@ class Schema:
     upgrade: Callable[[sqlite3.Connection, int], object]
 
 
-@dataclass(slots=True)
-class Transaction:
-    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
-
-    connection: sqlite3.Connection
-    writes: bool
-    committed: bool = False
-    ends: list[Callable[[bool], object]] = field(default_factory=list)
-
-
-class Database:
+class Database(Transactional):
     """A file, or ``":memory:"``, and its connections, each lent to one user at a time.
 
     Thread-safe; safe over ``fork``. A database in memory lives in one connection.
@@ -137,7 +128,7 @@ class Database:
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._real_path = os.path.realpath(self.path)
-        self._here = threading.local()
+        super().__init__()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self.at_fork: list[Callable[[], object]] = []
@@ -244,7 +235,7 @@ class Database:
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def write(self, *, wait: bool = True) -> Iterator[sqlite3.Connection]:
+    def write(self, *, wait: bool = True, scope: str | None = None) -> Iterator[sqlite3.Connection]:
         """A connection inside one immediate transaction; committed unless the block raises.
 
         Compute before, write inside: other writers wait meanwhile. Within a write transaction of
@@ -252,7 +243,9 @@ class Database:
 
         Args:
             wait: Whether to wait for other writers, up to ``busy_timeout``.
+            scope: What is written to; of no use here, where one writes at a time.
         """
+        del scope
         if self.is_writing:
             yield self._here.transaction.connection
             return
@@ -306,25 +299,10 @@ class Database:
         finally:
             connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
 
-    @property
-    def _transaction(self) -> Transaction | None:
-        """The transaction of this thread."""
-        return getattr(self._here, "transaction", None)
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether this thread is inside a write transaction."""
-        return self._transaction is not None and self._transaction.writes
-
-    def on_end(self, end: Callable[[bool], object]) -> None:
-        """Call a function once the write transaction of this thread is over, or now without one.
-
-        It gets whether the transaction was committed.
-        """
-        if self.is_writing:
-            self._here.transaction.ends.append(end)
-        else:
-            end(True)
+    def claim(self, name: str) -> AbstractContextManager[object]:
+        """Claim nothing: who computes without a lock looks for others' changes when it writes."""
+        del name
+        return nullcontext()
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
@@ -380,7 +358,7 @@ class Database:
             if data
         )
 
-    def integrity(self, connection: sqlite3.Connection) -> Sequence[str]:
+    def integrity(self, connection: Connection) -> Sequence[str]:
         """What SQLite's own checks find; empty when all is well."""
         with translated(self.path):
             found = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]

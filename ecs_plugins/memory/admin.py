@@ -13,9 +13,9 @@ from ecs_plugins.memory.records import ErasureReceipt, MemoryStats, Verification
 from ecs_plugins.memory.sleep import BackgroundThread
 from ecs_plugins.memory.store.erasure import has_expired, purge
 from ecs_plugins.memory.store.inspection import count_items, namespace_stats, verify
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.schema import MEMORY_FILE
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.store.transfer import (
     embedded_anew,
@@ -34,7 +34,7 @@ class MemoryAdmin:
     Every method has an async form with an ``a`` before its name.
     """
 
-    def __init__(self, store: SqliteStore, background: BackgroundThread) -> None:
+    def __init__(self, store: MemoryStore, background: BackgroundThread) -> None:
         self._store = store
         self._background = background
 
@@ -72,7 +72,9 @@ class MemoryAdmin:
         if about.get("embedder") != store.identity:
             lines = embedded_anew(lines, store.embed, progress)
         with store.writing() as connection:
-            return write_import(connection, lines, epoch=store.epoch, dimension=store.dimension)
+            counts = write_import(connection, lines, epoch=store.epoch, dimension=store.dimension)
+            store.indexes.settle(connection)
+            return counts
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Write a copy of the file as of now, while it is used; readable by its owner only.

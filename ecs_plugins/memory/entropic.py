@@ -37,13 +37,14 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.erasure import erasing, unknown
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
+from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
-from ecs_plugins.memory.store.sqlite_store import FLUSH_AT, SqliteStore
 from ecs_plugins.memory.store.tiers import checked
+from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -79,7 +80,7 @@ class EntropicMemory:
 
     def __init__(
         self,
-        store: SqliteStore,
+        store: MemoryStore,
         *,
         model: LanguageModel | None = None,
         utility: UtilityFunction | None = None,
@@ -142,7 +143,7 @@ class EntropicMemory:
         )
         try:
             embedder = RecordedEmbedder(database) if embedder is None else as_embedder(embedder)
-            opened = SqliteStore(database, embedder, what, settings, adopt=reembed)
+            opened = MemoryStore(database, embedder, what, settings, Indexes, adopt=reembed)
             if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)
         except BaseException:

@@ -24,8 +24,8 @@ from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.erasure import has_expired, purge
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.sleeps import SleepView
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import key_of
 from ecs_plugins.memory.summaries import Summariser
 from ecs_plugins.memory.types import Namespace, SleepPlan, UtilityFunction
@@ -94,7 +94,7 @@ class SleepRunner:
     """Runs the sleep phases of an open memory; ``model`` writes summaries."""
 
     def __init__(
-        self, store: SqliteStore, model: LanguageModel | None, utility: UtilityFunction | None
+        self, store: MemoryStore, model: LanguageModel | None, utility: UtilityFunction | None
     ) -> None:
         self._store = store
         self._model = model
@@ -112,7 +112,7 @@ class SleepRunner:
 
     def sleep(self, namespace: Namespace) -> SleepReport | None:
         """Run one sleep phase now; None if nothing was ever stored in the namespace."""
-        with self._locks[namespace]:
+        with self._locks[namespace], self._store.database.claim(key_of(namespace)):
             self._store.flush(namespace)
             if self._purge_due():
                 purge(self._store)

@@ -1,6 +1,6 @@
 """A memory on disk: one SQLite file, the indexes over it, and what changes them.
 
-`sqlite_store.SqliteStore` is an open file: its transactions, its indexes, what is pending. What is
+`memory_store.MemoryStore` is an open file: its transactions, its indexes, what is pending. What is
 done in a transaction stands in a module each: `intake` (add), `search` (recall), `queries` (what
 was asked), `sleeps`, `changes`, `erasure`, `items`, `transfer`, `inspection`.
 

@@ -12,13 +12,13 @@ from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.erasure import Erasure, erasing, unknown
 from ecs_plugins.memory.store.intake import check_room_to_pin, evict_overflow, insert_pinned
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import Message, NewMessage
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, dump
 
 
 def update(
-    store: SqliteStore,
+    store: MemoryStore,
     name: str,
     *,
     text: str | None,

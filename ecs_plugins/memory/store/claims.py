@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import sys
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.types import ColdMemory, HotItem
 
-# Of several corrections the first counts: a bare column is that of the minimum.
 _FALLEN = """
-    SELECT p.item, coalesce(m.created, c.at, -9e999), coalesce(min(n.at), 9e999), n.message
+    SELECT p.item, p.message, coalesce(m.created, c.at), n.at, n.message
     FROM (SELECT item, message FROM provenance WHERE item IN (SELECT value FROM json_each(?1))
           UNION SELECT id, id FROM messages WHERE id IN (SELECT value FROM json_each(?1))) p
     LEFT JOIN messages m ON m.id = p.message
-    LEFT JOIN claims c ON c.message = p.message AND c.falls
+    LEFT JOIN claims c ON c.message = p.message AND c.falls = 1
     LEFT JOIN claims n ON n.namespace = c.namespace AND n.key = c.key AND n.value != c.value
         AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = n.message AND x.expires <= ?2)
-        AND n.corrects AND n.message != c.message AND (n.at, n.row) > (c.at, c.row)
-    GROUP BY p.item, p.message
+        AND n.corrects = 1 AND n.message != c.message AND (n.at, n.row) > (c.at, c.row)
 """
 
 Item = TypeVar("Item", HotItem, ColdMemory)
@@ -44,14 +42,22 @@ class Validity:
 
 
 def validity(
-    connection: sqlite3.Connection, items: Collection[str], at: float | None = None
+    connection: Connection, items: Collection[str], at: float | None = None
 ) -> dict[str, Validity]:
     """Whether items, or single messages, hold now or at a Unix time: something behind them does."""
-    said: dict[str, list[tuple[float, float, str | None]]] = {item: [] for item in items}
-    for item, since, until, by in connection.execute(_FALLEN, (json.dumps([*items]), time.time())):
-        said[item].append((since, until, by))
+    said: dict[str, dict[str, tuple[float, float, str | None]]] = {item: {} for item in items}
+    rows = connection.execute(_FALLEN, (json.dumps([*items]), time.time())).fetchall()
+    # Of several corrections the first counts.
+    for item, message, since, until, by in sorted(
+        rows, key=lambda row: math.inf if row[3] is None else row[3]
+    ):
+        began, ended = -math.inf if since is None else since, math.inf if until is None else until
+        said[item].setdefault(message, (began, ended, by))
     now = sys.float_info.max if at is None else at
-    return {item: _validity(times, now) if times else Validity() for item, times in said.items()}
+    return {
+        item: _validity([*times.values()], now) if times else Validity()
+        for item, times in said.items()
+    }
 
 
 def _validity(times: Sequence[tuple[float, float, str | None]], at: float) -> Validity:
@@ -63,7 +69,7 @@ def _validity(times: Sequence[tuple[float, float, str | None]], at: float) -> Va
     )
 
 
-def judged(connection: sqlite3.Connection, items: Sequence[Item]) -> list[Item]:
+def judged(connection: Connection, items: Sequence[Item]) -> list[Item]:
     """Items that know whether they are superseded."""
     found = validity(connection, [item.id for item in items])
     return [item if found[item.id].holds else replace(item, superseded=True) for item in items]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.admission import admit, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.tiers import TierRow, earliest, shared
 from ecs_plugins.memory.types import ColdMemory, HotItem
 
@@ -25,10 +25,10 @@ def refolded(messages: Sequence[HotItem], config: MemoryConfig, *, edited: bool 
 
 
 def derived(
-    connection: sqlite3.Connection,
+    connection: Connection,
     old: TierRow,
     members: Collection[str],
-    store: SqliteStore,
+    store: MemoryStore,
     now: float = float("-inf"),
 ) -> TierRow | None:
     """A version as those of its messages make it that have not expired; None without any."""
@@ -53,7 +53,7 @@ def derived(
 
 
 def alive(
-    connection: sqlite3.Connection, rows: Iterable[TierRow], now: float, store: SqliteStore
+    connection: Connection, rows: Iterable[TierRow], now: float, store: MemoryStore
 ) -> Iterator[TierRow]:
     """What has not expired; of an item that rests on messages of which some have, the rest."""
     for row in rows:
@@ -67,7 +67,7 @@ def alive(
 
 
 def is_strange(
-    connection: sqlite3.Connection, name: str, members: Collection[str], store: SqliteStore
+    connection: Connection, name: str, members: Collection[str], store: MemoryStore
 ) -> bool:
     """Whether a message says something else than the others behind an item."""
     found = [each for each, _, _ in log.alone(connection, members, store.dimension)]

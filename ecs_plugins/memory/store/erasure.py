@@ -11,7 +11,6 @@ used an affected item, or that quote an erased text, go.
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
@@ -28,7 +28,7 @@ from ecs_plugins.memory.records import ERASED, ErasureReceipt
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.derivation import derived, is_strange
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, crc, dump, key_of, packed
 from ecs_plugins.memory.types import Matrix, Namespace
 
@@ -50,7 +50,7 @@ class Erasure:
         quoted: Whether messages that stay in the log say what was erased of a memory.
     """
 
-    def __init__(self, store: SqliteStore, connection: sqlite3.Connection) -> None:
+    def __init__(self, store: MemoryStore, connection: Connection) -> None:
         self.store = store
         self.connection = connection
         self.receipt = ErasureReceipt(time.time(), scrubbed=False)
@@ -69,6 +69,7 @@ class Erasure:
 
     def save(self, space: Space) -> None:
         """Write the counters of a namespace that was changed."""
+        self.store.indexes.settle(self.connection, space)
         space.save(self.connection)
         self.changed.append(space)
 
@@ -201,8 +202,8 @@ class Erasure:
         """Write what a message says and replies to, with its vector."""
         vector = self.store.embed([as_reply(text, asked)])[0]
         self.connection.execute(
-            "UPDATE messages SET text = ?, asked = ?, asker = iif(? = '', NULL, asker),"
-            " text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
+            "UPDATE messages SET text = ?, asked = ?, asker = CASE WHEN ? = '' THEN NULL"
+            " ELSE asker END, text_crc = ?, vector = ?, vector_crc = ? WHERE id = ?",
             (text, asked, asked, crc(asked + text), *packed(vector), name),
         )
         log.forget_claims(self.connection, [name])
@@ -365,7 +366,7 @@ class Erasure:
 
 
 @contextmanager
-def erasing(store: SqliteStore, *, erases: bool = True) -> Iterator[Erasure]:
+def erasing(store: MemoryStore, *, erases: bool = True) -> Iterator[Erasure]:
     """A write transaction that erases, or just changes; afterwards, the receipt is complete."""
     with store.writing() as connection:
         erasure = Erasure(store, connection)
@@ -397,7 +398,7 @@ def _finish(erasure: Erasure, erases: bool, committed: bool) -> None:
     erasure.receipt = replace(receipt, scrubbed=scrubbed and not erasure.quoted)
 
 
-def purge(store: SqliteStore) -> ErasureReceipt:
+def purge(store: MemoryStore) -> ErasureReceipt:
     """Erase the messages and items that have expired, and end the log's retention."""
     now = time.time()
     if store.settings.log_retention is None and not has_expired(store, now):
@@ -407,7 +408,7 @@ def purge(store: SqliteStore) -> ErasureReceipt:
     return erasure.receipt
 
 
-def has_expired(store: SqliteStore, now: float) -> bool:
+def has_expired(store: MemoryStore, now: float) -> bool:
     """Whether a message or an item has expired and is still there."""
     with store.database.read() as connection:
         found = connection.execute(
@@ -436,7 +437,7 @@ def unknown(name: str) -> InvalidInputError:
     return InvalidInputError(f"nothing is stored under the id {name!r}; it may be erased")
 
 
-def _drop_old(connection: sqlite3.Connection, before: float) -> tuple[str, ...]:
+def _drop_old(connection: Connection, before: float) -> tuple[str, ...]:
     """End the retention of log entries, and of the old versions that only history needs.
 
     This is not erasure: what a memory made of a message stays.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 
-from ecs_plugins.common.sqlite import Database
+from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError, StorageError
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.embedder import default_embedder
@@ -17,7 +16,7 @@ _EPOCH = "epoch"
 _IDENTITY = "name", "dimension", "normalisation"
 
 
-def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | None:
+def recorded(connection: Connection) -> tuple[dict[str, object], int] | None:
     """The embedder that a file was written with, and the epoch."""
     meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     if _EMBEDDER not in meta:
@@ -31,16 +30,17 @@ def recorded(connection: sqlite3.Connection) -> tuple[dict[str, object], int] | 
         ) from error
 
 
-def epoch_of(connection: sqlite3.Connection) -> int:
+def epoch_of(connection: Connection) -> int:
     """The epoch of a file; 0 where nothing was ever stored."""
     known = recorded(connection)
     return known[1] if known else 0
 
 
-def record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch: int) -> None:
+def record(connection: Connection, identity: Mapping[str, object], epoch: int) -> None:
     """Record the embedder and the epoch."""
     connection.executemany(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
+        "INSERT INTO meta (key, value) VALUES (?, ?)"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         ((_EMBEDDER, json.dumps(identity)), (_EPOCH, str(epoch))),
     )
 
@@ -48,7 +48,7 @@ def record(connection: sqlite3.Connection, identity: Mapping[str, object], epoch
 class RecordedEmbedder:
     """Has the name and dimension of the embedder of a file; embeds if that is the default one."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqlDatabase) -> None:
         with database.read() as connection:
             known = recorded(connection)
         if known is None:

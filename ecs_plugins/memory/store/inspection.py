@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
@@ -24,17 +22,18 @@ from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.derivation import alive
 from ecs_plugins.memory.store.erasure import unknown
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.queries import recent_queries
+from ecs_plugins.memory.store.schema import columns
+from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.sleeps import decisions, replayed
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
 from ecs_plugins.memory.store.tiers import Space, TierRow, crc
-from ecs_plugins.memory.store.vector_index import Indexes, live_rows
 from ecs_plugins.memory.types import TIERS, Namespace, UtilityFunction
 
 Check = Callable[[], Iterable[str]]
 
 
-def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
+def history(connection: Connection, name: str) -> list[Memory]:
     """Every stored version of a memory, oldest first."""
     rows = [row for row in tiers.versions(connection, name) if row.tier == "cold"]
     if not rows:
@@ -48,7 +47,7 @@ def history(connection: sqlite3.Connection, name: str) -> list[Memory]:
     ]
 
 
-def stands_in(connection: sqlite3.Connection, name: str, space: Space) -> bool:
+def stands_in(connection: Connection, name: str, space: Space) -> bool:
     """Whether an id is that of a message or an item of a namespace."""
     found = connection.execute(
         "SELECT 1 FROM messages WHERE id = ?1 AND namespace = ?2"
@@ -83,7 +82,7 @@ def _memory(
     )
 
 
-def cold(connection: sqlite3.Connection, space: Space, store: SqliteStore) -> list[Memory]:
+def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memory]:
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
     found = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
@@ -95,9 +94,9 @@ def cold(connection: sqlite3.Connection, space: Space, store: SqliteStore) -> li
 
 
 def explain(
-    connection: sqlite3.Connection,
+    connection: Connection,
     name: str,
-    store: SqliteStore,
+    store: MemoryStore,
     utility: UtilityFunction | None,
 ) -> Explanation:
     """All that is on record about a memory, a hot item or a message."""
@@ -167,9 +166,7 @@ def _lines(found: Explanation, count: int) -> Iterator[str]:
     yield from map(str, reversed(found.decisions))
 
 
-def namespace_stats(
-    connection: sqlite3.Connection, prefix: Namespace | None
-) -> list[NamespaceStats]:
+def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[NamespaceStats]:
     """How full each namespace is."""
     found = []
     for space in tiers.list_spaces(connection, prefix):
@@ -185,7 +182,7 @@ def namespace_stats(
     return found
 
 
-def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: float) -> int:
+def count_items(connection: Connection, prefix: Namespace | None, now: float) -> int:
     """How many items there are in and below a namespace that have not expired."""
     where, bounds = tiers.under(prefix, "namespace")
     sql = f"SELECT count(*) FROM items WHERE {where} AND (expires IS NULL OR expires > ?)"
@@ -193,7 +190,7 @@ def count_items(connection: sqlite3.Connection, prefix: Namespace | None, now: f
     return count
 
 
-def verify(connection: sqlite3.Connection, store: SqliteStore) -> Verification:
+def verify(connection: Connection, store: MemoryStore) -> Verification:
     """Check contents, counts, provenance, decisions, items and indexes of a file.
 
     A flipped bit may make a value anything, or a page unreadable: what cannot be checked is a
@@ -211,7 +208,7 @@ def verify(connection: sqlite3.Connection, store: SqliteStore) -> Verification:
     )
     try:
         checked = connection.execute(counted).fetchone()[0]
-    except sqlite3.Error:
+    except Exception:
         checked = 0
     return Verification(tuple(problems), checked)
 
@@ -225,7 +222,7 @@ def _tried(what: str, check: Check) -> Iterator[str]:
 
 
 def _content_problems(
-    connection: sqlite3.Connection, table: str, dimension: int, epoch: int
+    connection: Connection, table: str, dimension: int, epoch: int
 ) -> Iterator[str]:
     for row in rows(connection, table):
         # A vector of an earlier epoch waits to be replaced by the next search.
@@ -233,23 +230,23 @@ def _content_problems(
         yield from damage(table, row, dimension if current else 0)
 
 
-def _reference_problems(connection: sqlite3.Connection) -> Iterator[str]:
+def _reference_problems(connection: Connection) -> Iterator[str]:
     for text, sql in _REFERENCES.items():
         yield from (text.format(name) for (name,) in connection.execute(sql))
 
 
-def _namespace_problems(connection: sqlite3.Connection, indexes: Indexes) -> Iterator[str]:
+def _namespace_problems(connection: Connection, indexes: SpaceIndexes) -> Iterator[str]:
     for space in tiers.list_spaces(connection):
-        checks = {
+        checks: dict[str, Check] = {
             "decisions": partial(_record_problems, connection, space),
             "items": partial(_tier_problems, connection, space),
-            "index": partial(_index_problems, connection, space, indexes),
+            "index": partial(indexes.problems, connection, space),
         }
         for what, check in checks.items():
             yield from _tried(f"the {what} of {space.namespace}", check)
 
 
-def _record_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
+def _record_problems(connection: Connection, space: Space) -> Iterator[str]:
     for each in replayed(decisions(connection, space.id)):
         if not each.agrees and not each.recorded.erased:
             yield (
@@ -268,16 +265,18 @@ CHECKED = {
 
 
 def rows(
-    connection: sqlite3.Connection,
+    connection: Connection,
     table: str,
-    where: str = "1",
+    where: str = "TRUE",
     values: Sequence[object] = (),
     *,
     before: str = "",
 ) -> Iterator[dict[str, Any]]:
     """The rows of a table as they are stored, by column."""
-    found = connection.execute(f"{before} SELECT * FROM {table} WHERE {where}", values)
-    names = [column for column, *_ in found.description]
+    names = columns()[table]
+    found = connection.execute(
+        f"{before} SELECT {', '.join(names)} FROM {table} WHERE {where}", values
+    )
     return (dict(zip(names, row, strict=True)) for row in found)
 
 
@@ -308,7 +307,7 @@ _REFERENCES = {
 }
 
 
-def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str]:
+def _tier_problems(connection: Connection, space: Space) -> Iterator[str]:
     for tier in TIERS:
         found = len(tiers.tier_rows(connection, space.id, tier))
         if found != space.count[tier]:
@@ -316,11 +315,3 @@ def _tier_problems(connection: sqlite3.Connection, space: Space) -> Iterator[str
                 f"{space.namespace}: the {tier} tier holds {found} items and counts "
                 f"{space.count[tier]}"
             )
-
-
-def _index_problems(
-    connection: sqlite3.Connection, space: Space, indexes: Indexes
-) -> Iterator[str]:
-    known = indexes.current(connection, space).index.rows()
-    if not np.array_equal(np.sort(known), np.sort(live_rows(connection, space))):
-        yield f"{space.namespace}: the index is out of step"

@@ -8,23 +8,23 @@ before finds them. What a message repeats is decided by `ecs_plugins.memory.admi
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.messages import NewMessage, expiry
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.seam import SpaceIndex
 from ecs_plugins.memory.store.tiers import Space, TierRow, earliest, shared
-from ecs_plugins.memory.store.vector_index import OpenIndex
 from ecs_plugins.memory.types import ColdMemory, HotItem, Matrix, Namespace, Tier, Vector
 
 _TIE = 1e-6  # cosines closer than this are equal: the older row is taken
@@ -32,7 +32,7 @@ _FIRST_LOOK = 4
 
 
 def embedded(
-    store: SqliteStore, namespace: Namespace, messages: Sequence[NewMessage], ids: Sequence[str]
+    store: MemoryStore, namespace: Namespace, messages: Sequence[NewMessage], ids: Sequence[str]
 ) -> tuple[list[NewMessage], Matrix]:
     """Messages with the questions that they reply to, and the vectors of what they are read as."""
     messages = [*messages]
@@ -45,7 +45,7 @@ def embedded(
 
 
 def add(
-    store: SqliteStore,
+    store: MemoryStore,
     namespace: Namespace,
     messages: Sequence[NewMessage],
     ids: Sequence[str],
@@ -77,14 +77,14 @@ class Intake:
     """Adds messages to one namespace within one write transaction; the caller saves the space."""
 
     def __init__(
-        self, store: SqliteStore, connection: sqlite3.Connection, space: Space, *, pinned: bool
+        self, store: MemoryStore, connection: Connection, space: Space, *, pinned: bool
     ) -> None:
         self._connection = connection
         self._space = space
         self._config = store.config
         self._now = time.time()
         self._pinned = pinned
-        self._index: OpenIndex | None = None
+        self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
             self._index = store.indexes.current(connection, space)
 
@@ -128,12 +128,12 @@ class Intake:
         )
         self._write(changed, [new.id])
 
-    def _near(self, opened: OpenIndex, vector: Vector) -> dict[Tier, tuple[TierRow, float]]:
+    def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, tuple[TierRow, float]]:
         """The item of each tier nearest to a vector, if it is near enough to be repeated."""
         floor = self._config.merge_threshold - _TIE
         wanted, gone = _FIRST_LOOK, set(self._space.gone)
         while True:
-            rows, scores = opened.index.search(vector, wanted)
+            rows, scores = opened.nearest(vector, wanted)
             near = [row for row in rows[scores >= floor].tolist() if row not in gone]
             found: dict[Tier, tuple[TierRow, float]] = {}
             stored = (
@@ -160,7 +160,7 @@ class Intake:
 
 
 def insert_pinned(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: Space,
     hot: TierRow,
     members: Sequence[str],
@@ -174,7 +174,7 @@ def insert_pinned(
     tiers.insert(connection, space, replace(hot, item=memory, row=0), members)
 
 
-def check_room_to_pin(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> None:
+def check_room_to_pin(connection: Connection, space: Space, config: MemoryConfig) -> None:
     """Refuse to pin more memories than the cold tier holds."""
     pinned = connection.execute(
         "SELECT count(*) FROM tiers WHERE namespace = ? AND live = 1 AND pinned = 1", (space.id,)
@@ -186,16 +186,15 @@ def check_room_to_pin(connection: sqlite3.Connection, space: Space, config: Memo
         )
 
 
-_ATTESTATIONS = (
-    "(ifnull(json_extract(evidence, '$.support'), 1) + ifnull(json_extract(evidence, '$.hits'), 0))"
-)
+_SEEN = "CAST(evidence ->> '{}' AS DOUBLE PRECISION)".format
+_ATTESTATIONS = f"(coalesce({_SEEN('support')}, 1) + coalesce({_SEEN('hits')}, 0))"
 _LEAVING = {
-    "default": f"{_ATTESTATIONS} > max(judged, ?2 - 1), json_extract(evidence, '$.last_seen'),",
+    "default": f"({_ATTESTATIONS} > judged AND {_ATTESTATIONS} >= ?2), {_SEEN('last_seen')},",
     "paper": "",
 }
 
 
-def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryConfig) -> None:
+def evict_overflow(connection: Connection, space: Space, config: MemoryConfig) -> None:
     """Let the hot items that are too many leave the tier; their messages stay in the log.
 
     The paper's rule removes the oldest. The default removes those first that the next sleep phase
@@ -206,7 +205,7 @@ def evict_overflow(connection: sqlite3.Connection, space: Space, config: MemoryC
         return
     leaving = connection.execute(
         "SELECT row, id FROM tiers WHERE namespace = ?1 AND live = 1 AND tier = 'hot' ORDER BY"
-        f" {_LEAVING[config.rule]} json_extract(evidence, '$.created'), row LIMIT ?3",
+        f" {_LEAVING[config.rule]} {_SEEN('created')}, row LIMIT ?3",
         (space.id, config.min_support, excess),
     ).fetchall()
     connection.executemany("DELETE FROM tiers WHERE row = ?", ((row,) for row, _ in leaving))

@@ -11,7 +11,6 @@ stays in the message alone: what changes or erases the message changes or erases
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -21,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.sqlite_store import SqliteStore
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.store.tiers import crc, damaged, decode, encode, packed, under, unpack
 from ecs_plugins.memory.types import Namespace, Vector
 
@@ -93,9 +93,7 @@ class StoredItem:
 class ItemView:
     """One consistent view of the items that have not expired."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, now: float, dimension: int, kind: str = ""
-    ) -> None:
+    def __init__(self, connection: Connection, now: float, dimension: int, kind: str = "") -> None:
         self._connection = connection
         self._now = now
         self._dimension = dimension
@@ -181,11 +179,11 @@ class ItemView:
 class Items:
     """The key-value items of an open memory. Thread-safe."""
 
-    def __init__(self, store: SqliteStore) -> None:
+    def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
     def embed_query(self, text: str) -> Vector:
-        """A unit vector ``[dimension]``; see `SqliteStore.embed_query`."""
+        """A unit vector ``[dimension]``; see `MemoryStore.embed_query`."""
         return self._store.embed_query(text)
 
     @contextmanager
@@ -251,7 +249,7 @@ class Items:
         return deleted
 
     def together(self, texts: Sequence[str]) -> AbstractContextManager[None]:
-        """One transaction for all writes of a block; see `SqliteStore.together`."""
+        """One transaction for all writes of a block; see `MemoryStore.together`."""
         return self._store.together(texts)
 
     def _embed_anew(self) -> None:
@@ -284,7 +282,7 @@ def _item(row: tuple[Any, ...]) -> StoredItem:
     return StoredItem(number, decode(namespace), key, value, created, updated, ttl, message)
 
 
-def _put(connection: sqlite3.Connection, item: NewItem, now: float) -> int:
+def _put(connection: Connection, item: NewItem, now: float) -> int:
     value = item.serialised()
     row = connection.execute(
         "INSERT INTO items (namespace, key, value, value_crc, created, updated, ttl, expires,"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +16,19 @@ from itertools import count
 from numbers import Real
 from typing import Any, TypeAlias
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.store.tiers import Space, checked_text, crc, decode, dump, packed, unpack
+from ecs_plugins.memory.store.tiers import (
+    NO_LIMIT,
+    Space,
+    checked_text,
+    crc,
+    decode,
+    dump,
+    packed,
+    unpack,
+)
 from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 
@@ -191,7 +200,7 @@ _INSERT = (
 
 
 def insert(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: Space,
     messages: Sequence[NewMessage],
     ids: Sequence[str],
@@ -237,7 +246,7 @@ SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
 
 
 def write_claims(
-    connection: sqlite3.Connection,
+    connection: Connection,
     messages: Iterable[tuple[str, int, str, str | None, str, float]],
 ) -> None:
     """Write what messages claim, which come as the rows of `SAID`."""
@@ -258,7 +267,7 @@ def _digest(*parts: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def forget_claims(connection: sqlite3.Connection, messages: Iterable[str]) -> None:
+def forget_claims(connection: Connection, messages: Iterable[str]) -> None:
     """Delete what messages claim: they are erased, or say something else now."""
     connection.executemany("DELETE FROM claims WHERE message = ?", ((name,) for name in messages))
 
@@ -283,20 +292,20 @@ def _message(row: tuple[Any, ...]) -> Message:
     return Message(name, decode(key), step, role, writer, text, values, created, expires, asked)
 
 
-def get(connection: sqlite3.Connection, name: str) -> Message | None:
+def get(connection: Connection, name: str) -> Message | None:
     """One message, expired or not."""
     row = connection.execute(f"SELECT {_COLUMNS} WHERE m.id = ?", (name,)).fetchone()
     return None if row is None else _message(row)
 
 
-def is_asked(connection: sqlite3.Connection, reply: NewMessage) -> bool:
+def is_asked(connection: Connection, reply: NewMessage) -> bool:
     """Whether the message that a reply refers to is there and asks the question still."""
     found = connection.execute("SELECT text FROM messages WHERE id = ?", (reply.asker,))
     return any(reply.asked in text for (text,) in found)
 
 
 def log(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: int,
     *,
     now: float,
@@ -307,13 +316,18 @@ def log(
     rows = connection.execute(
         f"SELECT {_COLUMNS} WHERE m.namespace = ? AND m.step < ?"
         " AND (m.expires IS NULL OR m.expires > ?) ORDER BY m.seq DESC LIMIT ?",
-        (space, before if before is not None else 1 << 62, now, -1 if limit is None else limit),
+        (
+            space,
+            NO_LIMIT if before is None else before,
+            now,
+            NO_LIMIT if limit is None else limit,
+        ),
     ).fetchall()
     return [_message(row) for row in reversed(rows)]
 
 
 def alone(
-    connection: sqlite3.Connection,
+    connection: Connection,
     ids: Iterable[str],
     dimension: int,
     now: float = float("-inf"),

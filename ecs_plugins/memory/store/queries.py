@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import Space, TierRow, dump, pack
@@ -35,7 +35,7 @@ class Access:
 
 
 def write_accesses(
-    connection: sqlite3.Connection, space: Space, accesses: Sequence[Access], erasures: int
+    connection: Connection, space: Space, accesses: Sequence[Access], erasures: int
 ) -> None:
     """Write recalls: a query event each, a hit for every item that is still in its tier.
 
@@ -56,7 +56,7 @@ def write_accesses(
 
 
 def write_observation(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: Space,
     *,
     vector: Vector,
@@ -85,7 +85,7 @@ def write_observation(
 
 
 def _recall_of(
-    connection: sqlite3.Connection, space: Space, vector: Vector, used: Sequence[str]
+    connection: Connection, space: Space, vector: Vector, used: Sequence[str]
 ) -> tuple[int, list[str]] | None:
     """The recall that an observation completes, and what it recalled.
 
@@ -104,7 +104,7 @@ def _recall_of(
     return None
 
 
-def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:
+def _prune_queries(connection: Connection, space: Space) -> None:
     """Delete query events beyond the window that utilities look at."""
     connection.execute(
         "DELETE FROM queries WHERE namespace = ?1 AND id <= ("
@@ -113,7 +113,7 @@ def _prune_queries(connection: sqlite3.Connection, space: Space) -> None:
     )
 
 
-def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEvent]:
+def recent_queries(connection: Connection, space: int) -> list[QueryEvent]:
     """The recent queries of a namespace, oldest first."""
     rows = connection.execute(
         "SELECT step, vector, text, answer FROM queries WHERE namespace = ?"
@@ -126,7 +126,7 @@ def recent_queries(connection: sqlite3.Connection, space: int) -> list[QueryEven
     ]
 
 
-def _live(connection: sqlite3.Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
+def _live(connection: Connection, space: Space, names: Sequence[str]) -> list[TierRow]:
     """The items of these ids that are in a tier now, without vectors."""
     where = "+namespace = ? AND +live = 1 AND id IN (SELECT value FROM json_each(?))"
     return tiers.select(connection, where, (space.id, dump(list(names))))

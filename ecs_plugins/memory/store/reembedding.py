@@ -10,16 +10,15 @@ text is embedded.
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Database
+from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.common.text import as_reply
+from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import pack, packed
 from ecs_plugins.memory.types import Matrix, Vector
 
@@ -59,8 +58,8 @@ def _derived(
 
 @contextmanager
 def replaced_vectors(
-    database: Database, embed: Embed, progress: Progress | None
-) -> Iterator[sqlite3.Connection]:
+    database: SqlDatabase, embed: Embed, progress: Progress | None
+) -> Iterator[Connection]:
     """A write transaction in which every vector has been replaced."""
     known: dict[str, tuple[str, Vector]] = {}
     while True:
@@ -74,7 +73,7 @@ def replaced_vectors(
 
 
 def _embed_new(
-    connection: sqlite3.Connection,
+    connection: Connection,
     known: dict[str, tuple[str, Vector]],
     embed: Embed,
     progress: Progress | None,
@@ -92,19 +91,18 @@ def _embed_new(
     return len(texts)
 
 
-def _replace(
-    connection: sqlite3.Connection, of_message: Mapping[str, Vector], embed: Embed
-) -> None:
+def _replace(connection: Connection, of_message: Mapping[str, Vector], embed: Embed) -> None:
     for (name,) in connection.execute("SELECT id FROM messages").fetchall():
         connection.execute(
             "UPDATE messages SET vector = ?, vector_crc = ? WHERE id = ?",
             (*packed(of_message[name]), name),
         )
-    for row, text, asked, members in connection.execute(
-        "SELECT row, text, asked, (SELECT json_group_array(message) FROM provenance p"
-        " WHERE p.item = t.id AND p.version <= t.version) FROM tiers t"
+    for row, name, version, text, asked in connection.execute(
+        "SELECT row, id, version, text, asked FROM tiers"
     ).fetchall():
-        vector = _derived(as_reply(text, asked), json.loads(members), of_message, embed)
+        joined = tiers.provenance(connection, [name]).get(name, {})
+        members = [message for message, since in joined.items() if since <= version]
+        vector = _derived(as_reply(text, asked), members, of_message, embed)
         connection.execute(
             "UPDATE tiers SET vector = ?, vector_crc = ? WHERE row = ?", (*packed(vector), row)
         )

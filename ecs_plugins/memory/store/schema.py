@@ -14,8 +14,10 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterable
+from contextlib import closing
+from functools import lru_cache
 
-from ecs_plugins.common.sqlite import Schema
+from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.memory.store import messages
 
 TABLES = (
@@ -185,6 +187,17 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
 
 
 MEMORY_FILE = Schema("memory file", application_id=0x4563_734D, version=8, upgrade=upgrade)
+
+
+@lru_cache
+def columns() -> dict[str, dict[str, str]]:
+    """The columns of each table, with their types."""
+    with closing(Database(MEMORY, MEMORY_FILE)) as scratch, scratch.read() as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        return {
+            table: dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)))
+            for (table,) in tables.fetchall()
+        }
 
 
 def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:

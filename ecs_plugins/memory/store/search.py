@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,15 +17,16 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.derivation import alive
+from ecs_plugins.memory.store.memory_store import MemoryStore, erasures_of
 from ecs_plugins.memory.store.queries import Access
-from ecs_plugins.memory.store.sqlite_store import SqliteStore, erasures_of
+from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.store.tiers import Space, TierRow
-from ecs_plugins.memory.store.vector_index import OpenIndex, Rows
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
 
 CANDIDATES = 100
@@ -91,7 +91,7 @@ class _Score:
 
 
 def recall(
-    store: SqliteStore,
+    store: MemoryStore,
     namespaces: Sequence[Namespace],
     request: RecallRequest,
     *,
@@ -122,7 +122,7 @@ def recall(
 
 
 def _recalled(
-    store: SqliteStore, connection: sqlite3.Connection, space: Space, request: RecallRequest
+    store: MemoryStore, connection: Connection, space: Space, request: RecallRequest
 ) -> list[Recollection]:
     """Return the best ``k`` items of a namespace at or above the threshold, best first.
 
@@ -130,8 +130,7 @@ def _recalled(
     What has expired, is excluded, or is in the other tier takes places among them, and an item that
     is neither may be good by both: more are looked at until nothing else can be among the best.
     """
-    indexes = store.indexes
-    opened = (indexes.current if request.by_cosine else indexes.worded)(connection, space)
+    opened = store.indexes.current(connection, space, words=not request.by_cosine)
     condition = request.condition
     allowed = None if condition is None else _matching(connection, space, condition)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES)
@@ -171,14 +170,14 @@ def _recalled(
 
 
 def _scored(
-    opened: OpenIndex, request: RecallRequest, count: int, allowed: Rows | None
+    opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
 ) -> tuple[dict[int, _Score], float]:
     """Candidates by row, and the score that no other item exceeds; minus infinity if none is left.
 
     ``count`` is how many of each index; of ``allowed`` rows, all of them are candidates.
     """
     if request.by_cosine or allowed is None:
-        rows, near = opened.index.search(request.vector, count, allowed=allowed)
+        rows, near = opened.nearest(request.vector, count, allowed=allowed)
     else:
         rows, near = allowed, np.empty(0, dtype=np.float32)
     left = len(near) == count
@@ -188,13 +187,11 @@ def _scored(
         return scores, float(near[-1]) if left else -math.inf
     covering: list[tuple[int, float]] = []
     if allowed is None:
-        with opened.lock:
-            covering = opened.words.nearest(request.query, count)
+        covering = opened.covering(request.query, count)
         rows = np.union1d(rows, np.array([row for row, _ in covering], dtype=np.int64))
     # Equal vectors must tie, although products in another order may differ in the last bits.
-    cosines = opened.index.scores(rows, request.vector).astype(np.float64).round(6)
-    with opened.lock:
-        coverage = opened.words.coverage(request.query, rows.tolist())
+    cosines = opened.cosines(rows, request.vector).astype(np.float64).round(6)
+    coverage = opened.coverage(request.query, rows.tolist())
     covered = np.array([coverage[row] for row in rows.tolist()], dtype=np.float64)
     columns = (probability(cosines, covered), cosines, covered)
     scores = {
@@ -208,8 +205,8 @@ def _scored(
 
 
 def _wanted(
-    store: SqliteStore,
-    connection: sqlite3.Connection,
+    store: MemoryStore,
+    connection: Connection,
     space: Space,
     request: RecallRequest,
     scores: Mapping[int, _Score],
@@ -250,7 +247,7 @@ def _wanted(
     return best[: request.k]
 
 
-def _matching(connection: sqlite3.Connection, space: Space, condition: Filter) -> Rows:
+def _matching(connection: Connection, space: Space, condition: Filter) -> Rows:
     """The rows whose metadata match."""
     known: dict[str, bool] = {}
     rows = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +9,21 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store.queries import recent_queries
-from ecs_plugins.memory.store.tiers import Metadata, Space, TierRow, dump, earliest, shared
+from ecs_plugins.memory.store.tiers import (
+    NO_LIMIT,
+    Metadata,
+    Space,
+    TierRow,
+    dump,
+    earliest,
+    shared,
+)
 from ecs_plugins.memory.types import ColdMemory, FreeEnergy, QueryEvent, SleepDecision, SleepPlan
 
 
@@ -36,7 +44,7 @@ DECISION = TypeAdapter(SleepDecision)
 _REPORT = TypeAdapter(SleepReport)
 
 
-def view(connection: sqlite3.Connection, space: Space, dimension: int) -> SleepView:
+def view(connection: Connection, space: Space, dimension: int) -> SleepView:
     """Both tiers and the recent queries of a namespace."""
     hot = tiers.tier_rows(connection, space.id, "hot", dimension)
     cold = tiers.tier_rows(connection, space.id, "cold", dimension)
@@ -51,7 +59,7 @@ def view(connection: sqlite3.Connection, space: Space, dimension: int) -> SleepV
 
 
 def apply(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: Space,
     seen: SleepView,
     plan: SleepPlan,
@@ -59,11 +67,10 @@ def apply(
 ) -> SleepReport:
     """Carry out the plan made on a view: tiers, provenance and decisions; returns what was done."""
     now, before = time.time(), dict(space.count)
-    sleep = connection.execute(
-        "INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}')",
+    (sleep,) = connection.execute(
+        "INSERT INTO sleeps (namespace, at, config, report) VALUES (?, ?, ?, '{}') RETURNING id",
         (space.id, now, dump(config.to_json())),
-    ).lastrowid
-    assert sleep is not None
+    ).fetchone()
     hot = {row.item.id: row for row in seen.hot}
     cold = {memory.id: row for row, memory in seen.cold.items()}
     _write_cold(connection, space, plan, hot, cold, sleep, now)
@@ -89,7 +96,7 @@ def apply(
 
 
 def _write_cold(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: Space,
     plan: SleepPlan,
     hot: Mapping[str, TierRow],
@@ -161,13 +168,13 @@ def _version(
 # The record
 
 
-def write_report(connection: sqlite3.Connection, report: SleepReport) -> None:
+def write_report(connection: Connection, report: SleepReport) -> None:
     """Keep the report of a sleep phase."""
     written = _REPORT.dump_json(report).decode()
     connection.execute("UPDATE sleeps SET report = ? WHERE id = ?", (written, report.id))
 
 
-def reports(connection: sqlite3.Connection, space: int) -> list[SleepReport]:
+def reports(connection: Connection, space: int) -> list[SleepReport]:
     """The reports of a namespace's sleep phases, newest first."""
     found = connection.execute(
         "SELECT report FROM sleeps WHERE namespace = ? ORDER BY id DESC", (space,)
@@ -176,14 +183,15 @@ def reports(connection: sqlite3.Connection, space: int) -> list[SleepReport]:
 
 
 def _record(
-    connection: sqlite3.Connection, space: Space, sleep: int, decisions: Iterable[SleepDecision]
+    connection: Connection, space: Space, sleep: int, decisions: Iterable[SleepDecision]
 ) -> None:
     """Write decisions and the ids by which they are found."""
     for each in decisions:
-        number = connection.execute(
-            "INSERT INTO decisions (sleep, namespace, position, record) VALUES (?,?,?,?)",
+        (number,) = connection.execute(
+            "INSERT INTO decisions (sleep, namespace, position, record) VALUES (?,?,?,?)"
+            " RETURNING id",
             (sleep, space.id, each.index, DECISION.dump_json(each).decode()),
-        ).lastrowid
+        ).fetchone()
         connection.executemany(
             "INSERT INTO decision_items (item, decision) VALUES (?, ?)",
             ((item, number) for item in ids_of(each)),
@@ -197,7 +205,7 @@ def ids_of(decision: SleepDecision) -> set[str]:
 
 
 def decisions(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: int,
     *,
     sleep: int | None = None,
@@ -217,7 +225,7 @@ def decisions(
         sql += " AND d.id IN (SELECT decision FROM decision_items WHERE item = ?)"
         values.append(item)
     sql += " ORDER BY d.sleep DESC, d.position LIMIT ?"
-    values.append(-1 if limit is None else limit)
+    values.append(NO_LIMIT if limit is None else limit)
     return [
         RecordedDecision(
             number, at, undone is not None, bool(erased), DECISION.validate_json(record)

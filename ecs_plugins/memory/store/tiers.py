@@ -17,7 +17,6 @@ a flipped bit from a stored value, which neither SQLite nor FAISS would notice.
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.types import (
@@ -47,6 +47,8 @@ dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _TYPE = np.dtype("<f4")
 
 NO_VECTOR: Vector = np.empty(0, dtype=np.float32)
+
+NO_LIMIT = 1 << 62
 
 MAX_LABELS = 32
 MAX_LABEL_LENGTH = 512
@@ -154,7 +156,7 @@ class Space:
         self.count[tier] -= len(rows)
         self.gone += rows
 
-    def save(self, connection: sqlite3.Connection) -> None:
+    def save(self, connection: Connection) -> None:
         """Write the counters."""
         self.revision += 1
         counters = self.step, self.since_sleep, self.cycle, self.revision
@@ -177,20 +179,18 @@ def _space(row: tuple[int, ...]) -> Space:
     return Space(number, decode(str(key)), epoch, step, since, cycle, revision, count)
 
 
-def find_space(connection: sqlite3.Connection, namespace: Namespace) -> Space | None:
+def find_space(connection: Connection, namespace: Namespace) -> Space | None:
     """The namespace, if anything was ever stored in it."""
     row = connection.execute(f"{_SELECT_SPACE} WHERE key = ?", (key_of(namespace),)).fetchone()
     return None if row is None else _space(row)
 
 
-def space_by_id(connection: sqlite3.Connection, number: int) -> Space:
+def space_by_id(connection: Connection, number: int) -> Space:
     """The namespace of a row number that is known to exist."""
     return _space(connection.execute(f"{_SELECT_SPACE} WHERE id = ?", (number,)).fetchone())
 
 
-def create_space(
-    connection: sqlite3.Connection, namespace: Namespace, now: float, epoch: int
-) -> Space:
+def create_space(connection: Connection, namespace: Namespace, now: float, epoch: int) -> Space:
     """A new namespace."""
     connection.execute(
         "INSERT INTO namespaces (key, created, epoch) VALUES (?, ?, ?)",
@@ -201,7 +201,7 @@ def create_space(
     return found
 
 
-def list_spaces(connection: sqlite3.Connection, prefix: Namespace | None = None) -> list[Space]:
+def list_spaces(connection: Connection, prefix: Namespace | None = None) -> list[Space]:
     """All namespaces, or those equal to ``prefix`` or below it, in the order of their keys."""
     where, bounds = under(prefix, "key")
     return [
@@ -213,7 +213,7 @@ def list_spaces(connection: sqlite3.Connection, prefix: Namespace | None = None)
 def under(prefix: Namespace | None, column: str) -> tuple[str, tuple[str, ...]]:
     """A condition for the namespaces equal to a prefix or below it, label by label."""
     if not prefix:
-        return "1", ()
+        return "TRUE", ()
     key = key_of(prefix)
     # Strictly below are the keys from "," to "-", which follow each other in byte order.
     bounds = key, key[:-1] + ",", key[:-1] + "-"
@@ -269,12 +269,14 @@ _SELECT = f"SELECT row, {_COLUMNS} FROM tiers"
 _SELECT_LIGHT = _SELECT.replace(" vector,", " NULL,")
 _METADATA, _EVIDENCE = 9, 19  # their places in a row
 # The plus signs keep SQLite from walking through the whole namespace instead.
-_BY_ROWS = "row IN (SELECT value FROM json_each(?)) AND +namespace = ? AND +live = 1"
-_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 23)})"
+_BY_ROWS = (
+    "row IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND +namespace = ? AND +live = 1"
+)
+_INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 23)}) RETURNING row"
 
 
 def select(
-    connection: sqlite3.Connection,
+    connection: Connection,
     where: str,
     values: Sequence[object],
     *,
@@ -325,7 +327,7 @@ def _row(
 
 
 def by_rows(
-    connection: sqlite3.Connection, space: int, rows: Collection[int], dimension: int = 0
+    connection: Connection, space: int, rows: Collection[int], dimension: int = 0
 ) -> dict[int, TierRow]:
     """Live items by row number, hot ones without members."""
     found = select(connection, _BY_ROWS, (dump(list(rows)), space), dimension=dimension)
@@ -333,7 +335,7 @@ def by_rows(
 
 
 def tier_rows(
-    connection: sqlite3.Connection,
+    connection: Connection,
     space: int,
     tier: Tier,
     dimension: int = 0,
@@ -353,22 +355,20 @@ def tier_rows(
     return found
 
 
-def versions(connection: sqlite3.Connection, name: str, dimension: int = 0) -> list[TierRow]:
+def versions(connection: Connection, name: str, dimension: int = 0) -> list[TierRow]:
     """Every stored version of an item, oldest first."""
     return select(
         connection, "id = ? ORDER BY version, row", (name,), dimension=dimension, members=True
     )
 
 
-def insert(
-    connection: sqlite3.Connection, space: Space, new: TierRow, members: Iterable[str] = ()
-) -> int:
+def insert(connection: Connection, space: Space, new: TierRow, members: Iterable[str] = ()) -> int:
     """Write a version, and which messages joined the item with it; returns its new row number."""
     item = new.item
     judged = item.judged if isinstance(item, HotItem) else 0
     entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
     terms, (vector, checksum) = new.judged, packed(item.vector)
-    row = connection.execute(
+    (row,) = connection.execute(
         _INSERT,
         (
             item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
@@ -376,18 +376,17 @@ def insert(
             judged, terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
             dump_evidence(item.evidence), vector, crc(item.asked + item.text), checksum, item.asked,
         ),
-    ).lastrowid  # fmt: skip
-    assert row is not None
+    ).fetchone()  # fmt: skip
     connection.executemany(
-        "INSERT OR IGNORE INTO provenance (message, item, version) VALUES (?, ?, ?)",
+        "INSERT INTO provenance (message, item, version) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         ((message, item.id, new.version) for message in members),
     )
     if new.live:
         space.count[new.tier] += 1
-    return row
+    return int(row)
 
 
-def delete(connection: sqlite3.Connection, space: Space, old: Collection[TierRow]) -> None:
+def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> None:
     """Delete versions; their provenance stays for those that follow."""
     connection.executemany("DELETE FROM tiers WHERE row = ?", ((each.row,) for each in old))
     for each in old:
@@ -395,9 +394,7 @@ def delete(connection: sqlite3.Connection, space: Space, old: Collection[TierRow
             space.left(each.tier, [each.row])
 
 
-def retire(
-    connection: sqlite3.Connection, space: Space, old: Collection[TierRow], sleep: int
-) -> None:
+def retire(connection: Connection, space: Space, old: Collection[TierRow], sleep: int) -> None:
     """Take cold memories out of their tier, kept as earlier versions."""
     connection.executemany(
         "UPDATE tiers SET live = 0, died = ? WHERE row = ?", ((sleep, each.row) for each in old)
@@ -405,7 +402,7 @@ def retire(
     space.left("cold", [each.row for each in old])
 
 
-def forget_provenance(connection: sqlite3.Connection, items: Iterable[str]) -> None:
+def forget_provenance(connection: Connection, items: Iterable[str]) -> None:
     """Delete the provenance of items of which no version is left."""
     connection.execute(
         "DELETE FROM provenance WHERE item IN (SELECT value FROM json_each(?))"
@@ -414,7 +411,7 @@ def forget_provenance(connection: sqlite3.Connection, items: Iterable[str]) -> N
     )
 
 
-def update(connection: sqlite3.Connection, row: int, item: HotItem | ColdMemory) -> None:
+def update(connection: Connection, row: int, item: HotItem | ColdMemory) -> None:
     """Write what changes in place: evidence, pin and judgement."""
     pinned = int(isinstance(item, ColdMemory) and item.pinned)
     judged = item.judged if isinstance(item, HotItem) else 0
@@ -424,7 +421,7 @@ def update(connection: sqlite3.Connection, row: int, item: HotItem | ColdMemory)
     )
 
 
-def provenance(connection: sqlite3.Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:
+def provenance(connection: Connection, items: Sequence[str]) -> dict[str, dict[str, int]]:
     """The ids of the messages behind items, in the order of their joining, and in which version."""
     found: dict[str, dict[str, int]] = {}
     for item, message, version in connection.execute(

@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 
 from ecs_plugins.common.files import write_atomically
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.sqlite import MEMORY, Database, refuse_open_database
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.inspection import damage, rows
 from ecs_plugins.memory.store.reembedding import Embed, Progress, replaced_vectors
-from ecs_plugins.memory.store.schema import MARK_LOGS, MEMORY_FILE
+from ecs_plugins.memory.store.schema import MEMORY_FILE, columns
 from ecs_plugins.memory.store.sleeps import decisions, reports
-from ecs_plugins.memory.store.tiers import checked, dump
+from ecs_plugins.memory.store.tiers import NO_LIMIT, checked, dump
 from ecs_plugins.memory.types import TIERS, Namespace
 
 FORMAT = "ecs-plugins-memory"
@@ -38,17 +39,20 @@ VERSION = 3
 Line = dict[str, Any]
 """A row: its columns, and its table under ``kind``."""
 
+_CHOSEN = "namespace IN (SELECT id FROM chosen)"
 _TABLES = {
-    "namespaces": "id IN chosen",
-    "sleeps": "namespace IN chosen",
-    "messages": "namespace IN chosen",
-    "tiers": "namespace IN chosen",
-    "provenance": "item IN (SELECT id FROM tiers WHERE namespace IN chosen)",
-    "decisions": "namespace IN chosen",
-    "decision_items": "decision IN (SELECT id FROM decisions WHERE namespace IN chosen)",
-    "items": "row IN kept",
-    "item_vectors": "item IN kept",
+    "namespaces": "id IN (SELECT id FROM chosen)",
+    "sleeps": _CHOSEN,
+    "messages": _CHOSEN,
+    "tiers": _CHOSEN,
+    "provenance": f"item IN (SELECT id FROM tiers WHERE {_CHOSEN})",
+    "decisions": _CHOSEN,
+    "decision_items": f"decision IN (SELECT id FROM decisions WHERE {_CHOSEN})",
+    "items": "row IN (SELECT row FROM kept)",
+    "item_vectors": "item IN (SELECT row FROM kept)",
 }
+_NUMBERS = {"namespaces": "id", "sleeps": "id", "decisions": "id", "items": "row"}
+"""The tables to whose rows others refer, by which column."""
 # The table that a number in one of these columns is a row of; texts in them are public ids.
 _OWNERS = {
     "namespace": "namespaces",
@@ -57,7 +61,6 @@ _OWNERS = {
     "died": "sleeps",
     "decision": "decisions",
     "item": "items",
-    "row": "items",
 }
 
 
@@ -85,9 +88,7 @@ def header(embedder: dict[str, object], now: float) -> Line:
     return {"kind": "header", **about}
 
 
-def exported(
-    connection: sqlite3.Connection, prefix: Namespace | None, epoch: int
-) -> Iterator[Line]:
+def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> Iterator[Line]:
     """The rows of the namespaces equal to a prefix or below it, or of all.
 
     Epochs are written relative to ``epoch``, that of the file. An item that belongs to a message
@@ -98,7 +99,7 @@ def exported(
     chosen = (
         f"WITH chosen AS (SELECT id FROM namespaces WHERE {named}), kept AS (SELECT row FROM items"
         f" WHERE {held} AND (message IS NULL OR message IN"
-        " (SELECT id FROM messages WHERE namespace IN chosen)))"
+        " (SELECT id FROM messages WHERE namespace IN (SELECT id FROM chosen))))"
     )
     values = (*bounds, *again)
     for table, condition in _TABLES.items():
@@ -158,43 +159,40 @@ def embedded_anew(lines: Iterable[Line], embed: Embed, progress: Progress | None
 
 
 def write_import(
-    connection: sqlite3.Connection, lines: Iterable[Line], *, epoch: int, dimension: int
+    connection: Connection, lines: Iterable[Line], *, epoch: int, dimension: int
 ) -> dict[str, int]:
     """Write rows under new numbers; returns how many of each table.
 
     A ``dimension`` of 0 does not look at the vectors; ``epoch`` is that of the file.
     """
     counts: Counter[str] = Counter()
-    first = dict(connection.execute("SELECT name, seq FROM sqlite_sequence").fetchall())
-    columns = {
-        table: dict(connection.execute("SELECT name, type FROM pragma_table_info(?)", (table,)))
-        for table in _TABLES
-    }
+    numbers: dict[str, dict[int, int]] = {table: {} for table in _NUMBERS}
     try:
         for line in lines:
             table, row = str(line["kind"]), {**line}
             del row["kind"]
-            if not row.keys() <= columns.get(table, {}).keys():
+            if table not in _TABLES or not row.keys() <= columns()[table].keys():
                 raise InvalidInputError(f"the export holds a line of unknown kind {table!r}")
+            _check_types(table, row)
+            number = row.pop(_NUMBERS.get(table, ""), None)
             for name, value in row.items():
-                owner = table if name == "id" else _OWNERS.get(name)
-                if owner is not None and isinstance(value, int):
-                    if value < 1:  # a row of somebody who is here already
+                if name in _OWNERS and isinstance(value, int):
+                    row[name] = numbers[_OWNERS[name]].get(value)
+                    if row[name] is None:
                         raise ValueError(f"{name} of a row of {table} is {value}")
-                    row[name] = value + first.get(owner, 0)
             if "epoch" in row:
                 row["epoch"] += epoch
-            if "vector" in row:
-                row["vector"] = b64decode(row["vector"], validate=True)
-            _check_types(table, row, columns[table])
             for problem in damage(table, row, dimension if row.get("epoch", epoch) == epoch else 0):
                 raise InvalidInputError(f"the export cannot be imported: {problem}")
-            connection.execute(
-                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})",
+            found = connection.execute(
+                f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+                + (f" RETURNING {_NUMBERS[table]}" if table in _NUMBERS else ""),
                 [*row.values()],
             )
+            if table in _NUMBERS:
+                (numbers[table][number],) = found.fetchone()
             counts[table] += 1
-        _settle(connection, first, dimension)
+        _settle(connection, numbers, dimension)
     except sqlite3.IntegrityError as error:
         raise InvalidInputError(
             f"something of the export is stored here already, nothing was written ({error}); "
@@ -222,43 +220,46 @@ _OBJECTS = ("metadata", "evidence", "config", "report", "record", "value")
 _STRANGE = {
     "an item rests on a message of another namespace": (
         "SELECT 1 FROM provenance p JOIN tiers t ON t.id = p.item JOIN messages m"
-        " ON m.id = p.message WHERE t.namespace > :after AND m.namespace != t.namespace"
+        " ON m.id = p.message WHERE t.namespace > {after} AND m.namespace != t.namespace"
     ),
     "a message is behind an item that is not there": (
         "SELECT 1 FROM provenance p LEFT JOIN tiers t ON t.id = p.item WHERE t.id IS NULL"
     ),
     "a message replies to one of another namespace": (
         "SELECT 1 FROM messages m JOIN messages a ON a.id = m.asker"
-        " WHERE m.namespace > :after AND a.namespace != m.namespace"
+        " WHERE m.namespace > {after} AND a.namespace != m.namespace"
     ),
     "a key-value item belongs to a message that is not of the export": (
         "SELECT 1 FROM items i JOIN messages m ON m.id = i.message"
-        " WHERE i.row > :row AND m.namespace <= :after"
+        " WHERE i.row > {row} AND m.namespace <= {after}"
     ),
     "an item is of no known tier": (
-        "SELECT 1 FROM tiers WHERE namespace > :after AND (tier NOT IN ('hot', 'cold')"
+        "SELECT 1 FROM tiers WHERE namespace > {after} AND (tier NOT IN ('hot', 'cold')"
         " OR live NOT IN (0, 1))"
     ),
 }
 """What no export says of its own rows, though each of them has the right types."""
 
 
-def _check_types(table: str, row: Line, kinds: Mapping[str, str]) -> None:
+def _check_types(table: str, row: Line) -> None:
+    if "vector" in row:
+        row["vector"] = b64decode(row["vector"], validate=True)
     for name, value in row.items():
-        wrong = not isinstance(value, _TYPES[kinds[name]]) or isinstance(value, bool)
+        wrong = not isinstance(value, _TYPES[columns()[table][name]]) or isinstance(value, bool)
         wrong = wrong or (isinstance(value, float) and not math.isfinite(value))
         wrong = wrong or (name in _OBJECTS and not isinstance(json.loads(value), dict))
         if wrong and value is not None:
             raise ValueError(f"{name} of a row of {table} is {value!r:.40}")
 
 
-def _settle(connection: sqlite3.Connection, first: Mapping[str, int], dimension: int) -> None:
+def _settle(
+    connection: Connection, numbers: Mapping[str, Mapping[int, int]], dimension: int
+) -> None:
     """Count the items of the new namespaces, and read what was written there once."""
-    connection.execute(MARK_LOGS)
-    after = first.get("namespaces", 0)
-    numbers = {"after": after, "row": first.get("items", 0)}
+    after = min(numbers["namespaces"].values(), default=NO_LIMIT) - 1
+    row = min(numbers["items"].values(), default=NO_LIMIT) - 1
     for problem, sql in _STRANGE.items():
-        if connection.execute(f"{sql} LIMIT 1", numbers).fetchone():
+        if connection.execute(f"{sql.format(after=after, row=row)} LIMIT 1").fetchone():
             raise ValueError(problem)
     count = "(SELECT count(*) FROM tiers WHERE namespace = n.id AND live = 1 AND tier = '{}')"
     connection.execute(

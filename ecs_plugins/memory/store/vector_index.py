@@ -23,7 +23,6 @@ the same way. They never see a transaction that is not on disk, and are never wr
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.store.tiers import Space, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
@@ -266,7 +266,25 @@ class OpenIndex:
         """Bytes held, about."""
         return self.index.size + self.words.size
 
-    def add(self, row: int, vector: np.ndarray) -> None:
+    def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
+        """The ``k`` rows of the largest cosine, and these; see `VectorIndex.search`."""
+        return self.index.search(query, k, allowed=allowed)
+
+    def cosines(self, rows: Rows, query: Vector) -> Vector:
+        """The cosine of each row."""
+        return self.index.scores(rows, query)
+
+    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
+        """The ``k`` rows that cover most of the query; see `CoverageIndex.nearest`."""
+        with self.lock:
+            return self.words.nearest(query, k)
+
+    def coverage(self, query: str, rows: Collection[int]) -> dict[int, float]:
+        """How much of the query each row covers."""
+        with self.lock:
+            return self.words.coverage(query, rows)
+
+    def add(self, row: int, vector: Vector) -> None:
         """Add a row that a transaction has written and not committed."""
         self.index.add(np.array([row]), vector[None])
         self.last_row = row
@@ -275,7 +293,7 @@ class OpenIndex:
 _LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
 
 
-def live_rows(connection: sqlite3.Connection, space: Space) -> list[int]:
+def _live_rows(connection: Connection, space: Space) -> list[int]:
     """The numbers of the rows in a namespace's tiers."""
     found = connection.execute(f"SELECT row FROM tiers WHERE {_LIVE}", (space.id,))
     return [row for (row,) in found]
@@ -290,8 +308,7 @@ class Indexes:
         self._lock = threading.Lock()
         self._worn: list[VectorIndex] = []
 
-    def current(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
-        """The index of a namespace, as of the transaction of ``connection`` or later."""
+    def _opened(self, connection: Connection, space: Space) -> OpenIndex:
         with self._lock:
             opened = self._open.get(space.id)
             if opened is None or opened.epoch != space.epoch:
@@ -304,17 +321,18 @@ class Indexes:
                 self._refresh(connection, space, opened)
         return opened
 
-    def worded(self, connection: sqlite3.Connection, space: Space) -> OpenIndex:
-        """`current`, with the words of the namespace as of the same transaction or later."""
-        opened = self.current(connection, space)
-        if opened.words_revision < space.revision:
+    def current(self, connection: Connection, space: Space, *, words: bool = False) -> OpenIndex:
+        """The index of a namespace, as of the transaction of ``connection`` or later.
+
+        With ``words``, those too.
+        """
+        opened = self._opened(connection, space)
+        if words and opened.words_revision < space.revision:
             with opened.lock:
                 self._refresh_words(connection, space, opened)
         return opened
 
-    def _refresh_words(
-        self, connection: sqlite3.Connection, space: Space, opened: OpenIndex
-    ) -> None:
+    def _refresh_words(self, connection: Connection, space: Space, opened: OpenIndex) -> None:
         if opened.words_revision >= space.revision:
             return
 
@@ -327,13 +345,13 @@ class Indexes:
         load("row > ?", opened.words_row)
         words = opened.words
         if len(words) != space.items:
-            wanted = set(live_rows(connection, space))
+            wanted = set(_live_rows(connection, space))
             for row in words.numbers() - wanted:
                 words.discard(row)
             load(_AMONG, json.dumps(sorted(wanted - words.numbers())))
         opened.words_revision = space.revision
 
-    def _refresh(self, connection: sqlite3.Connection, space: Space, opened: OpenIndex) -> None:
+    def _refresh(self, connection: Connection, space: Space, opened: OpenIndex) -> None:
         if opened.revision >= space.revision:
             return
         index = opened.index
@@ -352,7 +370,7 @@ class Indexes:
 
         load("row > ?", opened.last_row)
         if len(index) != space.items:
-            wanted = _numbers(live_rows(connection, space))
+            wanted = _numbers(_live_rows(connection, space))
             index.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
@@ -405,6 +423,15 @@ class Indexes:
         """Close the index of a namespace."""
         with self._lock:
             self._open.pop(space, None)
+
+    def problems(self, connection: Connection, space: Space) -> Iterator[str]:
+        """Whether the index of a namespace is out of step with the file."""
+        known = self.current(connection, space).index.rows()
+        if not np.array_equal(np.sort(known), np.sort(_live_rows(connection, space))):
+            yield f"{space.namespace}: the index is out of step"
+
+    def settle(self, connection: Connection, space: Space | None = None) -> None:
+        """Nothing: an index follows when it is read next."""
 
     def take_worn(self) -> set[VectorIndex]:
         """The large indexes that should be built anew, each handed out once."""

@@ -89,7 +89,7 @@ def assert_current(memory, namespace=("default",)):
     memory.recall("red", namespace=namespace, threshold=0.0, record=False)
     with store.reading(namespace) as (connection, space):
         indexes = store.indexes, Indexes(store.dimension)
-        known, fresh = (each.worded(connection, space) for each in indexes)
+        known, fresh = (each.current(connection, space, words=True) for each in indexes)
     assert known.words._postings == fresh.words._postings
     assert known.words.size == fresh.words.size
     assert sorted(known.index.rows()) == sorted(fresh.index.rows())

@@ -165,7 +165,7 @@ def test_a_locked_database_is_an_error_and_recall_goes_on(db, open_memory):
 
 def test_a_recall_waits_for_nobody_that_writes_and_keeps_its_hits(db, open_memory, monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.entropic.FLUSH_AT", 4)
-    monkeypatch.setattr("ecs_plugins.memory.store.sqlite_store._MOST_PENDING", 10)
+    monkeypatch.setattr("ecs_plugins.memory.store.memory_store._MOST_PENDING", 10)
     memory = open_memory(store=StoreConfig(sleep="manual", busy_timeout=60))
     memory.add("the boat is blue")
     with locked(db):

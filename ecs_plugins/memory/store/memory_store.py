@@ -1,9 +1,8 @@
-"""`SqliteStore`: an open memory file, its embedder, transactions, indexes and pending hits."""
+"""`MemoryStore`: an open memory, its embedder, transactions, indexes and pending hits."""
 
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ecs_plugins.common.sqlite import Database
+from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -24,8 +23,8 @@ from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import reembedding, tiers
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
 from ecs_plugins.memory.store.queries import Access, write_accesses
+from ecs_plugins.memory.store.seam import SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space
-from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import Matrix, Namespace, Vector
 from ecs_plugins.ranking.embedder import Embedder
 
@@ -38,7 +37,7 @@ FLUSH_AT = 256
 _MOST_PENDING = 4096  # of a namespace, while they cannot be written
 
 
-def erasures_of(connection: sqlite3.Connection) -> int:
+def erasures_of(connection: Connection) -> int:
     """How often something was erased from the file."""
     found = connection.execute("SELECT value FROM meta WHERE key = ?", (_ERASURES,)).fetchone()
     return 0 if found is None else int(found[0])
@@ -73,12 +72,13 @@ class PendingAccesses:
             return sum(map(len, self._pending.values()))
 
 
-class SqliteStore:
-    """An open memory file. Thread-safe.
+class MemoryStore:
+    """An open memory. Thread-safe.
 
     Args:
         embedder: From `as_embedder`, so its vectors are checked and normalised. Must be the one
             that the file was written with, unless the caller re-embeds: ``adopt``.
+        indexes: Makes the indexes of a dimension.
 
     Attributes:
         epoch: How often the embedder of the file was replaced.
@@ -88,10 +88,11 @@ class SqliteStore:
 
     def __init__(
         self,
-        database: Database,
+        database: SqlDatabase,
         embedder: Embedder,
         config: MemoryConfig,
         settings: StoreConfig,
+        indexes: Callable[[int], SpaceIndexes],
         *,
         adopt: bool = False,
     ) -> None:
@@ -99,6 +100,7 @@ class SqliteStore:
         self.embedder = embedder
         self.config = config
         self.settings = settings
+        self._make_indexes = indexes
         self.dimension = int(embedder.dimension)
         self.epoch, self.is_current = self._identify(adopt)
         self.closed = False
@@ -112,7 +114,7 @@ class SqliteStore:
 
     def reset(self) -> None:
         """Begin with no index and nothing pending, also in a forked child."""
-        self.indexes = Indexes(self.dimension)
+        self.indexes = self._make_indexes(self.dimension)
         self.pending = PendingAccesses()
 
     # The embedder
@@ -170,7 +172,7 @@ class SqliteStore:
     # Transactions
 
     @contextmanager
-    def reading(self, namespace: Namespace) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
+    def reading(self, namespace: Namespace) -> Iterator[tuple[Connection, Space | None]]:
         """One consistent view, and the namespace in it."""
         with self.database.read() as connection:
             space = tiers.find_space(connection, namespace)
@@ -179,7 +181,7 @@ class SqliteStore:
             yield connection, space
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[Connection]:
         """One write transaction on the file."""
         with self.database.write() as connection:
             self._check_epoch(epoch_of(connection))
@@ -193,9 +195,9 @@ class SqliteStore:
         create: bool = False,
         flush: bool = True,
         wait: bool = True,
-    ) -> Iterator[tuple[sqlite3.Connection, Space | None]]:
+    ) -> Iterator[tuple[Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
-        with self.database.write(wait=wait) as connection:
+        with self.database.write(wait=wait, scope=tiers.key_of(namespace)) as connection:
             space = tiers.find_space(connection, namespace)
             self._check_epoch(epoch_of(connection) if space is None else space.epoch)
             if space is None and create:
@@ -216,6 +218,7 @@ class SqliteStore:
                 write_accesses(connection, space, accesses, erasures_of(connection))
             yield connection, space
             if space is not None:
+                self.indexes.settle(connection, space)
                 space.save(connection)
 
     @contextmanager
@@ -254,14 +257,14 @@ class SqliteStore:
     # Erasing
 
     @staticmethod
-    def note_scrub(connection: sqlite3.Connection) -> None:
+    def note_scrub(connection: Connection) -> None:
         """Note in a transaction that erases that `scrub` has to follow, should the process die."""
-        connection.execute("INSERT OR REPLACE INTO meta VALUES (?, '1')", (_SCRUB,))
-        connection.execute(
-            "INSERT INTO meta VALUES (?, '1')"
-            " ON CONFLICT DO UPDATE SET value = CAST(value AS INTEGER) + 1",
-            (_ERASURES,),
-        )
+        for name in (_SCRUB, _ERASURES):
+            connection.execute(
+                "INSERT INTO meta VALUES (?, '1') ON CONFLICT (key)"
+                " DO UPDATE SET value = CAST(CAST(meta.value AS INTEGER) + 1 AS TEXT)",
+                (name,),
+            )
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take what was erased out of the model's cache and out of the write-ahead log.

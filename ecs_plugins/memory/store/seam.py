@@ -1,0 +1,89 @@
+"""What a memory needs of the engine that holds it, beside `ecs_plugins.common.sql.SqlDatabase`.
+
+The database holds the rows and the locks; statements are the same everywhere. How the items of a
+namespace are found by vectors and by words is each engine's own: `vector_index` beside SQLite,
+`postgres`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ecs_plugins.common.sql import Connection
+from ecs_plugins.memory.store.tiers import Space
+from ecs_plugins.memory.types import Vector
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+
+
+class SpaceIndex(Protocol):
+    """Finds the items of one namespace within one transaction."""
+
+    def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
+        """The ``k`` rows of the largest cosine, and these, best first; fewer if there are fewer."""
+        ...
+
+    def cosines(self, rows: Rows, query: Vector) -> Vector:
+        """The cosine of each row; -1 for one that left."""
+        ...
+
+    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
+        """The ``k`` rows that cover most of the query (`ranking.coverage`), with how much."""
+        ...
+
+    def coverage(self, query: str, rows: Collection[int]) -> dict[int, float]:
+        """How much of the query each row covers."""
+        ...
+
+    def add(self, row: int, vector: Vector) -> None:
+        """Take notice of a row that this transaction has written."""
+        ...
+
+
+class SpaceIndexes(Protocol):
+    """The indexes of one open memory. Thread-safe."""
+
+    def current(self, connection: Connection, space: Space, *, words: bool = False) -> SpaceIndex:
+        """The index of a namespace as of a transaction, with its words if these are wanted."""
+        ...
+
+    def settle(self, connection: Connection, space: Space | None = None) -> None:
+        """Index what a transaction wrote to a namespace, or to all, before it commits."""
+        ...
+
+    def committed(self, space: Space) -> None:
+        """Follow a transaction that is on disk."""
+        ...
+
+    def rolled_back(self, space: Space, revision: int) -> None:
+        """Follow a transaction that failed and began at a revision."""
+        ...
+
+    def drop(self, space: int) -> None:
+        """Forget a namespace."""
+        ...
+
+    def take_worn(self) -> Iterable[Rebuilt]:
+        """The indexes that should be built anew in the background, each handed out once."""
+        ...
+
+    def problems(self, connection: Connection, space: Space) -> Iterable[str]:
+        """Whether the index of a namespace is out of step."""
+        ...
+
+    def statistics(self) -> dict[str, int]:
+        """Numbers to show."""
+        ...
+
+
+class Rebuilt(Protocol):
+    """An index that can be built anew."""
+
+    def rebuild(self, stop: threading.Event | None = None) -> None:
+        """Build it anew; gives up when told to stop."""
+        ...
