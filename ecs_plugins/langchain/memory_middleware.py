@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NotRequired
 
 from langchain.agents.middleware import AgentMiddleware, AgentState, ModelRequest, ModelResponse
@@ -132,10 +132,15 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         self._name = name or type(self).__name__
         if on_error not in ("warn", "raise"):
             raise ConfigurationError(f"unknown on_error {on_error!r}: use warn or raise")
+        if isinstance(remember, str) or not set(remember) <= set(REMEMBERED):
+            raise ConfigurationError(
+                f"remember is a list of 'user' and 'assistant', got {remember!r}; what tools "
+                "return is not remembered, because anybody may have written it"
+            )
         self.memory = memory
         self._namespace = namespace if callable(namespace) else check_template(namespace)
         self._options = recall or RecallOptions()
-        self._roles = _checked_roles(remember)
+        self._roles = frozenset(remember)
         self._count_tokens = count_tokens
         self._on_error = on_error
 
@@ -218,11 +223,18 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             self.memory.add(new, namespace=namespace)
 
     def _to_remember(self, state: Mapping[str, Any]) -> list[AnyMessage]:
-        """What was said since the last run that was remembered, summarised since or not."""
+        """What was said since the last run that was remembered, summarised since or not.
+
+        That is after the last message remembered, if it is there, else since the user's latest
+        message; where a summary has taken the place of both, all of the run.
+        """
+        messages = state["messages"]
         heard = (state.get("ecs_heard") or {}).get(self.name) or []
         known = {message.id for message in heard}
         last = (state.get("ecs_remembered") or {}).get(self.name)
-        fresh = _fresh(state["messages"], last, since=known)
+        before = last_index(messages, lambda message: message.id == last) if last else None
+        start = last_index(messages, is_user) if before is None else before + 1
+        fresh = messages[start:] if start is not None or known else []
         return [*heard, *(each for each in fresh if own_words(each) and each.id not in known)]
 
     def _namespace_of(self, runtime: Runtime[Any] | None) -> Namespace:
@@ -332,29 +344,3 @@ def _with_note(message: AnyMessage, note: str) -> AnyMessage:
     given, note = message.content, f"{note}\n\n"
     content = note + given if isinstance(given, str) else [{"type": "text", "text": note}, *given]
     return message.model_copy(update={"content": content})
-
-
-def _checked_roles(roles: Sequence[str]) -> frozenset[str]:
-    if isinstance(roles, str) or not set(roles) <= set(REMEMBERED):
-        raise ConfigurationError(
-            f"remember is a list of 'user' and 'assistant', got {roles!r}; what tools return is "
-            "not remembered, because anybody may have written it"
-        )
-    return frozenset(roles)
-
-
-def _fresh(
-    messages: Sequence[AnyMessage], remembered: str | None, since: Collection[str | None]
-) -> Sequence[AnyMessage]:
-    """What was said since the run before: after the last message remembered, if it is there.
-
-    Else since the user's latest message; where a summary has taken its place, all of the run.
-    """
-    if remembered is not None:
-        last = last_index(messages, lambda message: message.id == remembered)
-        if last is not None:
-            return messages[last + 1 :]
-    start = last_index(messages, is_user)
-    if start is not None:
-        return messages[start:]
-    return messages if since else []

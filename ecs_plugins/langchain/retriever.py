@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -18,7 +17,6 @@ from ecs_plugins.common.aio import run_memory, run_sync
 from ecs_plugins.integrations.recall import RecallFields, texts_behind, traced_recall
 from ecs_plugins.integrations.recall import RecallOptions as RecallOptions
 from ecs_plugins.memory.entropic import EntropicMemory
-from ecs_plugins.memory.records import Recollection
 
 
 class EntropicMemoryRetriever(RecallFields, BaseRetriever):
@@ -70,20 +68,19 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
             filter=self.filter,
             tiers=self.tiers,
         )
-        return [_document(each, texts_behind(self.memory, each)) for each in found]
-
-
-def _document(found: Recollection, texts: Sequence[str]) -> Document:
-    return Document(
-        page_content="\n".join(texts),
-        id=found.id,
-        metadata={
-            "relevance_score": found.score,
-            "tier": found.tier,
-            "support": found.support,
-            "provenance": list(found.provenance),
-            "namespace": list(found.namespace),
-            "memory": dict(found.metadata),
-            "why": found.why,
-        },
-    )
+        return [
+            Document(
+                page_content="\n".join(texts_behind(self.memory, each)),
+                id=each.id,
+                metadata={
+                    "relevance_score": each.score,
+                    "tier": each.tier,
+                    "support": each.support,
+                    "provenance": list(each.provenance),
+                    "namespace": list(each.namespace),
+                    "memory": dict(each.metadata),
+                    "why": each.why,
+                },
+            )
+            for each in found
+        ]

@@ -353,8 +353,7 @@ def _to_entry(message: ChatMessage) -> Entry:
     value: dict[str, Any] = {"data": data}
     key = None
     if text is not None and only.get("block_type") == "text" and only.get("text") == text:
-        data["blocks"][0] = {name: part for name, part in only.items() if name != "text"}
-        value["content"], key = text, "content"
+        value["content"], key = only.pop("text"), "content"
     return Entry(value=value, text=text or "", role=role or "other", text_key=key)
 
 

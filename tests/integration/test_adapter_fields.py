@@ -17,110 +17,89 @@ from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock, Fro
 USER = ("memories", "u1")
 
 
-def history(memory, namespace=USER, session_id="s1", **fields):
-    return EntropicChatMessageHistory(memory, namespace, session_id, **fields)
-
-
-def middleware(memory, namespace=USER, **fields):
-    return EntropicMemoryMiddleware(memory, namespace=namespace, **fields)
-
-
-def retriever(memory, namespace=USER, **fields):
-    return EntropicMemoryRetriever(memory=memory, namespace=namespace, **fields)
-
-
-def block(memory, namespace=USER, **fields):
-    return EntropicMemoryBlock(memory=memory, namespace=namespace, **fields)
-
-
-def chat_memory(memory, namespace=USER, **fields):
-    made = EntropicChatMemory.from_defaults(memory, namespace=namespace, **fields)
+def chat_memory(memory, **fields):
+    made = EntropicChatMemory.from_defaults(memory, **fields)
     made.get_all()
     return made
 
 
-def store(memory, namespace=USER, **fields):
-    return EntropicStore(memory, messages_under=namespace, **fields)
+def history(memory, session_id="s1", **fields):
+    return EntropicChatMessageHistory(memory, session_id=session_id, **fields)
 
 
-def options(memory, namespace=USER, **fields):
-    return RecallOptions(also=(namespace,), **fields)
-
-
-def shaping(memory, **fields):
-    return ECSContextMiddleware(**fields)
-
-
-def context(memory, **fields):
-    return FrontierContext(strategy="full_context", **fields)
-
-
-def selector(memory, **fields):
-    return FrontierSelector("frontier.json", **fields)
+REMEMBERING = {
+    "history": history,
+    "middleware": EntropicMemoryMiddleware,
+    "retriever": lambda memory, **fields: EntropicMemoryRetriever(memory=memory, **fields),
+    "block": lambda memory, **fields: EntropicMemoryBlock(memory=memory, **fields),
+    "chat memory": chat_memory,
+    "store": lambda memory, namespace, **f: EntropicStore(memory, messages_under=namespace, **f),
+    "options": lambda memory, namespace, **fields: RecallOptions(also=(namespace,), **fields),
+}
+MAKE = REMEMBERING | {
+    "shaping": lambda memory, namespace, **fields: ECSContextMiddleware(**fields),
+    "context": lambda memory, namespace, **f: FrontierContext(strategy="full_context", **f),
+    "selector": lambda memory, namespace, **fields: FrontierSelector("frontier.json", **fields),
+}
 
 
 @pytest.mark.parametrize(
     ("make", "field", "meant"),
     [
-        (history, "sesion_id", "session_id"),
-        (middleware, "remembr", "remember"),
-        (retriever, "treshold", "threshold"),
-        (block, "treshold", "threshold"),
-        (chat_memory, "sesion_id", "session_id"),
-        (store, "messages_unter", "messages_under"),
-        (options, "treshold", "threshold"),
-        (shaping, "tool", "tools"),
-        (context, "cachedir", "cache_dir"),
-        (selector, "target_f2", "target_f1"),
+        ("history", "sesion_id", "session_id"),
+        ("middleware", "remembr", "remember"),
+        ("retriever", "treshold", "threshold"),
+        ("block", "treshold", "threshold"),
+        ("chat memory", "sesion_id", "session_id"),
+        ("store", "messages_unter", "messages_under"),
+        ("options", "treshold", "threshold"),
+        ("shaping", "tool", "tools"),
+        ("context", "cachedir", "cache_dir"),
+        ("selector", "target_f2", "target_f1"),
     ],
 )
 def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(
     make, field, meant, memory
 ):
     with pytest.raises(ConfigurationError, match=rf"'{field}'; did you mean {meant}\?"):
-        make(memory, **{field: 1})
+        MAKE[make](memory, namespace=USER, **{field: 1})
 
 
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (middleware, {"on_error": "ignore"}),
-        (middleware, {"remember": ("tool",)}),
-        (retriever, {"k": 0}),
-        (retriever, {"threshold": 2}),
-        (block, {"max_tokens": 0}),
-        (chat_memory, {"token_limit": 0}),
-        (chat_memory, {"session_id": ""}),
-        (options, {"k": 0}),
-        (options, {"threshold": 1.5}),
-        (options, {"max_tokens": 0}),
-        (options, {"filter": {"n": {"$near": 1}}}),
-        (shaping, {"history_tokens": 0}),
-        (shaping, {"recent_turns": 0}),
-        (shaping, {"tools": "search"}),
-        (history, {"session_id": ""}),
+        ("middleware", {"on_error": "ignore"}),
+        ("middleware", {"remember": ("tool",)}),
+        ("retriever", {"k": 0}),
+        ("retriever", {"threshold": 2}),
+        ("block", {"max_tokens": 0}),
+        ("chat memory", {"token_limit": 0}),
+        ("chat memory", {"session_id": ""}),
+        ("options", {"k": 0}),
+        ("options", {"threshold": 1.5}),
+        ("options", {"max_tokens": 0}),
+        ("options", {"filter": {"n": {"$near": 1}}}),
+        ("shaping", {"history_tokens": 0}),
+        ("shaping", {"recent_turns": 0}),
+        ("shaping", {"tools": "search"}),
+        ("history", {"session_id": ""}),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused(make, field, memory):
     with pytest.raises(EcsPluginsError):
-        make(memory, **field)
+        MAKE[make](memory, namespace=USER, **field)
 
 
 @pytest.mark.parametrize("namespace", ["u1", (), ("",), (1,)])
-@pytest.mark.parametrize(
-    "make", [history, middleware, retriever, block, chat_memory, store, options]
-)
+@pytest.mark.parametrize("make", REMEMBERING)
 def test_what_is_no_tuple_of_labels_is_no_namespace(make, namespace, memory):
     with pytest.raises(EcsPluginsError, match=r"namespace|labels"):
-        make(memory, namespace)
+        REMEMBERING[make](memory, namespace=namespace)
 
 
-def test_a_label_mixes_no_field_with_text(memory):
+def test_a_namespace_is_mandatory_and_a_label_mixes_no_field_with_text(memory):
     with pytest.raises(EcsPluginsError, match="label of its own"):
-        middleware(memory, ("user-{user_id}",))
-
-
-def test_a_namespace_is_mandatory(memory):
+        EntropicMemoryMiddleware(memory, namespace=("user-{user_id}",))
     with pytest.raises(ConfigurationError, match="namespace"):
         EntropicChatMemory.from_defaults(memory)
 
