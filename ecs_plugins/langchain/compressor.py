@@ -170,15 +170,12 @@ def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document
     for verdict in shaped.kept:
         document = documents[verdict.index]
         metadata = dict(document.metadata)
-        metadata[METADATA_KEY] = verdict_metadata(shaped, verdict, _retriever_score(metadata))
+        # A Document has no score of its own; retrievers that report one use either key.
+        scores = (as_score(metadata.get(key)) for key in (SCORE_KEY, "score"))
+        score = next((each for each in scores if each is not None), None)
+        metadata[METADATA_KEY] = verdict_metadata(shaped, verdict, score)
         if verdict.probability is not None:
             metadata[SCORE_KEY] = verdict.probability
         changed = {"metadata": metadata, "page_content": verdict.kept_text}
         kept.append(document.model_copy(update=changed))
     return kept
-
-
-def _retriever_score(metadata: Mapping[str, object]) -> float | None:
-    # A Document has no score of its own; retrievers that report one use either key.
-    scores = (as_score(metadata.get(key)) for key in (SCORE_KEY, "score"))
-    return next((score for score in scores if score is not None), None)

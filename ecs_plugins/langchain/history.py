@@ -25,7 +25,6 @@ from ecs_plugins.integrations.conversation import Entry, Session
 from ecs_plugins.integrations.recall import said
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
-from ecs_plugins.memory.store.items import StoredItem
 
 
 class EntropicChatMessageHistory(BaseChatMessageHistory):
@@ -67,7 +66,13 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     @override
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """The log of the session, oldest message first."""
-        return messages_from_dict([_dictionary(item) for item in self._session.entries()])
+        logged = [item.value for item in self._session.entries()]
+        return messages_from_dict(
+            [
+                {"type": each["type"], "data": {**each["data"], "content": each["content"]}}
+                for each in logged
+            ]
+        )
 
     @override
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -125,8 +130,3 @@ def _entry(message: BaseMessage) -> Entry:
         role=role_of(message),
         text_key="content" if text is not None and content == text else None,
     )
-
-
-def _dictionary(item: StoredItem) -> dict[str, Any]:
-    value = item.value
-    return {"type": value["type"], "data": {**value["data"], "content": value["content"]}}

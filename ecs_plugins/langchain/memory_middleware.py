@@ -214,7 +214,13 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             for message in fresh
             if (role := role_of(message)) in self._roles and (text := own_words(message))
         ]
-        self._observe(fresh, state, namespace)
+        messages = state["messages"]
+        asked = _question(fresh) or _question(messages)
+        notes = [] if asked is None else self._notes_of(state).get(asked.id or "", [])
+        recalled = [name for name, *_ in notes]
+        answer = own_words(messages[-1]) if role_of(messages[-1]) == "assistant" else None
+        if asked is not None and recalled and answer and (question := own_words(asked)):
+            self.memory.observe(question, answer, recalled, namespace=namespace)
         # A run that was resumed or repeated has saved some of them before.
         log = self.memory.messages(namespace, limit=_LOOK_BACK) if turns else []
         saved = {message.metadata.get("message_id") for message in log} - {None, ""}
@@ -292,17 +298,6 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
     def _with_notes(self, result: ModelResponse[Any], notes: dict[str, Notes]) -> ModelResult:
         update = {"ecs_notes": {self.name: notes}}
         return ExtendedModelResponse(model_response=result, command=Command(update=update))
-
-    def _observe(
-        self, fresh: Sequence[AnyMessage], state: EntropicMemoryState, namespace: Namespace
-    ) -> None:
-        messages = state["messages"]
-        asked = _question(fresh) or _question(messages)
-        notes = [] if asked is None else self._notes_of(state).get(asked.id or "", [])
-        recalled = [name for name, *_ in notes]
-        answer = own_words(messages[-1]) if role_of(messages[-1]) == "assistant" else None
-        if asked is not None and recalled and answer and (question := own_words(asked)):
-            self.memory.observe(question, answer, recalled, namespace=namespace)
 
 
 def token_counter(model: BaseChatModel) -> TextLength:

@@ -314,8 +314,9 @@ class EntropicStore(BaseStore):
                     if op.refresh_ttl:
                         touched += [item.row for item, _ in pairs if item.ttl is not None]
                     hits = [SearchItem(**_item_fields(item), score=score) for item, score in pairs]
-                    if id(op) in recalled:
-                        hits = _merged(hits, recalled[id(op)])
+                    if id(op) in recalled:  # by score; what has none comes last
+                        hits += recalled[id(op)]
+                        hits.sort(key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
                     results.append(hits[op.offset : op.offset + op.limit])
                 elif isinstance(op, ListNamespacesOp):
                     results.append(self._namespaces(view, op))
@@ -329,9 +330,8 @@ class EntropicStore(BaseStore):
         # What a search found under a key that nobody put: a memory, or a merged message.
         if (stored := self._stored(op)) is None:
             return None
-        changed = stored.created if isinstance(stored, Message) else stored.changed
         value = {**stored.metadata, "content": stored.text}
-        return Item(**_fields(op.namespace, op.key, value, stored.created, changed))
+        return Item(**_fields(op.namespace, op.key, value, *_times(stored)))
 
     def _search(
         self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
@@ -428,12 +428,9 @@ class EntropicStore(BaseStore):
         only = items.get(found.provenance[0]) if len(found.provenance) == 1 else None
         if only is not None:
             return SearchItem(**_item_fields(only), score=found.score)
-        stored = self.memory.get(found.id)
-        created = 0.0 if stored is None else stored.created
-        changed = stored.changed if isinstance(stored, Memory) else created
         value = {**found.metadata, "content": "\n".join(texts_behind(self.memory, found))}
-        fields = _fields(found.namespace, found.id, value, created, changed)
-        return SearchItem(**fields, score=found.score)
+        times = _times(self.memory.get(found.id))
+        return SearchItem(**_fields(found.namespace, found.id, value, *times), score=found.score)
 
 
 def _checked(op: Op) -> Op:
@@ -479,14 +476,14 @@ def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
     return beyond >= 0 and all(w in ("*", label) for w, label in zip(path, part, strict=False))
 
 
-def _merged(hits: list[SearchItem], recalled: list[SearchItem]) -> list[SearchItem]:
-    """Both lists by score; what has no score comes last."""
-    return sorted([*hits, *recalled], key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
-
-
 def _item_fields(item: StoredItem) -> dict[str, Any]:
     """A stored item as the arguments of LangGraph's."""
     return _fields(item.namespace, item.key, item.value, item.created, item.updated)
+
+
+def _times(stored: Message | Memory | None) -> tuple[float, float]:
+    created = 0.0 if stored is None else stored.created
+    return created, stored.changed if isinstance(stored, Memory) else created
 
 
 def _fields(

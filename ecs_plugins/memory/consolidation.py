@@ -182,7 +182,7 @@ def _propose(
     messages = tuple(message for item in members for message in item.members)
     return Proposal(
         ColdMemory(
-            _proposal_id(messages, seed),
+            hashlib.sha256("\0".join([str(seed), *messages]).encode()).hexdigest()[:32],
             vector,
             evidence,
             text,
@@ -211,10 +211,3 @@ def _representative(members: Sequence[HotItem], nearest: HotItem) -> HotItem:
         return nearest
     statements = [item for item in members if not asks(item.text)]
     return max(statements or [nearest], key=lambda item: item.evidence.last_seen)
-
-
-def _proposal_id(messages: Sequence[str], seed: int) -> str:
-    digest = hashlib.sha256(str(seed).encode())
-    for message in messages:
-        digest.update(b"\0" + message.encode())
-    return digest.hexdigest()[:32]

@@ -19,7 +19,6 @@ from dataclasses import replace
 
 from ecs_plugins.errors import EcsPluginsError
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.consolidation import consolidate
 from ecs_plugins.memory.records import SleepReport
 from ecs_plugins.memory.store import sleeps
@@ -36,12 +35,6 @@ Job = Callable[[threading.Event], None]
 
 _OPTIMISTIC_ATTEMPTS = 3
 _RETENTION_EVERY = 3600.0
-
-
-def seed_of(config: MemoryConfig, namespace: Namespace, cycle: int) -> int:
-    """The seed of a sleep phase, from the base seed, the namespace and how many there were."""
-    text = f"{config.seed}:{key_of(namespace)}:{cycle}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6])
 
 
 class BackgroundThread:
@@ -124,12 +117,13 @@ class SleepRunner:
 
         def decide(view: SleepView) -> SleepPlan:
             space = view.space
+            seed = f"{config.seed}:{key_of(space.namespace)}:{space.cycle}"
             return consolidate(
                 [row.hot for row in view.hot],
                 [*view.cold.values()],
                 config=config,
                 step=space.step,
-                seed=seed_of(config, space.namespace, space.cycle),
+                seed=int.from_bytes(hashlib.sha256(seed.encode()).digest()[:6]),
                 queries=view.queries,
                 utility=self._utility,
                 summarise=summariser,

@@ -133,7 +133,22 @@ def answer_utility(
         answered = [query for query in queries if query.text and query.answer][-max_queries:]
         totals = [0.0] * len(items)
         weights = 0.0
-        requests = [_request(model, items, query) for query in answered]
+        requests = [
+            ScoreRequest(
+                prefix=(Segment(model.layout.head + _HEADING, trusted=True),),
+                candidates=((), *((Segment(item.text + "\n"),) for item in items)),
+                continuations=(
+                    (
+                        Segment("Question: ", trusted=True),
+                        Segment(query.text),
+                        Segment(model.layout.tail, trusted=True),
+                        Segment(query.answer or "", scored=True),
+                    ),
+                ),
+                name="memory utility",
+            )
+            for query in answered
+        ]
         for query, result in zip(answered, model.score(requests) if requests else [], strict=True):
             if 0 in result.unscored:
                 continue  # question and answer alone exceed the window: nothing to compare
@@ -149,20 +164,3 @@ def answer_utility(
         return [total / weights if weights else 0.0 for total in totals]
 
     return utility
-
-
-def _request(model: LanguageModel, items: Sequence[ColdMemory], query: QueryEvent) -> ScoreRequest:
-    layout = model.layout
-    return ScoreRequest(
-        prefix=(Segment(layout.head + _HEADING, trusted=True),),
-        candidates=((), *((Segment(item.text + "\n"),) for item in items)),
-        continuations=(
-            (
-                Segment("Question: ", trusted=True),
-                Segment(query.text),
-                Segment(layout.tail, trusted=True),
-                Segment(query.answer or "", scored=True),
-            ),
-        ),
-        name="memory utility",
-    )
