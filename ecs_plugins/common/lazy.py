@@ -20,7 +20,6 @@ _EXTRAS = {
     "langchain_core": "langchain",
     "langgraph": "agents",
     "llama_index": "llama-index",
-    "tenacity": "remote",
 }
 
 

@@ -28,7 +28,7 @@ from ecs_plugins.ranking.embedder import (
     LlamaIndexEmbedding,
     as_embedder,
 )
-from ecs_plugins.ranking.registry import LazyRanker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
@@ -253,10 +253,10 @@ class ShapingFields(StrictFields):
         if not isinstance(ranker, str):
             return ranker
         embedder = _check_embedder(self.embedder)
-        kept: LazyRanker | None = self.__dict__.get("_ranker")
-        if kept is None or kept.name != ranker or kept.embedder is not embedder:
-            kept = self.__dict__["_ranker"] = LazyRanker(ranker, embedder)
-        return kept
+        kept: tuple[str, Embedder | None, Ranker] | None = self.__dict__.get("_ranker")
+        if kept is None or kept[0] != ranker or kept[1] is not embedder:
+            kept = self.__dict__["_ranker"] = (ranker, embedder, make_ranker(ranker, embedder))
+        return kept[2]
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         memo = {} if memo is None else memo

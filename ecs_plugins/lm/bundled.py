@@ -240,9 +240,6 @@ def _workplace(target: Path, needed: int) -> Iterator[Path]:
     """A new directory beside ``target``, deleted at the end, for the one who may change it.
 
     A second process waits for the first. What interrupted runs left is deleted.
-
-    Raises:
-        StorageError: The place cannot be written, or ``needed`` bytes are not free.
     """
     advice = f"Free some space, or set {CACHE_VARIABLE} to a directory that you can write to"
     try:

@@ -31,12 +31,7 @@ def encoder_of(tokenizer: PreTrainedTokenizerBase, layout: ChatLayout) -> Segmen
 def encode_prompts(
     encoder: SegmentEncoder, prompts: Sequence[Segments], new: int, window: int
 ) -> list[tuple[int, ...]]:
-    """Whole prompts in ids, with BOS where the tokenizer adds one, and room for ``new`` tokens.
-
-    Raises:
-        InvalidInputError: A prompt is too long, or has no tokens and the tokenizer none to begin
-            with.
-    """
+    """Whole prompts in ids, with BOS where the tokenizer adds one, and room for ``new`` tokens."""
     encoded = []
     for n, prompt in enumerate(prompts):
         ids = encoder.with_lead(encoder.join(prompt, at_head=True)) or encoder.start
@@ -52,11 +47,7 @@ def encode_prompts(
 
 
 def encode_request(encoder: SegmentEncoder, request: ScoreRequest) -> TokenRequest:
-    """A request in ids, in which something precedes the first scored token.
-
-    Raises:
-        InvalidInputError: A scored segment has no tokens, or nothing can precede it.
-    """
+    """A request in ids, in which something precedes the first scored token."""
     continuations = tuple(_continuation(encoder, c, request.name) for c in request.continuations)
     candidates = tuple(encoder.join(candidate) for candidate in request.candidates)
     prefix = encoder.with_lead(encoder.join(request.prefix, at_head=True))

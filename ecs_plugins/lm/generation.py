@@ -29,11 +29,8 @@ _WORTH_SHARING = 16
 class Generator:
     """Generates with one loaded pair. The caller serialises its calls.
 
-    Args:
-        model: The model.
-        tokenizer: Its tokenizer, for decoding.
-        mixed_lengths: Whether prompts of different lengths may share a batch; models whose
-            layers see the padding (recurrent, ALiBi) get equal lengths only.
+    Without ``mixed_lengths`` only prompts of equal length share a batch: for models whose layers
+    see the padding (recurrent, ALiBi).
     """
 
     def __init__(

@@ -68,12 +68,7 @@ def directory_of(name_or_path: str) -> Path | None:
 
 
 def require_directory(name_or_path: str) -> None:
-    """Refuse an empty name, and a path that leads to no model directory.
-
-    Raises:
-        ConfigurationError: The name is empty.
-        ModelNotFoundError: The path is not a directory with a ``config.json``.
-    """
+    """Refuse an empty name, and a path that leads to no directory with a ``config.json``."""
     if not name_or_path.strip():
         raise ConfigurationError("a model needs a name or a directory, got an empty text")
     directory = directory_of(name_or_path)
@@ -217,11 +212,7 @@ def _typed(source: str, error: Exception) -> ModelError:
 
 
 def resolve_device(device: str) -> torch.device:
-    """The torch device meant; ``"auto"`` takes CUDA, else MPS, else the CPU.
-
-    Raises:
-        ConfigurationError: There is no such device here.
-    """
+    """The torch device meant; ``"auto"`` takes CUDA, else MPS, else the CPU."""
     import torch
 
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()

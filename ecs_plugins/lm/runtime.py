@@ -41,10 +41,8 @@ class Runtime:
         self.generator = Generator(model, tokenizer, mixed_lengths=profile.pads_on_the_left)
 
 
-_Key = tuple[str, LoadingOptions]
-_SHARED: WeakValueDictionary[_Key, Runtime] = WeakValueDictionary()
-_LOADING: dict[_Key, threading.Lock] = {}
-_REGISTRY = threading.Lock()
+_SHARED: WeakValueDictionary[tuple[str, LoadingOptions], Runtime] = WeakValueDictionary()
+_LOADING = threading.Lock()
 
 
 def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
@@ -52,14 +50,11 @@ def shared_runtime(name_or_path: str, options: LoadingOptions) -> Runtime:
 
     It lives as long as somebody holds it.
     """
-    key = (name_or_path, options)
-    with _REGISTRY:
-        loading = _LOADING.setdefault(key, threading.Lock())
-    with loading:
-        runtime = _SHARED.get(key)
+    with _LOADING:
+        runtime = _SHARED.get((name_or_path, options))
         if runtime is None:
             runtime = Runtime(*load(name_or_path, options), name=name_or_path)
-            _SHARED[key] = runtime
+            _SHARED[name_or_path, options] = runtime
         return runtime
 
 

@@ -41,11 +41,7 @@ _EXIT_S = 10.0
 
 
 class Job(Generic[T]):
-    """One call on its way, known to its caller as a future.
-
-    Args:
-        deadline_s: How long it may take altogether; without end if None.
-    """
+    """One call on its way, known to its caller as a future."""
 
     def __init__(self, deadline_s: float | None) -> None:
         import torch
@@ -148,11 +144,7 @@ class _Queue:
         self.thread: threading.Thread | None = None
 
     def put(self, job: Job[Any], max_waiting: int) -> None:
-        """Add a call.
-
-        Raises:
-            ModelBusyError: Too many are there already.
-        """
+        """Add a call, if there are not too many already."""
         with self.changed:
             if len(self.jobs) >= max_waiting:
                 raise ModelBusyError(

@@ -41,6 +41,13 @@ class DenseRanker:
         self._vectors = cachetools.LRUCache(CACHED_VECTORS)
         self._lock = threading.Lock()
 
+    def __deepcopy__(self, memo: dict[int, object]) -> DenseRanker:
+        return self
+
+    def __reduce__(self) -> tuple[type[DenseRanker], tuple[Embedder]]:
+        """A pickle holds no vectors."""
+        return DenseRanker, (self._embedder,)
+
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [-1, 1]; a blank passage is not embedded and has -1."""
         filled = [i for i, passage in enumerate(passages) if passage.strip()]

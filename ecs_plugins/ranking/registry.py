@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ecs_plugins.errors import ConfigurationError, ModelNotFoundError
-from ecs_plugins.ranking.base import Ranker, Ranking
+from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder, default_embedder
@@ -14,7 +13,12 @@ from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanke
 
 
 def _dense(embedder: Embedder | None) -> DenseRanker:
-    return DenseRanker(embedder or default_embedder())
+    try:
+        return DenseRanker(embedder or default_embedder())
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(
+            f"a ranker by meaning needs an embedder, or choose ranker='bm25': {error}"
+        ) from error
 
 
 RANKERS: dict[str, Callable[[Embedder | None], Ranker]] = {
@@ -27,8 +31,6 @@ RANKERS: dict[str, Callable[[Embedder | None], Ranker]] = {
 }
 """What makes the ranker of each name, of the caller's embedder if there is one. A name that is
 added is known everywhere."""
-
-_DENSE = ("dense", "convex")
 
 
 def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
@@ -47,39 +49,3 @@ def make_ranker(name: str, embedder: Embedder | None = None) -> Ranker:
             f"unknown ranker {name!r}: use one of {', '.join(RANKERS)}, or pass an own Ranker"
         )
     return RANKERS[name](embedder)
-
-
-class LazyRanker:
-    """`make_ranker`, at the first ranking: until then no embedder is loaded.
-
-    That there is one is seen to at once, so that it does not depend on how many passages come.
-
-    Thread-safe; the ranker is built once. A pickle holds the name and the embedder, not what has
-    been embedded, and a deep copy is the ranker itself.
-    """
-
-    def __init__(self, name: str, embedder: Embedder | None = None) -> None:
-        if embedder is None and name in _DENSE:
-            try:
-                default_embedder()
-            except ModelNotFoundError as error:
-                raise ModelNotFoundError(
-                    f"the ranker {name!r} needs an embedder, or choose ranker='bm25': {error}"
-                ) from error
-        self.name = name
-        self.embedder = embedder
-        self._built: Ranker | None = None
-        self._lock = threading.Lock()
-
-    def rank(self, query: str, passages: Sequence[str]) -> Ranking:
-        """As the ranker of that name; raises what `make_ranker` does."""
-        with self._lock:
-            if self._built is None:
-                self._built = make_ranker(self.name, self.embedder)
-        return self._built.rank(query, passages)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> LazyRanker:
-        return self
-
-    def __reduce__(self) -> tuple[type[LazyRanker], tuple[str, Embedder | None]]:
-        return (LazyRanker, (self.name, self.embedder))

@@ -25,7 +25,7 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.ranking.registry import LazyRanker
+from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping.acceptance import (
     Decision,
     Limits,
@@ -85,7 +85,7 @@ class ContextShaper:
         self.model = model
         self.config = ShapingConfig.from_any(config)
         ranker = self.config.ranker
-        self._ranker = LazyRanker(ranker, embedder) if isinstance(ranker, str) else ranker
+        self._ranker = make_ranker(ranker, embedder) if isinstance(ranker, str) else ranker
 
     def shape(
         self,

@@ -25,7 +25,6 @@ from typing import TypeVar
 
 import httpx
 from pydantic import Field, SecretStr, ValidationError
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
@@ -156,11 +155,7 @@ class Client:
     ) -> list[T]:
         """Answers in the order of the requests, each of which comes with its `prompt_key`.
 
-        Raises:
-            ModelTimeoutError: The deadline passed.
-            ScoringError: An answer's numbers cannot be used.
-            ConfigurationError: Wrong address, key or tokenizer.
-            ModelError: Every try failed, a request was refused, or the client was closed.
+        Errors are those of `RemoteLM.score`.
         """
         futures = []
         try:
@@ -181,19 +176,14 @@ class Client:
 
     def _try(self, request: ServerRequest[T], key: bytes, deadline: Deadline) -> T:
         order = sorted(self._replicas, key=lambda replica: weight_of(replica.url, key))
-        tries = Retrying(
-            stop=stop_after_attempt(self._options.max_retries + 1),
-            retry=retry_if_exception_type(_PassingFault),
+        for _ in range(self._options.max_retries + 1):
+            with contextlib.suppress(_PassingFault):
+                return self._try_once(order, request, deadline)
+        faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
+        raise ModelError(
+            f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
+            "they run and are reachable, or raise max_retries"
         )
-        try:
-            answer: T = tries(self._try_once, order, request, deadline)
-        except RetryError as error:
-            faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
-            raise ModelError(
-                f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
-                "they run and are reachable, or raise max_retries"
-            ) from error
-        return answer
 
     def _try_once(
         self, order: Sequence[Replica], request: ServerRequest[T], deadline: Deadline

@@ -81,18 +81,13 @@ class ScoringEngine:
     ) -> list[EngineResult]:
         """Score requests together, each on the best path that can be trusted.
 
+        Errors are those of `LocalLM.score`.
+
         Args:
             requests: What to score.
             window: The longest prompt, if shorter than the model's own.
             token_budget: Tokens that may pass through the model at once.
             stopped: Asked between packs whether nobody waits for the results any more.
-
-        Raises:
-            ModelTimeoutError: Nobody does.
-            InvalidInputError: A prefix leaves no room for a continuation.
-            ScoringError: The model's numbers are not finite, or memory does not suffice for a
-                single path.
-            ModelError: The model is not causal.
         """
         cache = self._begin()
         window = min(window or self.profile.window, self.profile.window)
@@ -176,7 +171,8 @@ class ScoringEngine:
                 keys.setdefault(request.path(*key), []).append(key)
             batches.append(packed.Batch(request.prefix, tuple(keys)))
         out: list[tuple[Scores, int]] = []
-        scored = self._run(path, batches, budget, cache)
+        with undisturbed(self.runner.device, self.runner.dtype):
+            scored = self._run(path, batches, budget, cache)
         for (request, _), keys, result in zip(work, where, scored, strict=True):
             scores: Scores = {}
             for same, logprobs in zip(keys.values(), result.logprobs, strict=True):
@@ -197,20 +193,19 @@ class ScoringEngine:
         budget: TokenBudget,
         cache: PrefixTree,
     ) -> list[PathScores]:
-        with undisturbed(self.runner.device, self.runner.dtype):
-            try:
-                if path in _PACKED:
-                    return packed.score(self._forward(path), batches, budget, cache)
-                if path is ScoringPath.PADDED:
-                    return [plain.score_padded(self.runner, *batch, budget) for batch in batches]
-                return [plain.score_by_reference(self.runner, *batch) for batch in batches]
-            except Exception as error:
-                if is_out_of_memory(error) and not isinstance(error, ScoringError):
-                    raise ScoringError(
-                        f"out of memory in {self.runner.name}: use shorter passages, a smaller "
-                        "model or a smaller dtype"
-                    ) from error
+        try:
+            if path in _PACKED:
+                return packed.score(self._forward(path), batches, budget, cache)
+            if path is ScoringPath.PADDED:
+                return [plain.score_padded(self.runner, *batch, budget) for batch in batches]
+            return [plain.score_by_reference(self.runner, *batch) for batch in batches]
+        except Exception as error:
+            if not is_out_of_memory(error):
                 raise
+            raise ScoringError(
+                f"out of memory in {self.runner.name}: use shorter passages, a smaller model or a "
+                "smaller dtype"
+            ) from error
 
     def _forward(self, path: ScoringPath) -> packed.PackedForward:
         if path not in self._forwards:
@@ -238,11 +233,7 @@ class ScoringEngine:
     def path_for(self, length: int) -> tuple[ScoringPath, dict[ScoringPath, str]]:
         """The fastest path that configuration and self-check allow, and what speaks against faster.
 
-        Args:
-            length: Tokens of the longest prompt.
-
-        Raises:
-            ModelError: The model is not causal.
+        ``length`` is that of the longest prompt.
         """
         self._check_causal()
         against: dict[ScoringPath, str] = {}

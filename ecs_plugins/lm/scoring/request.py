@@ -81,11 +81,7 @@ class TokenRequest:
         return len(self.prefix) + candidates
 
     def require_room(self, window: int) -> None:
-        """Refuse a prefix that leaves no room even for the empty candidate.
-
-        Raises:
-            InvalidInputError: Prefix and longest continuation exceed ``window`` tokens.
-        """
+        """Refuse a prefix that leaves no room even for the empty candidate."""
         if len(self.prefix) + self.longest_continuation > window:
             raise InvalidInputError(
                 f"the prefix has {len(self.prefix)} tokens and the longest continuation "

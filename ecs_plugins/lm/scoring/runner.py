@@ -197,11 +197,7 @@ class TokenBudget:
             torch.cuda.empty_cache()
 
     def check(self) -> None:
-        """Give up where nobody waits.
-
-        Raises:
-            ModelTimeoutError: Nobody does.
-        """
+        """Give up where nobody waits."""
         if self.stopped is not None and self.stopped():
             raise ModelTimeoutError("nobody waits for these scores any more")
 
@@ -217,12 +213,7 @@ def run_in_packs(
     budget: TokenBudget,
     model: str,
 ) -> None:
-    """Run every index of ``order`` in packs.
-
-    Raises:
-        ScoringError: Not even a single path fits into memory.
-        ModelTimeoutError: Nobody waits for the results any more.
-    """
+    """Run every index of ``order`` in packs that fit into memory."""
     left = list(order)
     while left:
         budget.check()

@@ -33,14 +33,9 @@ def rows_at_once(logits: Tensor) -> int:
 
 
 def divergence_of(candidate: Tensor, base: Tensor) -> Tensor:
-    """``D_KL(candidate || base)`` in nats, per row.
+    """``D_KL(candidate || base)`` in nats, ``[n]``, never negative.
 
-    Args:
-        candidate: Log-probabilities, float32, ``[n, vocabulary]``.
-        base: Like ``candidate``.
-
-    Returns:
-        float32, ``[n]``, never negative.
+    Both are log-probabilities, float32, ``[n, vocabulary]``.
     """
     # Summed as p ln(p / q) - p + q, which is the same because both sum to one: no term of it is
     # negative, so what rounding leaves of two equal distributions cannot be less than zero.

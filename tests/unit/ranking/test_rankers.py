@@ -1,3 +1,4 @@
+import copy
 import math
 import pickle
 import subprocess
@@ -16,7 +17,6 @@ from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import RANKERS, Ranker, Ranking, make_ranker
 from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
-from ecs_plugins.ranking.registry import LazyRanker
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 PASSAGES = [
@@ -138,20 +138,14 @@ def test_a_ranker_from_outside_is_one_entry_of_the_registry(monkeypatch):
     assert make_ranker("last_first").rank("bees", PASSAGES).order == (3, 2, 1, 0)
 
 
-def test_a_lazy_ranker_ranks_as_the_one_it_stands_for_and_is_built_once():
-    embedder = WordEmbedder()
-    lazy = LazyRanker("dense", embedder)
-    assert isinstance(lazy, Ranker)
-    assert embedder.embedded == []
+def test_a_dense_ranker_serves_threads_and_is_pickled_without_what_it_has_embedded():
+    ranker = make_ranker("dense", WordEmbedder())
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: lazy.rank("bees", PASSAGES), range(8)))
-    assert set(found) == {make_ranker("dense", WordEmbedder()).rank("bees", PASSAGES)}
-    so_far = len(embedder.embedded)
-    lazy.rank("mill", PASSAGES)
-    assert len(embedder.embedded) == so_far
-    again = pickle.loads(pickle.dumps(lazy))  # without what it has embedded
-    assert again.rank("bees", PASSAGES) == found[0]
-    assert again.embedder.embedded[-len(PASSAGES) :] == PASSAGES
+        found = set(pool.map(lambda _: ranker.rank("bees", PASSAGES), range(8)))
+    assert len(found) == 1
+    assert copy.deepcopy(ranker) is ranker
+    again = pickle.loads(pickle.dumps(ranker))
+    assert again.rank("bees", PASSAGES) in found
 
 
 @settings(deadline=None)
