@@ -92,7 +92,13 @@ def test_shaping_gives_every_passage_a_verdict_and_changes_none(
     with suppress(EcsPluginsError):
         shaped = shaper.shape(query, passages, answer=answer, context=context)
         assert [verdict.text for verdict in shaped.verdicts] == passages
-        assert settings["top_k"] is None or len(shaped.kept) <= settings["top_k"]
+        assert [verdict.index for verdict in shaped.verdicts] == list(range(len(passages)))
+        assert len(shaped.kept) <= (settings["top_k"] or len(passages))
+        assert shaped.tokens_after <= (settings["max_tokens"] or shaped.tokens_before)
+        for verdict in shaped.verdicts:
+            assert verdict.reason
+            assert verdict.utility is None or verdict.verdict != "unscored"
+            assert verdict.utility is not None or verdict.verdict in ("unscored", "redundant")
         for verdict in shaped.kept:
             assert all(0 <= a < b <= len(verdict.text) for a, b in verdict.spans)
         for id, text in shaped.dropped.items():

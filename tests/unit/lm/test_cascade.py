@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from attention import (
-    HEADS,
-    KV_HEADS,
     attention,
     planned,
     prefix_of,
@@ -22,12 +20,10 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import cascade
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
-from ecs_plugins.lm.scoring.packed import Batch, prefill, score
+from ecs_plugins.lm.scoring.packed import prefill
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
-from ecs_plugins.lm.scoring.request import Path
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
-from ecs_plugins.lm.scoring.tensors import attend
 
 pytestmark = pytest.mark.model
 
@@ -115,12 +111,6 @@ def test_what_a_cascade_cannot_give_is_refused(options, reason) -> None:
         cascade_attention(torch.nn.Module(), *row_of(rows), **arguments)
 
 
-def test_one_block_on_a_card_has_the_shapes_of_one_on_a_cpu() -> None:
-    query, key = (torch.empty(2, heads, 5, 64, device=META) for heads in (HEADS, KV_HEADS))
-    out, lse = attend(query, key, key, causal=True, scale=0.1)
-    assert (out.shape, lse.shape) == (query.shape, (2, HEADS, 5))
-
-
 def test_a_whole_forward_needs_no_number_from_its_device() -> None:
     known = model("llama")
     with META:
@@ -147,13 +137,6 @@ def forward(engine):
     return engine._forward(ScoringPath.CASCADE)
 
 
-def assert_right(engine, asked, result):
-    """A result is that of the reference path."""
-    wanted, _ = engine.run(ScoringPath.REFERENCE, asked, range(len(asked.candidates)))
-    assert wanted.keys() == result.scores.keys()
-    assert max(float(np.abs(wanted[k] - result.scores[k]).max()) for k in wanted) < TOLERANCE
-
-
 def test_tokens_of_a_shared_prefix_are_counted_for_the_first_request(engine) -> None:
     prefix = ids(1, 60)
     engine.forget()
@@ -169,29 +152,6 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
         made = [prefill(forward, each, TokenBudget(), cache) for each in wanted]
     assert [state.ids for state, _ in made] == wanted
     assert [spent for _, spent in made] == [70, 3, 8]
-
-
-class Counting:
-    """A forward that notes the tokens and prefixes of every row."""
-
-    def __init__(self, forward) -> None:
-        self.forward = forward
-        self.rows = []
-
-    def __getattr__(self, name):
-        return getattr(self.forward, name)
-
-    def __call__(self, groups, rows, **options):
-        self.rows.append([len(forest.tokens) for forest, _ in groups])
-        return self.forward(groups, rows, **options)
-
-
-def test_long_prefixes_do_not_pile_up_in_one_row(forward) -> None:
-    counting = Counting(forward)
-    batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
-    with torch.inference_mode():
-        score(counting, batches, TokenBudget(40), PrefixTree(0))
-    assert max(len(row) for row in counting.rows) <= 2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])

@@ -84,13 +84,6 @@ def test_later_questions_are_exact_and_read_no_passage_again(name, prefix) -> No
     assert scored(under_test, asked(grown, 30, (ids(9, 33), *POOL))) < first + 33
 
 
-def test_families_without_a_cache_compute_as_before() -> None:
-    under_test = engine("mistral_short_window")
-    with pytest.warns(RuntimeWarning, match="slides over a window"):
-        assert scored(under_test, asked((5,), 20)) == scored(under_test, asked((5,), 20))
-    assert under_test.cache.statistics.nbytes == 0
-
-
 CALLS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 60))
 
 

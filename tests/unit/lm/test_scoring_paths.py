@@ -1,7 +1,6 @@
 """Every path, family and way to be cut gives what plain forwards of the model say."""
 
 import copy
-import random
 import warnings
 
 import numpy as np
@@ -17,7 +16,6 @@ from tiny_models import (
     PASSAGES,
     PREFIX,
     SHARING,
-    SHORT_WINDOWS,
     SOFT_CAPPED,
     TOKENIZERS,
     encoded,
@@ -151,44 +149,7 @@ def test_a_family_is_right_on_the_path_planned_for_it(name) -> None:
     assert slow or got.computed_tokens < computed / 3
 
 
-@pytest.mark.parametrize("length", [1, 30])
-@pytest.mark.parametrize("prefix", [(), (5,), (5, 6), tuple(range(20, 60))])
-def test_answers_of_one_and_of_thirty_tokens_behind_prefixes_of_any_length(length, prefix) -> None:
-    answer = tuple(100 + 7 * i % 200 for i in range(length))
-    asked = TokenRequest(
-        prefix or (1,),
-        ((), (9, 8, 7), (9,)),
-        (Continuation(answer, ((0, length),)), Continuation((4, *answer), ((1, 1 + length),))),
-    )
-    got, _ = engine().run(ScoringPath.CASCADE, asked, range(3))
-    assert largest_difference(reference(engine(), asked), got) < TOLERANCE
-
-
 # --- What would be noticed ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("family", SHORT_WINDOWS)
-def test_ignoring_a_sliding_window_would_be_noticed(family) -> None:
-    asked = encoded(request())
-    under_test = engine(family)
-    with pytest.raises(ScoringError, match="slides over a window"):
-        under_test.run(ScoringPath.CASCADE, asked, range(6))
-    naive, _ = under_test.run(ScoringPath.MASKED, asked, range(6))
-    assert largest_difference(reference(under_test, asked), naive) > 0.05
-
-
-def test_positions_that_do_not_restart_would_be_noticed(monkeypatch) -> None:
-    asked = encoded(request())
-    plant = packed.plant
-
-    def running_positions(paths):
-        forest = plant(paths)
-        forest.depths = list(range(len(forest.tokens)))
-        return forest
-
-    monkeypatch.setattr(packed, "plant", running_positions)
-    wrong, _ = engine().run(ScoringPath.CASCADE, asked, range(6))
-    assert largest_difference(reference(engine(), asked), wrong) > 0.05
 
 
 def test_a_failed_self_check_falls_back_with_one_warning(monkeypatch) -> None:
@@ -204,15 +165,6 @@ def test_a_failed_self_check_falls_back_with_one_warning(monkeypatch) -> None:
         (got,), _ = under_test.score([asked]), under_test.score([asked])
     assert len(caught) == 1
     assert largest_difference(reference(under_test, asked), got.scores) < TOLERANCE
-
-
-def test_a_window_is_an_obstacle_only_beyond_it() -> None:
-    short = TokenRequest((5, 6), ((), (7,)), (Continuation((8, 9), ((0, 2),)),))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        engine("mistral_short_window").score([short])
-    with pytest.warns(RuntimeWarning, match="slides over a window of 24"):
-        engine("mistral_short_window").score([encoded(request())])
 
 
 # --- What is computed, and with how much memory ------------------------------------------------
@@ -399,14 +351,3 @@ def test_the_reference_can_be_asked_for_through_the_seam() -> None:
     assert plainly.computed_tokens > 2 * fast.computed_tokens
     assert list(plainly.unscored) == list(fast.unscored) == [6]
     assert_same(found(fast), found(plainly))
-
-
-def test_the_order_of_candidates_changes_no_score() -> None:
-    shuffled = list(PASSAGES)
-    random.Random(3).shuffle(shuffled)
-    asked = [request(passages=passages, divergence=True) for passages in (PASSAGES, shuffled)]
-    first, second = (found(local().score([one])[0]) for one in asked)
-    for passage in PASSAGES:
-        for m in (0, 1):
-            a, b = first[1 + PASSAGES.index(passage), m], second[1 + shuffled.index(passage), m]
-            np.testing.assert_allclose(a, b, atol=TOLERANCE, rtol=1e-3)

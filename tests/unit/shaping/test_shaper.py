@@ -312,50 +312,6 @@ async def test_the_async_form_gives_the_same_off_the_loop():
     assert threading.get_ident() not in seen
 
 
-PASSAGES = st.lists(
-    st.sampled_from([GOOD, WRONG, HERRING, OTHER, "", "  ", GOOD + " ", "Rome!", "Rome Rome Oslo"]),
-    max_size=8,
-)
-SETTINGS = st.fixed_dictionaries(
-    {
-        "acceptance": st.sampled_from(["independent", "stream", "greedy"]),
-        "top_k": st.sampled_from([None, 1, 3]),
-        "max_tokens": st.sampled_from([None, 5, 20]),
-        "length_penalty": st.sampled_from([0.0, 0.1]),
-        "redundancy_similarity": st.sampled_from([None, 0.5]),
-        "pool_size": st.sampled_from([2, 40]),
-        "ranker": st.sampled_from(["bm25", None]),
-        "signal": st.sampled_from(["answer_shift", "joint_shift", "query_likelihood"]),
-    }
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(PASSAGES, SETTINGS)
-def test_every_passage_has_one_verdict_and_the_limits_hold(passages, chosen):
-    given_ = list(passages)
-    if chosen["signal"] == "query_likelihood" and chosen["acceptance"] == "stream":
-        chosen = {**chosen, "threshold": 0.1}
-    ranked_only = chosen["signal"] == "query_likelihood" and "threshold" not in chosen
-    result = shape(passages, **chosen)
-    assert passages == given_
-    assert [v.index for v in result.verdicts] == list(range(len(passages)))
-    assert [v.text for v in result.verdicts] == passages
-    assert kept(result) == sorted(kept(result))
-    expected = Verdict.SELECTED if ranked_only else Verdict.HELPS
-    assert all(v.verdict is expected for v in result.kept)
-    assert len(result.kept) <= (chosen["top_k"] or len(passages))
-    assert result.tokens_after <= (chosen["max_tokens"] or result.tokens_before)
-    assert len({" ".join(v.text.split()) for v in result.kept}) == len(result.kept)
-    for v in result.verdicts:
-        if v.verdict in (Verdict.HELPS, Verdict.NEUTRAL, Verdict.HURTS):
-            assert v.utility is not None
-        if v.verdict is Verdict.UNSCORED:
-            assert v.utility is None
-        assert v.reason
-
-
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.permutations([GOOD, WRONG, HERRING, OTHER, "Rome is where she is, by the river"]))
