@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Generation, GenerationOptions
 from ecs_plugins.lm.scoring.request import common_length
-from ecs_plugins.lm.scoring.runner import is_out_of_memory
+from ecs_plugins.lm.scoring.runner import TokenBudget, run_in_packs
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
@@ -39,46 +38,26 @@ class Generator:
         self._model, self._tokenizer, self._mixed = model, tokenizer, mixed_lengths
 
     def generate(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
-        """Continue every prompt; results in the order of the prompts.
-
-        Raises:
-            ModelError: Memory does not suffice for a single prompt.
-        """
+        """Continue every prompt; results in the order of the prompts."""
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]), reverse=True)
         out: dict[int, Generation] = {}
-        budget = BATCH_TOKENS
+
+        def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
+            width = len(prompts[left[0]])
+            alike = [i for i in left if self._mixed or len(prompts[i]) == width]
+            room = max(1, tokens // (width + options.max_new_tokens))
+            number = min(len(alike), room)
+            return number, number * (width + options.max_new_tokens)
+
+        def run(batch: Sequence[int]) -> None:
+            out.update(zip(batch, self._batch([prompts[i] for i in batch], options), strict=True))
+
         devices = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.inference_mode(), torch.random.fork_rng(devices=devices):
             torch.manual_seed(options.seed)
-            while order:
-                batch = self._take(order, prompts, options.max_new_tokens, budget)
-                try:
-                    results = self._batch([prompts[i] for i in batch], options)
-                except Exception as error:
-                    if not is_out_of_memory(error):
-                        raise
-                    if len(batch) == 1:
-                        raise ModelError(
-                            f"out of memory while generating from {len(prompts[batch[0]])} "
-                            "tokens; use a shorter prompt or a smaller model"
-                        ) from error
-                    budget = len(batch) // 2 * (len(prompts[batch[0]]) + options.max_new_tokens)
-                    continue
-                out.update(zip(batch, results, strict=True))
-                order = order[len(batch) :]
+            name = self._model.name_or_path or "the model"
+            run_in_packs(order, take, run, TokenBudget(BATCH_TOKENS), name)
         return [out[i] for i in range(len(prompts))]
-
-    def _take(
-        self, order: Sequence[int], prompts: Sequence[Ids], new: int, budget: int
-    ) -> list[int]:
-        width = len(prompts[order[0]])
-        batch = [order[0]]
-        for index in order[1:]:
-            uneven = len(prompts[index]) != width and not self._mixed
-            if uneven or (len(batch) + 1) * (width + new) > budget:
-                break
-            batch.append(index)
-        return batch
 
     def _batch(self, prompts: Sequence[Ids], options: GenerationOptions) -> list[Generation]:
         from transformers import GenerationConfig, StoppingCriteriaList

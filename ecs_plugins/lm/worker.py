@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DEFAULT_MAX_WAITING = 1024
-
 _EXIT_S = 10.0
 
 
@@ -237,7 +235,7 @@ class Worker:
             _live.add(self._queue)
         weakref.finalize(self, self._queue.stop).atexit = False
 
-    def compute(self, job: Job[T], max_waiting: int = DEFAULT_MAX_WAITING) -> T:
+    def compute(self, job: Job[T], max_waiting: int) -> T:
         """The result of a call; other callers' requests may be computed together with its own.
 
         Raises:

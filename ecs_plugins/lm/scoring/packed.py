@@ -26,7 +26,6 @@ from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
 from ecs_plugins.lm.scoring.runner import (
     TokenBudget,
-    is_out_of_memory,
     run_in_packs,
     target_logprobs,
 )
@@ -185,20 +184,17 @@ def prefill(
     """
     state = cache.find(ids)
     missing = len(ids) - state.length
-    size = max(1, min(budget.tokens, forward.max_tokens))
-    while piece := ids[state.length :][:size]:
-        budget.check()
-        try:
-            row = [(plant([piece]), state)]
-            _, (layers,) = forward(row, [], capture=[range(len(piece))])
-        except Exception as error:
-            if not is_out_of_memory(error) or len(piece) == 1:
-                raise
-        else:
-            state = state.append(piece, layers)
-            continue
-        # Outside the handler, so that the failed call's tensors are freed before the retry.
-        size = (len(piece) + 1) // 2
+
+    def take(left: Sequence[int], tokens: int) -> tuple[int, int]:
+        return (size := min(len(left), tokens, forward.max_tokens)), size
+
+    def read(places: Sequence[int]) -> None:
+        nonlocal state
+        piece = ids[places[0] : places[-1] + 1]
+        _, (layers,) = forward([(plant([piece]), state)], [], capture=[range(len(piece))])
+        state = state.append(piece, layers)
+
+    run_in_packs(range(state.length, len(ids)), take, read, budget, forward.runner.name)
     if missing and cache.keep(state):
         found = cache.find(ids)  # compact
         state = found if found.length == len(ids) else state

@@ -94,7 +94,6 @@ class ScoringEngine:
         results = [EngineResult({}, {}, 0) for _ in requests]
         planned: dict[ScoringPath, list[int]] = {}
         for n, request in enumerate(requests):
-            request.require_room(window)
             results[n].unscored.update(request.beyond(window))
             fitting = results[n].fitting(request)
             if fitting:

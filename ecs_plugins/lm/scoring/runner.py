@@ -230,8 +230,8 @@ def run_in_packs(
         # Outside the handler, so that the failed call's tensors are freed before the retry.
         if number == 1:
             raise ScoringError(
-                f"out of memory while {model} scored {tokens} tokens alone; use shorter "
-                "passages, a smaller model or a smaller dtype"
+                f"out of memory while {model} read {tokens} tokens alone; use shorter "
+                "passages or prompts, a smaller model or a smaller dtype"
             ) from failed
         failed.__traceback__ = None
         budget.halve(tokens)

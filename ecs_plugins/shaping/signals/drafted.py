@@ -77,8 +77,7 @@ class Drafted(SignalAround):
         task = self.signal.prepare(task, model, ledger)
         if task.answers:
             return task
-        passages = [passage.strip() for passage in task.passages if passage.strip()]
-        sources = passages[: self.drafts] or [""]
+        sources = [passage.strip() for passage in task.passages[: self.drafts]] or [""]
         asked = AnswerShift(layout=self.layout)
         found = model.generate(
             [asked.cue(task, model.layout, source) for source in sources],

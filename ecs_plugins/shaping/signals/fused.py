@@ -116,17 +116,13 @@ class RankFused(SignalAround):
 
 
 def complementary_order(
-    relevance: Sequence[float],
-    by_token: Sequence[Sequence[float]],
-    weight: float,
-    *,
-    depth: int = DEPTH,
+    relevance: Sequence[float], by_token: Sequence[Sequence[float]], weight: float
 ) -> list[int]:
     """The most relevant passage, then whichever is best in relevance and in what it adds.
 
     ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
     many nats a passage raises each above the best of those chosen before it, in standard
-    deviations of the passages' own means; ``depth`` passages are chosen in this way.
+    deviations of the passages' own means; `DEPTH` passages are chosen in this way.
     """
     left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
     logprobs = np.asarray(by_token, dtype=np.float64)
@@ -136,7 +132,7 @@ def complementary_order(
     chosen = left[:1]
     left = left[1:]
     explained = logprobs[chosen[0]]
-    while left and len(chosen) < depth:
+    while left and len(chosen) < DEPTH:
         gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread
         scores = np.asarray([relevance[index] for index in left]) + weight * gains
         best = left.pop(int(np.argmax(scores)))

@@ -75,14 +75,3 @@ def moved(prefix, device, dtype):
         there = tuple((k.to(device, dtype), v.to(device, dtype)) for k, v in layers)
         out = out.append(ids, there)
     return out
-
-
-def softmax(query, key, value, *, causal, scale):
-    """One block as plain arithmetic in float64, and its log-sum-exp."""
-    groups = query.shape[1] // key.shape[1]
-    k, v = (states.double().repeat_interleave(groups, dim=1) for states in (key, value))
-    scores = scale * query.double() @ k.transpose(2, 3)
-    if causal:
-        later = torch.ones(scores.shape[2:], dtype=torch.bool, device=query.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
-    return (scores.softmax(dim=-1) @ v).float(), scores.logsumexp(dim=-1).float()

@@ -20,9 +20,10 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.scoring import cascade
 from ecs_plugins.lm.scoring.cascade import CascadeForward, cascade_attention, twin_of
 from ecs_plugins.lm.scoring.forest import MIN_SAVED, plant
-from ecs_plugins.lm.scoring.packed import prefill
+from ecs_plugins.lm.scoring.packed import Batch, prefill, score
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.profile import ScoringPath
+from ecs_plugins.lm.scoring.request import Path
 from ecs_plugins.lm.scoring.runner import Runner, TokenBudget
 
 pytestmark = pytest.mark.model
@@ -152,6 +153,21 @@ def test_prefixes_that_begin_alike_are_computed_once(forward) -> None:
         made = [prefill(forward, each, TokenBudget(), cache) for each in wanted]
     assert [state.ids for state, _ in made] == wanted
     assert [spent for _, spent in made] == [70, 3, 8]
+
+
+def test_long_prefixes_do_not_pile_up_in_one_row(forward, monkeypatch) -> None:
+    prefixes = []
+    run = CascadeForward.__call__
+
+    def noting(self, groups, *rest, **options):
+        prefixes.append(len(groups))
+        return run(self, groups, *rest, **options)
+
+    monkeypatch.setattr(CascadeForward, "__call__", noting)
+    batches = [Batch(ids(n, 100), (Path(ids(50 + n, 4), (3,)),)) for n in range(5)]
+    with torch.inference_mode():
+        score(forward, batches, TokenBudget(40), PrefixTree(0))
+    assert max(prefixes) <= 2
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "phi3"])

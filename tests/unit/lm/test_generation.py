@@ -84,15 +84,7 @@ def test_running_out_of_memory_makes_smaller_batches_until_no_prompt_fits(monkey
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"max_new_tokens": 0},
-        {"max_new_tokens": 250},
-        {"temperature": -1.0},
-        {"top_p": 0.0},
-        {"top_p": 1.5},
-        {"stop": [""]},
-        {"stop": "\n"},
-    ],
+    [{"max_new_tokens": 0}, {"max_new_tokens": 250}, {"top_p": 1.5}, {"stop": [""]}, {"stop": "x"}],
 )
 def test_options_out_of_range_are_refused(options) -> None:
     long = options.get("max_new_tokens", 0) > 0
@@ -120,22 +112,3 @@ def test_prompts_alone_read_apart_and_in_a_padded_batch_give_the_same_text(
         monkeypatch.setattr(generation, "WORTH_READING", shortest)
         assert local(family).generate(prompts, max_new_tokens=12) == alone
     assert len({g.text for g in alone}) > 1
-
-
-def test_what_prompts_share_is_read_once(monkeypatch) -> None:
-    monkeypatch.setattr(generation, "WORTH_READING", 1)
-    read = []
-    base = model("llama").base_model
-    forward = base.forward
-
-    def counted(*args, **kwargs):
-        read.append(kwargs["input_ids"].shape[1])
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(base, "forward", counted)
-    prompts = [tokenizer("byte_level").encode(t, add_special_tokens=False) for t in TEXTS[::2]]
-    local().generate([(Segment(t),) for t in TEXTS[::2]], max_new_tokens=1)
-    first, second = prompts[:2]
-    shared = next(n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
-    assert shared > 20
-    assert sum(read) == len(first) + len(second) - 2 - shared + 1  # one more is written from

@@ -190,17 +190,7 @@ def test_a_model_that_is_not_causal_is_refused(damaged, changes) -> None:
         LocalLM.from_pretrained(damaged).warmup()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"dtype": "int3"},
-        {"max_tokens": 0},
-        {"token_budget": 0},
-        {"max_waiting": 0},
-        {"deadline_s": 0.0},
-        {"max_token": 5},
-    ],
-)
+@pytest.mark.parametrize("arguments", [{"dtype": "int3"}, {"deadline_s": 0.0}, {"max_token": 5}])
 def test_options_unknown_or_out_of_range_are_refused_at_once(directory, arguments) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(arguments))):
         LocalLM.from_pretrained(directory, **arguments)

@@ -436,8 +436,6 @@ def test_a_forked_child_opens_its_own_connections(server) -> None:
         (["ftp://gpu"], {}, "address"),
         (["http://gpu", "http://gpu/"], {}, "address"),
         ("http://gpu", {"server": "tgi"}, "server"),
-        ("http://gpu", {"max_tokens": 0}, "max_tokens"),
-        ("http://gpu", {"max_parallel": 0}, "max_parallel"),
         ("http://gpu", {"patience": 5}, "patience"),
     ],
 )

@@ -147,7 +147,3 @@ def test_slow_bfloat16_is_told_of_once_and_never_chosen(monkeypatch, bfloat16, d
                 loading.load("nobody/nothing", options)
     assert sum("9 times as long" in str(w.message) for w in caught) == told
     loading._warn_of_slow_bfloat16.cache_clear()
-
-
-def test_a_product_in_bfloat16_is_measured() -> None:
-    assert loading._seconds_of_a_product("bfloat16") > 0

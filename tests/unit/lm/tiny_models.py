@@ -54,22 +54,18 @@ def byte_level():
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    core.train_from_iterator(
-        CORPUS,
-        trainers.BpeTrainer(
-            vocab_size=VOCABULARY,
-            special_tokens=CONTROL,
-            initial_alphabet=alphabet,
-            show_progress=False,
-        ),
-    )
-    return tf.PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<|im_start|>",
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        chat_template=CHATML,
-    )
+    train(core, trainers.BpeTrainer, CONTROL, initial_alphabet=alphabet)
+    bos, eos, pad = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
+    return made(core, bos_token=bos, eos_token=eos, pad_token=pad, chat_template=CHATML)
+
+
+def train(core, trainer, special, vocab_size=VOCABULARY, **options):
+    options |= {"vocab_size": vocab_size, "special_tokens": special, "show_progress": False}
+    core.train_from_iterator(CORPUS, trainer(**options))
+
+
+def made(core, **tokens):
+    return tf.PreTrainedTokenizerFast(tokenizer_object=core, **tokens)
 
 
 def sentencepiece():
@@ -78,51 +74,26 @@ def sentencepiece():
     core.normalizer = normalizers.NFKC()
     core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     core.decoder = decoders.Metaspace(prepend_scheme="always")
-    core.train_from_iterator(
-        CORPUS,
-        trainers.UnigramTrainer(
-            vocab_size=200,
-            special_tokens=["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"],
-            unk_token="<unk>",
-            show_progress=False,
-        ),
-    )
+    special = ["<unk>", "<s>", "</s>", *CONTROL[1:]]
+    train(core, trainers.UnigramTrainer, special, vocab_size=200, unk_token="<unk>")
     core.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", core.token_to_id("<s>"))]
     )
-    return tf.PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        chat_template=CHATML,
-    )
+    bos, eos, unk = "<s>", "</s>", "<unk>"
+    return made(core, bos_token=bos, eos_token=eos, unk_token=unk, chat_template=CHATML)
 
 
 def wordpiece():
     core = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.WordPiece()
-    core.train_from_iterator(
-        CORPUS,
-        trainers.WordPieceTrainer(
-            vocab_size=VOCABULARY,
-            special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "<|im_start|>", "<|im_end|>"],
-            show_progress=False,
-        ),
-    )
+    named = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")}
+    train(core, trainers.WordPieceTrainer, [*named.values(), *CONTROL[1:]])
+    ends = [(token, core.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
     core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        special_tokens=[("[CLS]", core.token_to_id("[CLS]")), ("[SEP]", core.token_to_id("[SEP]"))],
+        single="[CLS] $A [SEP]", special_tokens=ends
     )
-    return tf.PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        pad_token="[PAD]",
-        eos_token="<|im_end|>",
-    )
+    return made(core, **named, eos_token="<|im_end|>")
 
 
 TOKENIZERS = {"byte_level": byte_level, "sentencepiece": sentencepiece, "wordpiece": wordpiece}

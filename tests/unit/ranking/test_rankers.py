@@ -3,7 +3,6 @@ import math
 import pickle
 import subprocess
 import sys
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,11 +12,9 @@ from hypothesis import strategies as st
 
 from ecs_plugins.common.text import terms
 from ecs_plugins.errors import ConfigurationError
-from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import RANKERS, Ranker, Ranking, make_ranker
 from ecs_plugins.ranking.dense import DenseRanker
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker, TfidfRanker
-from ecs_plugins.shaping import ContextShaper, ShapingConfig
 
 PASSAGES = [
     "The station opens at nine.",
@@ -82,21 +79,6 @@ def test_vanilla_tfidf_does_not_depend_on_the_question():
     assert ranker.rank("bees", PASSAGES) == ranker.rank("station", PASSAGES)
 
 
-def test_bm25_equals_its_formula():
-    query, passages, k1, b = "bees mill", PASSAGES, 1.2, 0.75
-    documents = [Counter(terms(p)) for p in passages]
-    mean = sum(sum(d.values()) for d in documents) / len(documents)
-    expected = []
-    for d in documents:
-        score = 0.0
-        for w in terms(query):
-            n = sum(w in other for other in documents)
-            idf = math.log(1 + (len(documents) - n + 0.5) / (n + 0.5))
-            score += idf * d[w] / (d[w] + k1 * (1 - b + b * sum(d.values()) / mean))
-        expected.append(score)
-    assert BM25Ranker().rank(query, passages).scores == pytest.approx(expected, abs=1e-5)
-
-
 def test_words_of_scripts_without_spaces_are_found():
     passages = ["私は東京都に住んでいます。", "大阪で蜂を飼っています。", "我的生日是五月七日。"]
     assert BM25Ranker().rank("東京に住む人は誰?", passages).order[0] == 0
@@ -122,20 +104,6 @@ def test_a_passage_is_embedded_once_however_often_it_is_ranked_and_a_blank_one_n
 def test_an_unknown_ranker_is_refused_and_the_known_ones_are_named():
     with pytest.raises(ConfigurationError, match="tfidf_query"):
         make_ranker("elastic")
-
-
-def test_a_ranker_from_outside_is_one_entry_of_the_registry(monkeypatch):
-    class LastFirst:
-        name = "last_first"
-
-        def rank(self, query, passages):
-            return Ranking.from_scores(range(len(passages)))
-
-    monkeypatch.setitem(RANKERS, "last_first", lambda embedder: LastFirst())
-    config = ShapingConfig(ranker="last_first", pool_size=1)
-    shaped = ContextShaper(FakeLanguageModel(), config).shape("bees?", PASSAGES)
-    assert [v.index for v in shaped.kept] == [3]
-    assert make_ranker("last_first").rank("bees", PASSAGES).order == (3, 2, 1, 0)
 
 
 def test_a_dense_ranker_serves_threads_and_is_pickled_without_what_it_has_embedded():

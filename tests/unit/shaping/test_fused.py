@@ -1,7 +1,5 @@
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
@@ -9,36 +7,6 @@ from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
 from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
 from ecs_plugins.shaping.signals.base import ScoringTask
 from ecs_plugins.shaping.signals.fused import complementary_order
-
-rows = st.integers(2, 7).flatmap(
-    lambda n: st.integers(1, 5).flatmap(
-        lambda t: st.tuples(
-            st.lists(st.integers(-30, 30), min_size=n, max_size=n),
-            st.lists(st.lists(st.integers(-40, 0), min_size=t, max_size=t), min_size=n, max_size=n),
-        )
-    )
-)
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(rows, st.sampled_from([0.5, 1.0, 2.0]), st.integers(1, 5))
-def test_each_of_the_first_passages_is_the_best_of_those_left_by_relevance_and_gain(
-    drawn, weight, depth
-):
-    # Eighths of an odd step: sums of them never tie by rounding alone.
-    relevance = np.array(drawn[0]) * 0.37
-    by_token = np.array(drawn[1]) / 8
-    found = complementary_order(relevance.tolist(), by_token, weight, depth=depth)
-    by_relevance = sorted(range(len(found)), key=lambda i: (-relevance[i], i))
-    spread = by_token.mean(axis=1).std()
-    chosen = min(depth, len(found)) if spread else 1
-    assert found[0] == by_relevance[0]
-    assert found[chosen:] == [i for i in by_relevance if i not in found[:chosen]]
-    for place in range(1, chosen):
-        left = found[place:]
-        gains = np.maximum(by_token[left] - by_token[found[:place]].max(axis=0), 0).mean(axis=1)
-        scores = relevance[left] + weight * gains / spread
-        assert scores[0] == pytest.approx(scores.max())
 
 
 def test_the_second_hop_comes_before_a_repetition_of_the_first():

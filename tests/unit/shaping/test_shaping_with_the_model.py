@@ -32,6 +32,12 @@ def test_the_evidence_comes_first(bundled_lm, signal):
     assert [v.text for v in result.kept] == [EVIDENCE]
 
 
+@pytest.mark.parametrize("signal", ["distribution_shift", "trajectory_shift"])
+def test_the_evidence_moves_the_model_further_than_an_unrelated_passage(bundled_lm, signal):
+    found = utilities(shape(bundled_lm, [EVIDENCE, PASSAGES[0]], signal=signal))
+    assert found[EVIDENCE] > found[PASSAGES[0]] > 0.0
+
+
 def test_a_counterfactual_does_not_pass_for_the_truth(bundled_lm):
     found = utilities(shape(bundled_lm, [EVIDENCE, COUNTERFACTUAL], answer="hurdy-gurdies"))
     assert found[EVIDENCE] > 1.0
@@ -50,12 +56,3 @@ def test_what_is_known_already_loses_its_utility(bundled_lm):
     )
     assert [str(v.verdict) for v in result.verdicts].count("helps") == 1
     assert "redundant" in [str(v.verdict) for v in result.verdicts]
-
-
-def test_a_passage_far_longer_than_the_window_finds_its_needle(bundled_lm):
-    hay = "The ferry was late again, so we missed the market. "
-    long = hay * 400 + EVIDENCE + " " + hay * 400
-    result = shape(bundled_lm, [PASSAGES[0], long], ranker="bm25", top_k=1)
-    (found,) = result.kept
-    assert found.text == long
-    assert found.tokens > bundled_lm.max_tokens

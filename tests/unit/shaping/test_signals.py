@@ -1,17 +1,13 @@
 import math
-from dataclasses import dataclass
 
-import numpy as np
 import pytest
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.lm.prompts import PromptTemplate
 from ecs_plugins.shaping import (
     SIGNALS,
     ContextShaper,
-    PromptSignal,
     ShapingConfig,
     Signal,
     UnitUtility,
@@ -230,39 +226,9 @@ def test_the_judge_asks_in_the_words_of_the_paper_and_tells_the_answer_if_it_is_
     assert text.endswith("Answer: Yes")
 
 
-MENTION = PromptTemplate(after="About: {question}", cue="", response=" {tag}")
-
-
-@dataclass(frozen=True)
-class Mention(PromptSignal):
-    """An own signal in one prompt: how likely a passage makes one word."""
-
-    template: PromptTemplate = MENTION
-    threshold: float | None = 0.5
-
-    name = "mention"
-    unit = "nats"
-    needs_answer = False
-
-    def requests(self, task, layout):
-        return [self.request(task, layout, [{"tag": "Rome"}], ("tag",))]
-
-    def utility(self, task, rows, base):
-        return UnitUtility(rows[0][0].sum - base[0][0].sum)
-
-
-def test_a_signal_from_outside_is_one_entry_of_the_registry(monkeypatch):
-    monkeypatch.setitem(SIGNALS, "mention", Mention)
-    config = ShapingConfig.from_json({"signal": "mention", "ranker": None})
-    result = ContextShaper(FakeLanguageModel(says_rome), config).shape("Q?", list(TASK.passages))
-    assert isinstance(Mention(), Signal)
-    assert [str(v.verdict) for v in result.verdicts] == ["helps", "neutral"]
-    assert config.to_json()["signal"] == result.signal == "mention"
-
-
 def test_an_own_signal_given_as_an_object_cannot_be_written():
     with pytest.raises(ConfigurationError, match="give it by name"):
-        ShapingConfig(signal=Mention()).to_json()
+        ShapingConfig(signal=DraftingSignal()).to_json()
 
 
 SHIFTED = ScoringTask("Where is it?", ("It is in Rome.", "Where is it?"))
@@ -272,13 +238,6 @@ def test_a_passage_that_brings_something_shifts_more_than_one_that_does_not():
     new, known = measure(DistributionShift(), SHIFTED, FakeLanguageModel())
     assert new.utility > 0.01
     assert known.utility == pytest.approx(0.0, abs=1e-6)
-
-
-def test_the_shift_does_not_depend_on_whether_an_answer_is_known():
-    answered = ScoringTask("Where is it?", SHIFTED.passages, answers=("Rome", "Milan"))
-    for signal in (DistributionShift(), TrajectoryShift()):
-        found = [unit.utility for unit in measure(signal, answered, FakeLanguageModel())]
-        assert found == [unit.utility for unit in measure(signal, SHIFTED, FakeLanguageModel())]
 
 
 def test_the_model_goes_on_once_without_a_passage_and_is_led_along_what_it_said():
@@ -336,18 +295,3 @@ class Silent(FakeLanguageModel):
 def test_a_model_without_divergences_is_named_as_the_reason():
     with pytest.raises(ConfigurationError, match="no divergences"):
         measure(DistributionShift(), SHIFTED, Silent())
-
-
-@pytest.mark.model
-def test_evidence_moves_the_real_model_further_than_an_unrelated_passage(bundled_lm):
-    task = ScoringTask(
-        "Which instrument does Oskar Brenn build?",
-        (
-            "Oskar Brenn: In my workshop I only build hurdy-gurdies.",
-            "Lena Ahl: The ferry was late again, so we missed the market.",
-        ),
-    )
-    for signal in (DistributionShift(), TrajectoryShift()):
-        evidence, unrelated = measure(signal, task, bundled_lm)
-        assert np.isfinite([evidence.utility, unrelated.utility]).all()
-        assert evidence.utility > unrelated.utility > 0.0

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecs_plugins.shaping import Verdict
@@ -124,11 +124,3 @@ def test_very_unlikely_answers_do_not_underflow():
     assert marginal_logprob([-2000.0, -2000.0]) == pytest.approx(-2000 + math.log(2))
     assert marginal_logprob([-math.inf, -math.inf]) == -math.inf
     assert math.isnan(marginal_logprob([math.nan, -1.0]))
-
-
-@settings(deadline=None)
-@given(st.floats(allow_nan=False), st.floats(0, 100))
-def test_every_utility_has_one_verdict_and_more_is_never_worse(utility, threshold):
-    order = [Verdict.HURTS, Verdict.NEUTRAL, Verdict.HELPS]
-    place = order.index(verdict_of(utility, threshold))
-    assert order.index(verdict_of(utility + 1.0, threshold)) >= place
