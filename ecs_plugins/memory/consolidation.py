@@ -87,10 +87,8 @@ def consolidate(
     )
     contest = ColdContest(cold, proposals, terms, config=config, seed=seed)
     contest.shrink()
-    for number in range(len(supported)):
-        contest.judge(number)
-    for number in range(len(supported), len(proposals)):
-        contest.fill_or_discard(number)
+    for number in range(len(proposals)):
+        contest.judge(number, supported=number < len(supported))
     return contest.plan(hot)
 
 

@@ -71,42 +71,40 @@ class ColdContest:
     def shrink(self) -> None:
         """Evict the weakest memories while the store exceeds its capacity."""
         while self._there.sum() > self._config.cold_capacity:
-            weakest = self._weakest()
+            weakest = self._weakest(self._there)
             if weakest is None:
                 return
             self._there[weakest] = False
             victim = self._terms[weakest]
             self._record("evict", None, target_id=self._memories[weakest].id, victim=victim)
 
-    def judge(self, number: int) -> None:
-        """Let a proposal reinforce the memory that it repeats, or compete."""
-        self._judged.update(self._proposals[number].sources)
-        if self._config.rule == "default" and self._reinforce(number):
-            return
-        if self._fits(number):
-            return
-        weakest = self._weakest()
-        if weakest is None:
-            self._record("reject", number)
-        else:
-            self._compete(number, weakest)
+    def judge(self, number: int, *, supported: bool) -> None:
+        """Let a proposal reinforce the memory that it repeats, fill the store, or compete.
 
-    def fill_or_discard(self, number: int) -> None:
-        """Deal with a cluster of too little support.
-
-        The paper's rule discards it. The default inserts it while there is room, and afterwards
-        lets it compete with the weakest of the older memories that have no more support than
-        itself; without one it waits in the hot store, which is no decision.
+        One of too little support is discarded by the paper's rule. By the default it competes with
+        the weakest of the older memories that have no more support than itself; without one it
+        waits in the hot store, which is no decision.
         """
-        if self._config.rule == "paper":
+        rivals = self._there
+        if supported:
+            if self._config.rule == "default" and self._reinforce(number):
+                return
+        elif self._config.rule == "paper":
             self._record("discard", number, candidate=None)
             return
-        if self._fits(number):
+        else:
+            rivals = self._fills & (np.arange(len(self._there)) < len(self._cold))
+        if self._there.sum() < self._config.cold_capacity:
+            self._insert(number)
+            self._record("insert", number)
             return
-        weakest = self._weakest_among(self._fills & (np.arange(len(self._there)) < len(self._cold)))
-        if weakest is not None:
+        weakest = self._weakest(rivals)
+        if supported or weakest is not None:
             self._judged.update(self._proposals[number].sources)
+        if weakest is not None:
             self._compete(number, weakest)
+        elif supported:
+            self._record("reject", number)
 
     def plan(self, hot: Sequence[HotItem]) -> SleepPlan:
         """Return everything that was decided. Under the paper's rule the hot items stay."""
@@ -140,24 +138,13 @@ class ColdContest:
             return False
         return memory.superseded or memory.evidence.attestations < self._config.min_support
 
-    def _weakest(self) -> int | None:
+    def _weakest(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
         """The position of the victim, or None if every memory is pinned; fillers come first."""
-        filler = self._weakest_among(self._fills)
-        return self._weakest_among(np.ones_like(self._there)) if filler is None else filler
-
-    def _weakest_among(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> int | None:
-        positions = np.flatnonzero(among & self._there & ~self._pinned)
-        if not len(positions):
-            return None
-        return int(positions[np.argmax(self._weakness[positions])])
-
-    def _fits(self, number: int) -> bool:
-        """Insert a proposal if the store holds less than its capacity."""
-        if self._there.sum() >= self._config.cold_capacity:
-            return False
-        self._insert(number)
-        self._record("insert", number)
-        return True
+        free = among & self._there & ~self._pinned
+        for part in (free & self._fills, free):
+            if len(positions := np.flatnonzero(part)):
+                return int(positions[np.argmax(self._weakness[positions])])
+        return None
 
     def _insert(self, number: int) -> None:
         self._consumed.update(self._proposals[number].sources)

@@ -1,13 +1,11 @@
 """A chat model that answers from a script and remembers every prompt it received."""
 
-import json
-import threading
 from itertools import pairwise, takewhile
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from pydantic import ConfigDict, Field
 
 
@@ -18,7 +16,6 @@ class ScriptedModel(BaseChatModel):
 
     replies: list[Any] = Field(default_factory=lambda: ["Noted."])
     prompts: list[list[BaseMessage]] = Field(default_factory=list)
-    threads: set[int] = Field(default_factory=set)
 
     @property
     def _llm_type(self) -> str:
@@ -38,7 +35,6 @@ class ScriptedModel(BaseChatModel):
     def _reply(self, messages) -> AIMessage:
         reply = self.replies[min(len(self.prompts), len(self.replies) - 1)]
         self.prompts.append(list(messages))
-        self.threads.add(threading.get_ident())
         if callable(reply):
             reply = reply(messages)
         if isinstance(reply, str):
@@ -47,15 +43,6 @@ class ScriptedModel(BaseChatModel):
 
     def _generate(self, messages, stop=None, run_manager=None, **kwargs) -> ChatResult:
         return ChatResult(generations=[ChatGeneration(message=self._reply(messages))])
-
-    def _stream(self, messages, stop=None, run_manager=None, **kwargs):
-        reply = self._reply(messages)
-        calls = [
-            {"name": call["name"], "args": json.dumps(call["args"]), "id": call["id"], "index": n}
-            for n, call in enumerate(reply.tool_calls)
-        ]
-        chunk = AIMessageChunk(content=reply.content, tool_call_chunks=calls)
-        yield ChatGenerationChunk(message=chunk)
 
 
 def call(name: str, /, **arguments) -> AIMessage:

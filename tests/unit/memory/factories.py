@@ -99,14 +99,7 @@ def assert_current(memory, namespace=("default",)):
 
 
 SUBJECTS = ["the boat", "a cat", "snow", "the mill", "our train", "old Quilla"]
-VERBS = [
-    "is blue",
-    "is not blue",
-    "sleeps late",
-    "falls in winter",
-    "burned down",
-    "was late again",
-]
+VERBS = ["is blue", "is not blue", "sleeps late", "falls in winter", "burned down", "was late"]
 ENDS = ["", " today", " they say", " at noon and at night"]
 
 

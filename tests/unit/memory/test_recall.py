@@ -317,18 +317,13 @@ def ask(memory, question=QUESTION, **options):
     return [item.id for item in memory.recall(question, **options)]
 
 
+@pytest.mark.parametrize("recalls", [1, 2])
 @pytest.mark.parametrize("used", [1, 9])
-def test_a_recall_and_its_observation_are_one_query(memory, used):
+def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memory, used, recalls):
     recalled = ask(memory)
     memory.observe(QUESTION, "in the harbour", recalled[:used])
     assert events(memory) == [(QUESTION, "in the harbour", len(recalled))]
-
-
-@pytest.mark.parametrize("recalls", [1, 2])
-def test_every_answer_to_a_question_stays(memory, recalls):
-    used = ask(memory)
-    memory.observe(QUESTION, "in the harbour", used)
-    memory.observe(QUESTION, "at sea", ask(memory) if recalls == 2 else used)
+    memory.observe(QUESTION, "at sea", ask(memory) if recalls == 2 else recalled)
     assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
 
 
