@@ -329,16 +329,3 @@ def test_hostile_labels_never_see_each_others_memories(open_memory):
     for namespace in reversed(pairs):
         assert memory.forget(namespace).namespaces == (namespace,)
     assert memory.namespaces() == []
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_namespaces_open_no_index(open_memory):
-    memory = open_memory()
-    with memory._store.database.write() as connection:
-        connection.executemany(
-            "INSERT INTO namespaces (key, created) VALUES (?, 0)",
-            ((encode(("user", str(number))),) for number in range(100_000)),
-        )
-    assert memory.add("here", namespace=("user", "7"))
-    assert [item.text for item in memory.recall("here", namespace=("user", "7"))] == ["here"]
-    assert memory.admin.stats(("user", "7")).indexes["open"] <= 2
