@@ -1,14 +1,12 @@
 import multiprocessing
-import os
 import pickle
-import sqlite3
 import threading
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
 from ecs_plugins.frontier.routing import Router, RouterConfig
@@ -35,23 +33,6 @@ def test_many_processes_lose_no_count(tmp_path):
     assert sorted(n for got in totals for n in got) == list(range(1, 121))
 
 
-def test_a_file_that_is_no_ledger_is_refused(tmp_path):
-    path = tmp_path / "r.db"
-    path.write_text("this is not a database, and longer than a header " * 30)
-    with pytest.raises(StorageError, match="not a database"):
-        ReuseLedger(path)
-    assert path.read_text().startswith("this is not a database")
-
-
-def test_a_ledger_of_a_newer_version_is_refused(tmp_path):
-    path = tmp_path / "r.db"
-    ReuseLedger(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 9")
-    with pytest.raises(StorageError, match="newer version"):
-        ReuseLedger(path)
-
-
 def test_a_ledger_can_be_pickled_for_a_worker(ledger):
     ledger.record("a")
     again = pickle.loads(pickle.dumps(ledger))
@@ -60,29 +41,40 @@ def test_a_ledger_can_be_pickled_for_a_worker(ledger):
         pickle.dumps(ReuseLedger(":memory:"))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_what_a_child_counts_survives_the_close_of_its_parent(tmp_path):
-    ledger = ReuseLedger(tmp_path / "r.db")
-    ledger.record("a")
-    fork = multiprocessing.get_context("fork")
-    ready, go = fork.Event(), fork.Event()
+def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path):
+    now = [0.0]
+    tenants = [("a",), ("a", "b"), ("a/b",)]
 
-    def count():
-        ledger.count("a")  # connects while the parent is still connected
-        ready.set()
-        go.wait()
-        for _ in range(20):
-            ledger.record("a")
+    def opened(tenant):
+        settings = {"expire_seconds": 2 * 86_400.0, "clock": lambda: now[0]}
+        return ReuseLedger(tmp_path / "r.db", namespace=tenant, **settings)
 
-    child = fork.Process(target=count)
-    child.start()
-    ledger.count("a")
-    assert ready.wait(60)
-    ledger.close()
-    go.set()
-    child.join()
-    with ReuseLedger(tmp_path / "r.db") as again:
-        assert again.count("a") == 21
+    for count, tenant in enumerate(tenants, start=1):
+        with opened(tenant) as ledger:
+            ledger.record("x'; --", count)
+            ledger.mark_prepared("x'; --", KEY, count)
+    for count, tenant in enumerate(tenants, start=1):
+        with opened(tenant) as ledger:
+            assert (ledger.count("x'; --"), len(ledger)) == (count, 1)
+            assert ledger.prepared("x'; --") == {KEY: count}
+    with opened(tenants[0]) as ledger:
+        assert ledger.forget("x'; --")
+        assert not ledger.forget("x'; --")
+        assert (ledger.prepared("x'; --"), len(ledger)) == ({}, 0)
+    now[0] = 3 * 86_400.0
+    with opened(tenants[1]) as ledger:
+        assert (ledger.record("y"), ledger.count("x'; --")) == (1, 0)
+        assert ledger.prepared("x'; --") == {}
+    with opened(tenants[2]) as ledger:
+        assert ledger.count("x'; --") == 3
+
+
+def test_a_dry_run_counts_nothing_and_a_known_reuse_is_decided_as_by_the_frontier(frontier, ledger):
+    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
+    for n in (1, 9, 10, 1000):
+        decision = router.route(context_id="a", reuse=n, count=False)
+        assert decision.point == frontier.decide(reuse=n, target_f1=0.78).point
+    assert ledger.count("a") == 0
 
 
 @pytest.mark.parametrize(
