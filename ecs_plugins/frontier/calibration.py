@@ -36,8 +36,7 @@ from ecs_plugins.frontier.cost import PriceVector, flat
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
-from ecs_plugins.frontier.measured import check_choice
-from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements
+from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements, check_choice
 from ecs_plugins.frontier.points import ConfigValue, Dropped, PointKey, Provenance, config_json
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
 from ecs_plugins.tokens import Role, Stage, TokenLedger

@@ -9,8 +9,7 @@ from enum import StrEnum
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import efficiency_score, exchange_rate, nested, weight_crossover
-from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.frontier.measurements import Interval
+from ecs_plugins.frontier.measurements import Interval, MeasuredPoints
 from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint
 from ecs_plugins.tokens import Stage
 

@@ -30,8 +30,7 @@ from ecs_plugins.frontier.decision import (
     objectives,
 )
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
-from ecs_plugins.frontier.measured import MeasuredPoints
-from ecs_plugins.frontier.measurements import Interval
+from ecs_plugins.frontier.measurements import Interval, MeasuredPoints
 from ecs_plugins.frontier.points import PointKey, StrategyPoint
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # Okabe and Ito: told apart with every kind of colour vision.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
 GREY = "#9a9a9a"
+_MOST_REUSE = 1000.0  # the end of the axis of N
 _STYLE = {
     "font.size": 9.5,
     "axes.edgecolor": "#777777",
@@ -123,14 +124,14 @@ def _legend(axis: Axes, shown: Mapping[str, Artist]) -> None:
     axis.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
 
 
-def _reuse_axis(axis: Axes, max_reuse: float) -> None:
+def _reuse_axis(axis: Axes) -> None:
     axis.set_xscale("log")
-    axis.set_xlim(1, max_reuse)
+    axis.set_xlim(1, _MOST_REUSE)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_xlabel("queries that share a context, N")
 
 
-def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figure:
+def map_figure(frontier: EfficiencyFrontier) -> Figure:
     """The decision map: the cheapest strategy for every reuse N and target F1."""
     from matplotlib.patches import Rectangle
 
@@ -144,13 +145,13 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     for low, level in pairwise([bottom, *levels]):
         high = level if levels[-1] else top
         for span in frontier.reuse_path(target_f1=level):
-            if span.low < max_reuse:
-                width = min(span.high, max_reuse) - span.low
+            if span.low < _MOST_REUSE:
+                width = min(span.high, _MOST_REUSE) - span.low
                 # Edges of its own colour: neighbours of one colour are one area.
                 colour = palette[span.point.strategy]
                 area = Rectangle((span.low, low), width, high - low, fc=colour, ec=colour, lw=0.3)
                 shown[span.point.strategy] = axis.add_patch(area)
-    _reuse_axis(axis, max_reuse)
+    _reuse_axis(axis)
     axis.set_ylim(bottom, top)
     axis.set_ylabel("target F1")
     axis.grid(visible=False)
@@ -158,13 +159,11 @@ def map_figure(frontier: EfficiencyFrontier, max_reuse: float = 1000.0) -> Figur
     return figure
 
 
-def reuse_figure(
-    frontier: EfficiencyFrontier, target_f1: float, max_reuse: float = 1000.0
-) -> Figure:
+def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
     """Cost over N at one target: each strategy at its best, and the router below them all."""
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
-    grid = [max_reuse ** (k / 200) for k in range(201)]
+    grid = [_MOST_REUSE ** (k / 200) for k in range(201)]
     able = [point for point in frontier.routable if point.f1 >= target_f1]
     lines: dict[str, Artist] = {}
     costs = {
@@ -180,11 +179,11 @@ def reuse_figure(
     routed = [min(each) for each in zip(*costs.values(), strict=True)]
     (lines["router"],) = axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, zorder=1)
     for span in frontier.reuse_path(target_f1=target_f1)[1:]:
-        if span.low < max_reuse:
+        if span.low < _MOST_REUSE:
             axis.axvline(span.low, color=GREY, lw=0.8, ls=":")
             place = (span.low, span.point.effective(span.low))
             axis.annotate(f"N* = {span.low:.3g}", place, xytext=(5, 12), textcoords="offset points")
-    _reuse_axis(axis, max_reuse)
+    _reuse_axis(axis)
     axis.set_yscale("log")
     plain_log(axis.yaxis, min(routed), max(map(max, costs.values())))
     axis.set_ylabel(f"effective {frontier.unit} per query")

@@ -26,7 +26,7 @@ from ecs_plugins.frontier.answering import CacheTokens
 from ecs_plugins.frontier.cost import Usage
 from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, objectives
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.measured import FEW_QUESTIONS, wilson
+from ecs_plugins.frontier.measurements import FEW_QUESTIONS, wilson
 from ecs_plugins.frontier.points import PointKey, config_json
 from ecs_plugins.frontier.rental import (
     Slope,

@@ -365,7 +365,6 @@ class ContextBuilder:
     count_tokens: TokenCounter | None = None
 
     def __post_init__(self) -> None:
-        self._own = {(each.name, config_json(each.config)): each for each in self.own}
         offline: Any = _OfflineEmbedder()
         self._embedder = offline if self.embedder is None else as_embedder(self.embedder)
         self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
@@ -377,7 +376,7 @@ class ContextBuilder:
         """Both stages of a strategy, and what this query paid for them."""
         key = (name, config_json(config))
         with self._lock:
-            strategy = self._own.get(key) or self._measured.get(name, config)
+            strategy = self._measured.get(name, config)
             preparation = self._prepared.setdefault((key, context.id), _Preparation())
         building = _building.set(True)
         try:
@@ -423,10 +422,9 @@ class ContextBuilder:
                 )
         unused: Any = object()  # a strategy is made only to see whether it can be
         model = CallableAnswerModel(str, name="unused")
-        known = StrategySet(model, embedder=self._embedder, scorer=lambda: unused)
+        known = StrategySet(model, embedder=self._embedder, scorer=lambda: unused, own=self.own)
         for point in frontier.routable:
-            if point.key not in self._own:
-                known.get(point.strategy, point.config)
+            known.get(point.strategy, point.config)
         return list(frontier.routable)
 
     def _counter(self) -> TokenCounter | None:
@@ -435,11 +433,13 @@ class ContextBuilder:
     @cached_property
     def _measured(self) -> StrategySet:
         """The package's strategies; the scorer is only looked for where one of them needs it."""
+        llm, count = self.llm, self._counter()
         return StrategySet(
-            as_answer_model(self.llm, count_tokens=self._counter()),
+            None if llm is None else as_answer_model(llm, count_tokens=count),
             embedder=self._embedder,
             scorer=lambda: as_model(self.scorer),
             cache_dir=self.cache_dir,
+            own=self.own,
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> ContextBuilder:

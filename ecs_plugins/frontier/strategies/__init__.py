@@ -18,7 +18,7 @@ from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, as_answer_model
 from ecs_plugins.frontier.data import CalibrationQuestion
-from ecs_plugins.frontier.points import ConfigValue, PointKey, config_json
+from ecs_plugins.frontier.points import ConfigValue, config_json
 from ecs_plugins.frontier.strategies.base import BuiltContext as BuiltContext
 from ecs_plugins.frontier.strategies.base import Prepared as Prepared
 from ecs_plugins.frontier.strategies.base import Strategy as Strategy
@@ -40,7 +40,7 @@ class StrategySet:
 
     All share their models: documents are embedded once. The arguments are those of
     `default_strategies`; ``scorer`` may be what loads it when it is needed. ``measuring`` is as in
-    `SharedScorer`.
+    `SharedScorer`; ``own`` are of the user's own making.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class StrategySet:
         cache_dir: str | Path | None = None,
         questions: Sequence[CalibrationQuestion] = (),
         measuring: bool = False,
+        own: Sequence[Strategy] = (),
     ) -> None:
         self._measuring = measuring
         self.cache_dir = cache_dir
@@ -60,7 +61,7 @@ class StrategySet:
         self._dense = None if embedder is None else DenseRanker(embedder)
         self._scoring_model: Any = scorer
         self._scorers: dict[str, SharedScorer] = {}
-        self._made: dict[PointKey, Strategy] = {}
+        self._made = {(each.name, config_json(each.config)): each for each in own}
         self._lock = threading.RLock()
 
     @property

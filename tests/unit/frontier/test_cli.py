@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ecs_plugins.cli import _setup, app
-from ecs_plugins.errors import ConfigurationError, StorageError
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
@@ -217,17 +217,6 @@ def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
     tokens = json.loads(run(*arguments, "--json").output)
     assert routed["unit"] == "USD"
     assert routed["effective"] == pytest.approx(2e-6 * tokens["effective"])
-
-
-def test_files_that_cannot_be_read_are_named_with_what_to_do(tmp_path, artefact):
-    latin = tmp_path / "prices.json"
-    latin.write_bytes(b'{"unit": "\xe9"}')
-    asked = ("route", "--reuse", 4, "--weight", 0.9, "--frontier")
-    done = run(*asked, artefact, "--prices", latin)
-    assert str(done.exception).endswith("is not UTF-8; convert it first")
-    done = run(*asked, tmp_path / "none.json")
-    assert isinstance(done.exception, StorageError)
-    assert str(done.exception).endswith("; check the path")
 
 
 @pytest.mark.parametrize(

@@ -245,18 +245,6 @@ def test_ecs_keeps_the_passage_that_helps_and_books_the_scorer():
     assert built.ledger.total(Stage.PREPARE) == 0
 
 
-def test_depths_share_one_scoring_and_each_reports_it_in_full():
-    model, shared = scorer()
-    built = [
-        s.build(s.prepare(CONTEXT), "ferries") for s in (ShapedPassages(shared, d) for d in (1, 2))
-    ]
-    scored = len(model.requests)
-    assert built[0].ledger == built[1].ledger
-    assert built[0].seconds == pytest.approx(built[1].seconds, rel=0.5)
-    ShapedPassages(shared, 1).build(ShapedPassages(shared, 1).prepare(CONTEXT), "ferries")
-    assert len(model.requests) == scored
-
-
 QUESTIONS = ("Who paints ferries?", "Where does Maria live?")
 OTHER = Context.of(["The wheel is of oak.", "Hester Vane built the mill."])
 
