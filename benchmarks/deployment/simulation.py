@@ -179,12 +179,7 @@ def _online(
     able = frontier.reaching(target_f1)
     slopes = tuple((point.stage1, point.stage2) for point in able)
     plan = plan_rental(slopes) if draw is None else plan_random(slopes, draw)
-    ends = (*(start - 1 for start in plan.starts[1:]), count)
-    return sum(
-        able[choice].stage1 + (min(end, count) - start + 1) * able[choice].stage2
-        for start, end, choice in zip(plan.starts, ends, plan.choices, strict=True)
-        if start <= count
-    )
+    return plan.cost(slopes, count)
 
 
 def _draw(context: str, seed: int) -> float:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -46,6 +46,17 @@ class RentalPlan:
         """Place in ``choices`` of what serves a query; the first is query 1."""
         return bisect_right(self.starts, query) - 1
 
+    def cost(self, slopes: Sequence[Slope], queries: int) -> float:
+        """What it has cost after so many queries."""
+        spent = 0.0
+        for start, end, choice in zip(
+            self.starts, (*self.starts[1:], math.inf), self.choices, strict=True
+        ):
+            if start <= queries:
+                price, rate = slopes[choice]
+                spent += price + (min(end - 1, queries) - start + 1) * rate
+        return spent
+
 
 @lru_cache(maxsize=1024)
 def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
@@ -62,8 +73,8 @@ def plan_rental(slopes: tuple[Slope, ...]) -> RentalPlan:
         else:
             found, high = tried, middle
     starts, choices = zip(*found, strict=True)
-    bound = _bound(lines, starts, choices)
-    return RentalPlan(starts, tuple(useful[choice] for choice in choices), bound)
+    plan = RentalPlan(starts, tuple(useful[choice] for choice in choices), math.inf)
+    return replace(plan, bound=_bound(plan, slopes, lines))
 
 
 def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
@@ -94,19 +105,6 @@ def plan_random(slopes: Sequence[Slope], draw: float) -> RentalPlan:
         served = max(served, until)
         budget *= math.e
     return RentalPlan(tuple(starts), tuple(choices), math.e)
-
-
-def plan_cost(slopes: Sequence[Slope], plan: RentalPlan, queries: int) -> list[float]:
-    """What a plan has cost after 1, 2, ... ``queries`` queries."""
-    paid, total, place = [], 0.0, -1
-    for query in range(1, queries + 1):
-        now = plan.at(query)
-        if now != place:
-            place = now
-            total += slopes[plan.choices[place]][0]
-        total += slopes[plan.choices[place]][1]
-        paid.append(total)
-    return paid
 
 
 def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalPlan:
@@ -190,7 +188,7 @@ def _within(lines: list[Slope], ratio: float, fixed: float, rate: float) -> tupl
     return math.ceil(low * (1 - _ROUNDING)), near if math.isinf(near) else math.floor(near)
 
 
-def _bound(lines: list[Slope], starts: tuple[int, ...], choices: tuple[int, ...]) -> float:
+def _bound(plan: RentalPlan, slopes: Sequence[Slope], lines: list[Slope]) -> float:
     """The greatest ratio of a plan's cost to the optimum, over all numbers of queries.
 
     Between two starts the ratio is that of two lines wherever the optimum is one line, so it is
@@ -200,13 +198,9 @@ def _bound(lines: list[Slope], starts: tuple[int, ...], choices: tuple[int, ...]
         math.floor((dearer - price) / (rate - lower))
         for (price, rate), (dearer, lower) in pairwise(lines)
     }
-    queries = {*starts, *(start - 1 for start in starts), *turns, *(turn + 1 for turn in turns)}
-    worst = lines[choices[-1]][1] / min(rate for _, rate in lines)
-    for query in (query for query in queries if query >= 1):
-        spent = 0.0
-        for start, end, choice in zip(starts, (*starts[1:], math.inf), choices, strict=True):
-            if start <= query:
-                price, rate = lines[choice]
-                spent += price + (min(end - 1, query) - start + 1) * rate
-        worst = max(worst, spent / min(price + query * rate for price, rate in lines))
+    ends = {*plan.starts, *(turn + 1 for turn in turns)}
+    worst = slopes[plan.choices[-1]][1] / min(rate for _, rate in lines)
+    for queries in {*ends, *(end - 1 for end in ends)} - {0}:
+        optimum = min(price + queries * rate for price, rate in lines)
+        worst = max(worst, plan.cost(slopes, queries) / optimum)
     return worst

@@ -30,7 +30,6 @@ from ecs_plugins.frontier.measurements import FEW_QUESTIONS, wilson
 from ecs_plugins.frontier.points import PointKey, config_json
 from ecs_plugins.frontier.rental import (
     Slope,
-    plan_cost,
     plan_forecast,
     plan_random,
     plan_rental,
@@ -115,11 +114,10 @@ def forecast_gain(slopes: tuple[Slope, ...], model: ReuseModel) -> tuple[float, 
         plan_rental(slopes),
         plan_forecast(slopes, [model.expected(seen) for seen in range(1, longest + 1)]),
     )
-    careful, bold = (plan_cost(slopes, plan, longest) for plan in plans)
-    gain = sum(
-        contexts * (careful[queries - 1] - bold[queries - 1]) for queries, contexts in counts
+    careful, bold = (
+        sum(contexts * plan.cost(slopes, queries) for queries, contexts in counts) for plan in plans
     )
-    return gain, max(slopes[choice][0] for plan in plans for choice in plan.choices)
+    return careful - bold, max(slopes[choice][0] for plan in plans for choice in plan.choices)
 
 
 class RouterConfig(Config):

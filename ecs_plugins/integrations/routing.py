@@ -252,50 +252,54 @@ class RoutedQuery:
         return {**self.decision.summary(), "settlement": cost}
 
 
-def route(
-    source: EfficiencyFrontier | str,
-    asked: Mapping[str, Any],
-    *,
-    config: RouterConfig,
-    ledger: Ledger | str | None = None,
-    count_tokens: TokenCounter | None = None,
-    count: bool = True,
-    names: Iterable[str] = (),
-) -> RoutedQuery:
-    """Decide for one query, by `settings_of` it.
-
-    A ledger that fails is noted in the decision and costs no answer.
-    """
-    frontier, failed = open_frontier(source, names), ""
-    try:
-        router = core_router(frontier, config, ledger)
-    except StorageError as failure:
-        failed = f"as the ledger failed: {failure}"
-        _log.warning("%s", failed)
-        router = core_router(frontier, config, None)
-    decision = router.route(count=count, **asked)
-    if failed:
-        decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
-    trace_attributes(decision.summary())
-    return RoutedQuery(router, decision, asked.get("context_id"), count_tokens)
-
-
 @lru_cache(maxsize=32)
 def _router(frontier: EfficiencyFrontier, config: RouterConfig, ledger: Ledger | None) -> Router:
     # Kept, as a cautious one works out its intervals once.
     return Router(frontier, config, ledger=ledger)
 
 
-def core_router(
-    source: EfficiencyFrontier | str, config: RouterConfig, ledger: Ledger | str | None
-) -> Router:
-    """The engine's router, for scores that are observed and alarms of drift.
+@dataclass(frozen=True, slots=True)
+class RouterSource:
+    """A frontier and a ledger, each an object or its path, and what is asked of every decision."""
 
-    Raises:
-        StorageError: The frontier or the ledger cannot be opened.
-    """
-    opened: Any = _named_ledger(ledger) if isinstance(ledger, str) else ledger
-    return _router(open_frontier(source), config, opened)
+    frontier: EfficiencyFrontier | str
+    config: RouterConfig
+    ledger: Ledger | str | None = None
+
+    def core(self, names: Iterable[str] = ()) -> Router:
+        """The engine's router, for scores that are observed and alarms of drift.
+
+        Raises:
+            StorageError: The frontier or the ledger cannot be opened.
+        """
+        ledger: Any = self.ledger
+        opened = _named_ledger(ledger) if isinstance(ledger, str) else ledger
+        return _router(open_frontier(self.frontier, names), self.config, opened)
+
+    def route(
+        self,
+        asked: Mapping[str, Any],
+        *,
+        count_tokens: TokenCounter | None = None,
+        count: bool = True,
+        names: Iterable[str] = (),
+    ) -> RoutedQuery:
+        """Decide for one query, by `settings_of` it.
+
+        A ledger that fails is noted in the decision and costs no answer.
+        """
+        frontier, failed = open_frontier(self.frontier, names), ""
+        try:
+            router = self.core(names)
+        except StorageError as failure:
+            failed = f"as the ledger failed: {failure}"
+            _log.warning("%s", failed)
+            router = Router(frontier, self.config)
+        decision = router.route(count=count, **asked)
+        if failed:
+            decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")
+        trace_attributes(decision.summary())
+        return RoutedQuery(router, decision, asked.get("context_id"), count_tokens)
 
 
 def chosen_name(decision: RoutingDecision | StrategyPoint, names: Collection[str]) -> str:
@@ -324,10 +328,8 @@ def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
 def reason(decision: RoutingDecision) -> str:
     """A decision in one sentence with its numbers."""
     cost = f"{amount(decision.effective, decision.unit)} per query at N = {decision.reuse:g}"
-    text = (
-        f"{decision.label}: {decision.asked}; measured F1 {decision.f1:.3f}, {cost} "
-        f"({decision.split})"
-    )
+    known = f"measured F1 {decision.f1:.3f}, {cost} ({decision.split})"
+    text = f"{decision.label}: {decision.asked}; {known}"
     return f"{text}. {decision.note}" if decision.note else text
 
 

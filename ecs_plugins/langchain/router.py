@@ -47,12 +47,11 @@ from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     ContextBuilder,
     RoutedQuery,
+    RouterSource,
     check_frontier,
     check_names,
     chosen_name,
-    core_router,
     named_fallback,
-    route,
     settings_of,
 )
 from ecs_plugins.langchain.compressor import WritableFields
@@ -136,7 +135,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         """Refuse what cannot work, as far as that takes no file."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
-        settings_of(self), self._settings
+        settings_of(self), self._source
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if isinstance(self.frontier, EfficiencyFrontier):
@@ -332,26 +331,20 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         asked = settings_of(given, config.get("configurable", {}), self)
         if "context_id" not in asked and self.ledger is not None and documents:
             asked["context_id"] = as_context(documents).id
-        return route(
-            self.frontier,
-            asked,
-            config=self._settings,
-            ledger=self.ledger,
-            count_tokens=self.count_tokens,
-            count=count,
-            names=self.chains,
-        )
+        counts = self.count_tokens
+        return self._source.route(asked, count_tokens=counts, count=count, names=self.chains)
 
     @property
-    def _settings(self) -> RouterConfig:
-        return RouterConfig(
+    def _source(self) -> RouterSource:
+        config = RouterConfig(
             policy=self.policy, cautious=self.cautious, max_seconds=self.max_seconds
         )
+        return RouterSource(self.frontier, config, self.ledger)
 
     @property
     def core(self) -> Router:
         """The engine's router: `Router.observe` and `Router.drift`."""
-        return core_router(self.frontier, self._settings, self.ledger)
+        return self._source.core()
 
     # What LangChain asks of a Runnable.
 

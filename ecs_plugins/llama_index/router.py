@@ -49,14 +49,13 @@ from ecs_plugins.integrations.routing import (
     ContextBuilder,
     PaidContext,
     RoutedQuery,
+    RouterSource,
     check_frontier,
     check_names,
     chosen_name,
-    core_router,
     named_fallback,
     open_frontier,
     reason,
-    route,
     settings_of,
 )
 
@@ -155,16 +154,15 @@ class FrontierSelector(BaseSelector):
         cautious: bool = False,
         max_seconds: float | None = None,
     ) -> None:
-        self.frontier = check_frontier(frontier)
         given = (reuse, context_id, target_f1, budget, weight)
         self.request = settings_of(dict(zip(SETTINGS, given, strict=True)))
-        self.ledger = ledger
-        self.config = RouterConfig(policy=policy, cautious=cautious, max_seconds=max_seconds)
+        config = RouterConfig(policy=policy, cautious=cautious, max_seconds=max_seconds)
+        self.source = RouterSource(check_frontier(frontier), config, ledger)
 
     @property
     def core(self) -> Router:
         """The engine's router: `Router.observe` and `Router.drift`."""
-        return core_router(self.frontier, self.config, self.ledger)
+        return self.source.core()
 
     def route(
         self,
@@ -187,15 +185,8 @@ class FrontierSelector(BaseSelector):
             StorageError: The artefact cannot be read.
         """
         asked: object = query if isinstance(query, FrontierQuery) else {}
-        return route(
-            self.frontier,
-            settings_of(asked, self.request, {"context_id": context_id}),
-            config=self.config,
-            ledger=self.ledger,
-            count_tokens=count_tokens,
-            count=count,
-            names=names,
-        )
+        settings = settings_of(asked, self.request, {"context_id": context_id})
+        return self.source.route(settings, count_tokens=count_tokens, count=count, names=names)
 
     def decide(self, query: QueryBundle | str) -> RoutingDecision:
         """What would be chosen, without counting the query.
@@ -268,7 +259,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     ) -> None:
         if not engines:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
-        check_names(engines, open_frontier(selector.frontier, engines))
+        check_names(engines, open_frontier(selector.source.frontier, engines))
         self.selector = selector
         self.engines = dict(engines)
         self.context_id = context_id

@@ -228,3 +228,10 @@ def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact, names
     first, second = (run(*asked, name, value) for name in names)
     assert first.exit_code == 0, first.output
     assert first.output == second.output
+
+
+def test_a_price_list_that_is_no_utf_8_is_refused_with_what_to_do(tmp_path, artefact):
+    latin = tmp_path / "prices.json"
+    latin.write_bytes(b'{"unit": "\xe9"}')
+    asked = ("route", "--reuse", 4, "--weight", 0.9, "--frontier", artefact, "--prices", latin)
+    assert str(run(*asked).exception).endswith("is not UTF-8; convert it first")
