@@ -109,7 +109,8 @@ class SleepRunner:
             self._store.flush(namespace)
             if self._purge_due():
                 purge(self._store)
-            return self._run(namespace, self._summariser())
+            model = self._model if self._store.config.proposal == "summary" else None
+            return self._run(namespace, None if model is None else Summariser(self._store, model))
 
     def _run(self, namespace: Namespace, summariser: Summariser | None) -> SleepReport | None:
         started = time.perf_counter()
@@ -198,15 +199,3 @@ class SleepRunner:
                 namespace,
                 error,
             )
-
-    def _summariser(self) -> Summariser | None:
-        store = self._store
-        if store.config.proposal != "summary" or self._model is None:
-            return None
-        return Summariser(
-            self._model,
-            embed=lambda text: store.embed([text])[0],
-            seed=store.config.seed,
-            deadline=store.settings.summary_deadline,
-            fallback=store.settings.on_summary_error == "extractive",
-        )

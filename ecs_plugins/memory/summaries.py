@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final
 
 from ecs_plugins.errors import ModelError
 from ecs_plugins.lm.base import Generation, LanguageModel, Segment, Segments
+from ecs_plugins.memory.store.memory_store import MemoryStore
 from ecs_plugins.memory.types import HotItem, Vector
 
 MAX_TOKENS: Final = 50
@@ -28,28 +29,13 @@ _INSTRUCTION = "\nRewrite these notes as one short sentence. Keep the names and 
 
 
 class Summariser:
-    """Writes one sentence per cluster; made anew for each sleep phase.
+    """Writes one sentence per cluster; made anew for each sleep phase."""
 
-    Args:
-        deadline: Seconds for all summaries together.
-        fallback: Whether to take the text from the cluster when the model fails; else raise.
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        *,
-        embed: Callable[[str], Vector],
-        seed: int,
-        deadline: float,
-        fallback: bool,
-    ) -> None:
+    def __init__(self, store: MemoryStore, model: LanguageModel) -> None:
+        self._store = store
         self._model = model
-        self._embed = embed
-        self._seed = seed
-        self._until = time.monotonic() + deadline
-        self._deadline = deadline
-        self._fallback = fallback
+        self._deadline = store.settings.summary_deadline
+        self._until = time.monotonic() + self._deadline
         self._known: dict[tuple[str, ...], tuple[str, Vector] | None] = {}
         self.problems: list[str] = []
         self.tokens = (0, 0)
@@ -73,9 +59,9 @@ class Summariser:
             written = self._model.count_tokens([text])[0]
             if written > 2 * MAX_TOKENS:
                 raise ModelError(f"the model wrote {written} tokens where {MAX_TOKENS} were due")
-            return text, self._embed(text)
+            return text, self._store.embed([text])[0]
         except Exception as error:
-            if not self._fallback:
+            if self._store.settings.on_summary_error == "raise":
                 raise ModelError(
                     f"a cluster of {len(cluster)} could not be summarised ({error}); the hot and "
                     "cold tiers are as they were. Retry, or set on_summary_error='extractive'"
@@ -108,7 +94,10 @@ class Summariser:
         def generate() -> None:
             try:
                 (written,) = self._model.generate(
-                    [prompt], max_new_tokens=MAX_TOKENS, temperature=TEMPERATURE, seed=self._seed
+                    [prompt],
+                    max_new_tokens=MAX_TOKENS,
+                    temperature=TEMPERATURE,
+                    seed=self._store.config.seed,
                 )
                 result.set_result(written)
             except BaseException as error:
