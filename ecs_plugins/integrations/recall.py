@@ -52,12 +52,6 @@ Labels = Annotated[Namespace, BeforeValidator(checked)]
 """The field of a namespace; a bare string is refused."""
 
 
-def _checked_all(namespaces: Sequence[Sequence[str]]) -> tuple[Namespace, ...]:
-    if not isinstance(namespaces, Sequence):
-        raise ConfigurationError(f"a sequence of namespaces is wanted, got {namespaces!r:.80}")
-    return tuple(checked(namespace) for namespace in namespaces)
-
-
 def _writable(condition: Filter) -> Filter:
     """A filter that JSON can hold, so without NaN and infinity."""
     try:
@@ -84,8 +78,10 @@ class RecallOptions(Config):
     filter: Annotated[Filter, BeforeValidator(_writable)] | None = Field(
         default=None, description="Metadata that a recollection must have."
     )
-    also: Annotated[tuple[Namespace, ...], BeforeValidator(_checked_all)] = Field(
-        default=(), description="Further namespaces to look in, such as one of several agents."
+    also: tuple[Labels, ...] = Field(
+        default=(),
+        strict=False,  # in JSON it is a list
+        description="Further namespaces to look in, such as one of several agents.",
     )
     shaper: Shaper | None = _SHAPER
 

@@ -153,9 +153,8 @@ class MemoryConfig(Config):
             kept["rule"] = "paper"
         else:
             kept.pop("threshold", None)  # it was a cosine
-        kept["utility"] = {"query_mean": "query_mean", "query_max": "query_mean"}.get(
-            kept.get("utility", ""), "informed"
-        )
+        by_query = kept.get("utility") in ("query_mean", "query_max")
+        kept["utility"] = "query_mean" if by_query else "informed"
         kept["entropy"] = {"cluster_variance": "cluster_variance", "softmax": "embedding"}.get(
             kept.get("entropy", ""), "evidence"
         )
