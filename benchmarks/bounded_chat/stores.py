@@ -25,8 +25,8 @@ from benchmarks.infinite_room.policies import (
 )
 from benchmarks.infinite_room.worlds import DIMENSION
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.memory.clustering import kmeans_labels, medoid
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
+from ecs_plugins.memory.consolidation import kmeans_labels, medoid
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.store.search import probability
 from ecs_plugins.memory.types import Matrix, UtilityFunction, Vector

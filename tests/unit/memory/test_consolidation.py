@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from benchmarks.infinite_room.entropic import apply_plan
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.memory.clustering import cluster, kmeans_labels, link_labels
 from ecs_plugins.memory.config import MemoryConfig
-from ecs_plugins.memory.consolidation import consolidate
+from ecs_plugins.memory.consolidation import cluster, consolidate, kmeans_labels, link_labels
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.store.sleeps import DECISION
 from tests.unit.memory.factories import axis, cold, hot
@@ -192,7 +191,7 @@ def by_flood_fill(similarities, threshold):
 def test_link_clusters_are_the_connected_components(pairs, count, seed, threshold):
     vectors = np.random.default_rng(seed).standard_normal((count, 3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ecs_plugins.memory.clustering._BLOCK", pairs)  # compared at a time
+        patch.setattr("ecs_plugins.memory.consolidation._BLOCK", pairs)  # compared at a time
         found = link_labels(vectors, threshold, [""] * count)
     assert found == by_flood_fill(vectors @ vectors.T, threshold)
 
