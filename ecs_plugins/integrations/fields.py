@@ -22,12 +22,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.integrations.tracing import span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.embedder import (
-    Embedder,
-    LangChainEmbeddings,
-    LlamaIndexEmbedding,
-    as_embedder,
-)
+from ecs_plugins.ranking.embedder import Embedder, as_embedder
 from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
@@ -87,12 +82,6 @@ def _check_model(value: object) -> object:
     return value
 
 
-def _check_embedder(
-    value: Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
-) -> Embedder | None:
-    return None if value is None else as_embedder(value)
-
-
 def _plain(value: object) -> object:
     if value is None or isinstance(value, str | int | float):
         return value
@@ -150,8 +139,10 @@ class ShapingFields(StrictFields):
     )
 
     embedder: Annotated[
-        Embedder | LangChainEmbeddings | LlamaIndexEmbedding | None,
-        PlainValidator(_check_embedder, json_schema_input_type=None),
+        Embedder | None,
+        PlainValidator(
+            lambda value: None if value is None else as_embedder(value), json_schema_input_type=None
+        ),
         PlainSerializer(_plain),
     ] = Field(
         default=None,
@@ -252,7 +243,7 @@ class ShapingFields(StrictFields):
         """
         if not isinstance(ranker, str):
             return ranker
-        embedder = _check_embedder(self.embedder)
+        embedder = self.embedder
         kept: tuple[str, Embedder | None, Ranker] | None = self.__dict__.get("_ranker")
         if kept is None or kept[0] != ranker or kept[1] is not embedder:
             kept = self.__dict__["_ranker"] = (ranker, embedder, make_ranker(ranker, embedder))

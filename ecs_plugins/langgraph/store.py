@@ -223,22 +223,23 @@ class EntropicStore(BaseStore):
         call: _Call = list(ops), loop.create_future()
         waiting, turn = self._waiting.setdefault(loop, ([], asyncio.Lock()))
         waiting.append(call)
-        async with turn:
-            await asyncio.sleep(0)  # for what is awaited together with it
-            calls = [each for each in waiting if not each[1].done()]
-            waiting.clear()
-            if calls:
-                await asyncio.shield(self._answer(calls))  # others wait for it too
-        return await call[1]
+        try:
+            async with turn:
+                await asyncio.sleep(0)  # for what is awaited together with it
+                calls = [each for each in waiting if not each[1].done()]
+                waiting.clear()
+                if calls:  # in a task of its own, as others wait for it too
+                    run = loop.create_task(self._answer(calls))
+                    run.add_done_callback(lambda _: [future.cancel() for _, future in calls])
+                    await asyncio.wait({run})
+            return await call[1]
+        finally:
+            call[1].cancel()  # if it was given up
 
     async def _answer(self, calls: Sequence[_Call]) -> None:
         """Run calls as one batch; one by one if something in it is refused."""
         try:
             results = await run_memory(self.batch, [op for ops, _ in calls for op in ops])
-        except asyncio.CancelledError:
-            for _, future in calls:
-                future.cancel()
-            raise
         except Exception as error:
             for call in calls:
                 if isinstance(error, ValueError) and len(calls) > 1:

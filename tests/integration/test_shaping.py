@@ -142,13 +142,20 @@ def test_what_helps_is_kept_in_its_original_order(kind, make, given):
     assert kind.ids(kind.shape(make(), given[::-1])) == ["id-3", "id-1"]
 
 
-def test_what_was_given_is_not_mutated_and_survives(kind, make, given):
+def test_what_is_kept_is_a_copy_that_tells_where_it_came_from(kind, make, given):
     before = copy.deepcopy(given)
     kept = kind.shape(make(), given)
     assert given == before
     assert not {id(item) for item in kept} & {id(item) for item in given}
     assert kind.text(kept[0]) == TEXTS[1]
     assert kept[0].metadata["tag"] == "x"
+    scores = dict(zip(kind.ids(given), map(kind.score, given), strict=True))
+    assert [kind.score(item) for item in kept] == [scores[id] for id in kind.ids(kept)]  # no fit
+    ecs = kept[1].metadata["ecs"]
+    assert (ecs["original_rank"], ecs["model"], ecs["verdict"]) == (4, "fake", "selected")
+    assert ecs["retriever_score"] == pytest.approx(0.6)
+    assert ecs["tokens"] > 0
+    assert ecs["parts"]
 
 
 def test_the_score_is_a_probability_where_one_was_fitted_and_metadata_is_json(kind, make, given):
@@ -160,24 +167,6 @@ def test_the_score_is_a_probability_where_one_was_fitted_and_metadata_is_json(ki
         assert 0.0 < kind.score(item) < 1.0
         assert kind.score(item) <= item.metadata["ecs"]["answerable"]
         assert json.loads(json.dumps(item.metadata)) == item.metadata
-
-
-def test_without_a_fit_the_score_stays_the_retrievers(kind, make, given):
-    kept = kind.shape(make(), given)
-    scores = {
-        given_id: kind.score(item) for given_id, item in zip(kind.ids(given), given, strict=True)
-    }
-    assert [kind.score(item) for item in kept] == [scores[id] for id in kind.ids(kept)]
-
-
-def test_ecs_metadata_tells_where_an_item_came_from(kind, make, given):
-    ecs = kind.shape(make(), given)[1].metadata["ecs"]
-    assert ecs["original_rank"] == 4
-    assert ecs["retriever_score"] == pytest.approx(0.6)
-    assert ecs["model"] == "fake"
-    assert ecs["verdict"] == "selected"
-    assert ecs["tokens"] > 0
-    assert ecs["parts"]
 
 
 async def test_nothing_gives_nothing_without_a_model(kind):
@@ -429,16 +418,14 @@ class TestInLangChain:
         for fields in ({"threshold": 0.0}, {}):
             make(**fields).compress_documents(given, QUERY, callbacks=[recorder])
         helped, ranked = (event[1]["passages"] for event in recorder.events)
+        chain = RunnableLambda(lambda query: kind.shape(make(), given))
+        # The surrounding run is found.
+        chain.invoke(QUERY, config={"callbacks": [recorder]})
+        assert len(recorder.events) == 3
         assert [verdict["index"] for verdict in ranked] == [0, 1, 2, 3]
         assert [verdict["kept"] for verdict in ranked] == [False, True, False, True]
         assert {verdict["verdict"] for verdict in helped if verdict["kept"]} == {"helps"}
         assert {verdict["verdict"] for verdict in ranked if verdict["kept"]} == {"selected"}
-
-    def test_a_surrounding_run_is_found_without_callbacks(self, kind, make, given):
-        recorder = Recorder()
-        chain = RunnableLambda(lambda query: kind.shape(make(), given))
-        chain.invoke(QUERY, config={"callbacks": [recorder]})
-        assert len(recorder.events) == 1
 
     def test_something_that_is_no_document_is_refused(self, kind, make, given):
         with pytest.raises(InvalidInputError, match="Document"):
@@ -494,8 +481,14 @@ class TestInLlamaIndex:
         with pytest.raises(InvalidInputError, match="query_str or query_bundle"):
             make().postprocess_nodes(given)
 
-    async def test_rerank_events_are_dispatched(self, kind, make, given, dispatched):
-        kind.shape(make(), given)
+    async def test_rerank_events_are_dispatched_and_the_callback_manager_is_told(
+        self, kind, make, given, dispatched
+    ):
+        recorder = LlamaDebugHandler(print_trace_on_end=False)
+        kind.shape(make(callback_manager=CallbackManager([recorder])), given)
+        ((started, ended),) = recorder.get_event_pairs(CBEventType.RERANKING)
+        assert started.payload[EventPayload.QUERY_STR] == QUERY
+        assert kind.ids(ended.payload[EventPayload.NODES]) == ["id-1", "id-3"]
         await kind.ashape(make(), given)
         starts, ends = (
             [event for event in dispatched if isinstance(event, of)]
@@ -506,14 +499,6 @@ class TestInLlamaIndex:
             assert kind.ids(start.nodes) == kind.ids(given)
             assert kind.ids(end.nodes) == ["id-1", "id-3"]
         assert len(starts) == 2
-
-    def test_the_legacy_callback_manager_is_told(self, kind, make, given):
-        recorder = LlamaDebugHandler(print_trace_on_end=False)
-        shaper = make(callback_manager=CallbackManager([recorder]))
-        kind.shape(shaper, given)
-        ((started, ended),) = recorder.get_event_pairs(CBEventType.RERANKING)
-        assert started.payload[EventPayload.QUERY_STR] == QUERY
-        assert kind.ids(ended.payload[EventPayload.NODES]) == ["id-1", "id-3"]
 
     def test_a_callback_manager_does_not_stop_a_pickle(self, kind, make, given):
         manager = CallbackManager([LlamaDebugHandler(print_trace_on_end=False)])
