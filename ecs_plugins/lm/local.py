@@ -94,7 +94,7 @@ class LocalLM:
             )
         config = model.config
         label = name or getattr(config, "_name_or_path", "") or str(config.model_type)
-        self._set_up(label, given, None, (model, tokenizer))
+        self._set_up(label, given, pair=(model, tokenizer))
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | PathLike[str], **options: Any) -> Self:
@@ -130,23 +130,20 @@ class LocalLM:
         return cls._of(BUNDLED.name, fspath(bundled_path()), settings)
 
     @classmethod
-    def _of(
-        cls, name: str, source: str, options: LocalLMOptions, runtime: Runtime | None = None
-    ) -> Self:
+    def _of(cls, name: str, source: str, options: LocalLMOptions) -> Self:
         self = cls.__new__(cls)
-        self._set_up(name, options, source, None, runtime)
+        self._set_up(name, options, source)
         return self
 
     def _set_up(
         self,
         name: str,
         options: LocalLMOptions,
-        source: str | None,
-        pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None,
-        runtime: Runtime | None = None,
+        source: str | None = None,
+        pair: tuple[PreTrainedModel, PreTrainedTokenizerBase] | None = None,
     ) -> None:
-        self._name, self._options, self._source = name, options, source
-        self._pair, self._runtime = pair, runtime
+        self._name, self._options, self._source, self._pair = name, options, source, pair
+        self._runtime: Runtime | None = None
         self._lock = threading.Lock()
 
     @property
@@ -242,14 +239,13 @@ class LocalLM:
         self._run(self._load().engine.warm_up)
         return self
 
-    def prepare(self, requests: Sequence[ScoreRequest], *, deadline_s: float | None = None) -> int:
+    def prepare(self, requests: Sequence[ScoreRequest]) -> int:
         """Read passages before anybody asks about them, and keep what was computed.
 
         Prefix, candidates, and the template's words behind them are read; nothing is scored.
 
         Args:
             requests: As they will be asked, with any question.
-            deadline_s: How long it may take, instead of what the handle was made with.
 
         Returns:
             Tokens that passed through the model; 0 for what was known.
@@ -257,7 +253,7 @@ class LocalLM:
         Raises:
             EcsPluginsError: As by `score`.
         """
-        job, worker = self._scoring(requests, deadline_s)
+        job, worker = self._scoring(requests)
         job.requests = [request.beginning for request in job.requests]
         results = worker.compute(job, self._options.max_waiting)
         return sum(result.computed_tokens for result in results)
@@ -334,13 +330,11 @@ class LocalLM:
         return (type(self)._of, (self._name, self._source, self._options))
 
     def __copy__(self) -> Self:
-        return self.__deepcopy__({})
+        return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """The weights are shared, never copied."""
-        if self._source is None:
-            return self
-        return self._of(self._name, self._source, self._options, self._runtime)
+        return self
 
     def __repr__(self) -> str:
         if self._source is None:

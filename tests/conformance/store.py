@@ -6,12 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from langgraph.store.base import (
-    GetOp,
     InvalidNamespaceError,
     ListNamespacesOp,
     MatchCondition,
-    PutOp,
-    SearchOp,
 )
 
 NS = ("notes", "u1")
@@ -53,20 +50,6 @@ class StoreConformance:
         assert item.updated_at > first
         assert item.created_at == first
 
-    def test_a_batch_reads_the_state_before_it_and_its_last_put_wins(self, store):
-        store.put(NS, "k", {"v": 0})
-        got, none, found, again = store.batch(
-            [GetOp(NS, "k"), PutOp(NS, "k", {"v": 1}), SearchOp(NS), GetOp(NS, "k")]
-        )
-        assert got.value == {"v": 0}
-        assert none is None
-        assert [item.value for item in found] == [{"v": 0}]
-        assert again.value == {"v": 0}
-        store.batch([PutOp(NS, "k", {"v": 5}), PutOp(NS, "k", {"v": 6}), PutOp(NS, "x", {"v": 1})])
-        assert store.get(NS, "k").value == {"v": 6}
-        store.batch([PutOp(NS, "k", {"v": 7}), PutOp(NS, "k", None)])
-        assert store.get(NS, "k") is None
-
     def test_a_deleted_item_is_gone_everywhere(self, store):
         store.put(NS, "k", {"text": "a heron on the weir"})
         store.put(NS, "other", {"text": "a kettle"})
@@ -84,44 +67,12 @@ class StoreConformance:
         store.search(NS)[0].value["list"].append(4)
         assert store.get(NS, "k").value == {"list": [1]}
 
-    def test_a_namespace_is_matched_label_by_label(self, store):
-        for namespace in (("t", "acme"), ("t", "acme-corp"), ("t", "acme", "eu"), ("t2", "acme")):
-            store.put(namespace, "k", {"at": list(namespace)})
-        found = {item.namespace for item in store.search(("t", "acme"))}
-        assert found == {("t", "acme"), ("t", "acme", "eu")}
-        assert {i.namespace for i in store.search(("t",))} == found | {("t", "acme-corp")}
-        assert len(store.search(())) == 4
-        assert store.search(("t", "acm")) == []
-
     @pytest.mark.parametrize("label", ["%", "_", "a,b", 'q"', "[", "\\", "*", "A'--", "ä", "🙂"])
     def test_no_label_is_a_pattern(self, store, label):
         store.put(("t", label), "k", {"own": True})
         store.put(("t", "x"), "k", {"own": False})
         assert [item.value for item in store.search(("t", label))] == [{"own": True}]
         assert store.get(("t", label), "k").value == {"own": True}
-
-    @pytest.mark.parametrize(
-        ("condition", "expected"),
-        [
-            ({"n": 2}, {"b"}),
-            ({"n": {"$eq": 2}}, {"b"}),
-            ({"n": {"$ne": 2}}, {"a", "c", "d"}),
-            ({"n": {"$gt": 1, "$lt": 3}}, {"b"}),
-            ({"n": {"$gte": 2}}, {"b", "c", "d"}),
-            ({"n": {"$lte": 2}}, {"a", "b"}),
-            ({"meta": {"lang": "de"}}, {"c"}),
-            ({"tags": ["x", "y"]}, {"d"}),
-            ({"n": 2, "meta": {"lang": "de"}}, set()),
-            ({"absent": {"$eq": 1}}, set()),
-            ({}, {"a", "b", "c", "d"}),
-        ],
-    )
-    def test_every_filter_operator(self, store, condition, expected):
-        store.put(NS, "a", {"n": 1, "meta": {"lang": "en"}, "tags": []})
-        store.put(NS, "b", {"n": 2, "meta": {"lang": "en"}, "tags": ["x"]})
-        store.put(NS, "c", {"n": 3, "meta": {"lang": "de"}, "tags": ["y", "x"]})
-        store.put(NS, "d", {"n": 4.5, "meta": {}, "tags": ["x", "y"]})
-        assert set(keys(store.search(NS, filter=condition))) == expected
 
     def test_an_unknown_operator_is_refused(self, store):
         store.put(NS, "a", {"n": 1})
@@ -147,19 +98,6 @@ class StoreConformance:
         assert keys(found) == ["food", "boat"]
         assert found[0].score > found[1].score
         assert isinstance(found[0].score, float)
-
-    def test_an_item_is_found_by_the_fields_that_put_names(self, store):
-        store.put(NS, "a", {"title": "sardines", "body": "ferry"}, index=["title"])
-        store.put(NS, "b", {"title": "ferry", "body": "sardines"}, index=["title"])
-        store.put(NS, "c", {"title": "sardines"}, index=False)
-        found = store.search(NS, query="sardines")
-        assert keys(found) == ["a", "b", "c"]
-        assert found[2].score is None
-
-    def test_the_best_of_several_fields_counts(self, store):
-        store.put(NS, "both", {"a": "unrelated words", "b": ["x", "sardines"]}, index=["a", "b[*]"])
-        store.put(NS, "one", {"a": "sardines and a lot of other things"}, index=["a"])
-        assert keys(store.search(NS, query="sardines")) == ["both", "one"]
 
     def test_namespaces_are_listed_by_prefix_suffix_wildcard_and_depth(self, store):
         spaces = [("a", "b", "c"), ("a", "b", "d"), ("a", "x", "c"), ("z",)]

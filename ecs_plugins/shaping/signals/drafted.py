@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from ecs_plugins.errors import ConfigurationError, ScoringError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.signals.base import (
-    LayoutChoice,
     ScoringTask,
     Signal,
     SignalAround,
@@ -26,6 +25,9 @@ from ecs_plugins.shaping.signals.base import (
 )
 from ecs_plugins.shaping.signals.likelihood import AnswerShift
 from ecs_plugins.tokens import Role, Stage, TokenLedger
+
+MAX_NEW_TOKENS = 16
+"""Of one draft, which also ends with its line."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +41,22 @@ class Drafted(SignalAround):
     Attributes:
         signal: `AnswerShift`, `JointShift` or another one that needs an answer.
         drafts: From how many passages one is drafted; equal drafts become one.
-        max_new_tokens: Of one draft, which also ends with its line.
-        layout: Of the prompt that drafts, that of `AnswerShift`.
         threshold: In the signal's unit, from a calibration of your own.
 
     Raises:
-        ConfigurationError: ``drafts`` or ``max_new_tokens`` is below 1.
+        ConfigurationError: ``drafts`` is below 1.
     """
 
     signal: Signal
     drafts: int = 4
-    max_new_tokens: int = 16
-    layout: LayoutChoice = "plain"
     threshold: float | None = None
 
     needs_answer = False
     reads_best_first = True
 
     def __post_init__(self) -> None:
-        for name in ("drafts", "max_new_tokens"):
-            if getattr(self, name) < 1:
-                raise ConfigurationError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.drafts < 1:
+            raise ConfigurationError(f"drafts must be at least 1, got {self.drafts}")
 
     @property
     def name(self) -> str:
@@ -78,11 +75,10 @@ class Drafted(SignalAround):
         if task.answers:
             return task
         sources = [passage.strip() for passage in task.passages[: self.drafts]] or [""]
-        asked = AnswerShift(layout=self.layout)
+        asked = AnswerShift()
         found = model.generate(
             [asked.cue(task, model.layout, source) for source in sources],
-            max_new_tokens=self.max_new_tokens,
-            temperature=0.0,
+            max_new_tokens=MAX_NEW_TOKENS,
             seed=task.seed,
             stop=("\n",),
         )

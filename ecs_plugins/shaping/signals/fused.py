@@ -29,6 +29,8 @@ from ecs_plugins.lm.base import ScoreResult
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
 
+WEIGHT = 0.5
+"""Of each of the ranker's z-scores against the signal's."""
 DEPTH = 10
 """Passages chosen with an eye to each other; the others follow by relevance."""
 
@@ -53,14 +55,12 @@ class RankFused(SignalAround):
     Attributes:
         signal: What is measured.
         ranker: Ranks the scored passages among themselves.
-        weight: Of each of the ranker's z-scores against the signal's.
         coverage: Weight of what a passage adds to better ones, for signals that score the
             question; 0 orders by relevance alone.
     """
 
     signal: Signal
     ranker: Ranker
-    weight: float = 0.5
     coverage: float = 1.0
 
     @property
@@ -79,7 +79,7 @@ class RankFused(SignalAround):
         by_rank = {part: z_scores(scores) for part, scores in raw.items()}
         words = max(1, len(terms(task.query)))
         ranked = [sum(column) for column in zip(*by_rank.values(), strict=True)]
-        relevance = [a + self.weight * b for a, b in zip(by_signal, ranked, strict=True)]
+        relevance = [a + WEIGHT * b for a, b in zip(by_signal, ranked, strict=True)]
         placed = self._placed(found, relevance)
         return [
             replace(

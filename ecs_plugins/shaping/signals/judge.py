@@ -43,15 +43,11 @@ class Judge(PromptSignal):
     There is no base: the log-odds have their own zero, where Yes and No are equally likely. It
     is not a threshold, because models lean towards one of the words whatever is asked. The layout
     is ``"chat"``, since it is an instruction.
-
-    Attributes:
-        answered: The part of the template that follows the passage where an answer is known.
     """
 
     template: PromptTemplate = JUDGE_TEMPLATE
     layout: LayoutChoice = "chat"
     threshold: float | None = None
-    answered: str = ANSWERED
 
     name = "judge"
     has_base = False
@@ -60,7 +56,7 @@ class Judge(PromptSignal):
         """One request with the continuations Yes and No."""
         asked = self
         if task.answers:
-            asked = replace(self, template=replace(self.template, after=self.answered))
+            asked = replace(self, template=replace(self.template, after=ANSWERED))
         answer = " or ".join(answer.strip() for answer in task.answers)
         words = [{"answer": answer, "verdict": word} for word in ("Yes", "No")]
         return [asked.request(task, layout, words, ("verdict",))]

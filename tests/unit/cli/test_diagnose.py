@@ -72,10 +72,3 @@ def test_bad_input_ends_in_one_line_before_anything_is_measured(
     assert (status, out) == (1, "")
     assert message in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("ecs-plugins: ")
-
-
-def test_the_help_teaches_the_form_of_the_data(run):
-    status, out, _ = run("diagnose", "--help")
-    assert status == 0
-    assert '"evidence": [1]' in out
-    assert "ModelDiagnostics.load" in out

@@ -1,7 +1,6 @@
 """What was read is kept: never a wrong score, never more than the budget."""
 
 import copy
-import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -236,25 +235,6 @@ def test_a_model_is_not_loaded_to_be_cleared(tmp_path) -> None:
     lm.clear_cache()
     with pytest.raises(ModelError):
         lm.warmup()
-
-
-def _in_child(lm, queue):
-    (found,) = lm.score([request()])
-    queue.put((found.computed_tokens, found.scores[1][0][1].sum))
-
-
-def test_a_forked_child_finds_what_its_parent_has_read() -> None:
-    lm = local()
-    lm.score([request()])
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    child = context.Process(target=_in_child, args=(lm, queue))
-    child.start()
-    tokens, total = queue.get(timeout=60)
-    child.join(60)
-    (again,) = lm.score([request()])
-    assert tokens == again.computed_tokens
-    assert total == LIKE(again.scores[1][0][1].sum, abs=1e-5)
 
 
 # --- The tree ----------------------------------------------------------------------------------
