@@ -20,6 +20,7 @@ _EXTRAS = {
     "langchain_core": "langchain",
     "langgraph": "agents",
     "llama_index": "llama-index",
+    "tenacity": "remote",
 }
 
 

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 import httpx
 from pydantic import Field, SecretStr, ValidationError
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_attempt
 
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
@@ -176,14 +177,19 @@ class Client:
 
     def _try(self, request: ServerRequest[T], key: bytes, deadline: Deadline) -> T:
         order = sorted(self._replicas, key=lambda replica: weight_of(replica.url, key))
-        for _ in range(self._options.max_retries + 1):
-            with contextlib.suppress(_PassingFault):
-                return self._try_once(order, request, deadline)
-        faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
-        raise ModelError(
-            f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
-            "they run and are reachable, or raise max_retries"
+        tries = Retrying(
+            stop=stop_after_attempt(self._options.max_retries + 1),
+            retry=retry_if_exception_type(_PassingFault),
         )
+        try:
+            answer: T = tries(self._try_once, order, request, deadline)
+        except RetryError as error:
+            faults = "; ".join(f"{r.url}: {r.fault}" for r in order if r.failures)
+            raise ModelError(
+                f"no server answered in {self._options.max_retries + 1} tries ({faults}); see that "
+                "they run and are reachable, or raise max_retries"
+            ) from error
+        return answer
 
     def _try_once(
         self, order: Sequence[Replica], request: ServerRequest[T], deadline: Deadline
