@@ -51,8 +51,8 @@ def frontier(
 
 def _made_up(count: int) -> EfficiencyFrontier:
     """A frontier on which nothing is dominated: the longest search there can be."""
+    from ecs_plugins.frontier.cost import StrategyPoint
     from ecs_plugins.frontier.envelope import EfficiencyFrontier
-    from ecs_plugins.frontier.points import StrategyPoint
 
     return EfficiencyFrontier(
         StrategyPoint(

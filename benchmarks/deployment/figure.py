@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from benchmarks.deployment.simulation import PolicyCost
-from ecs_plugins.frontier.figures import GREY, new_figure, plain_log
+from ecs_plugins.frontier.report import GREY, new_figure, plain_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.deployment.month import PAPER_POINTS, TRAFFIC, month_costs, month_of
 from benchmarks.deployment.simulation import REUSE_KINDS, reuse_counts, simulate_deployment
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.routing import decide_online
 
 

@@ -16,8 +16,7 @@ from ecs_plugins.common.text import printable
 from ecs_plugins.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from ecs_plugins.frontier.decision import RoutingDecision
-    from ecs_plugins.frontier.envelope import EfficiencyFrontier
+    from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
     from ecs_plugins.frontier.strategies import Grid
 
 CALIBRATE_HELP = """Measure every context strategy once on your own questions.

@@ -2,12 +2,12 @@ from .answering import as_answer_model as as_answer_model
 from .calibration import CalibrationConfig as CalibrationConfig
 from .calibration import calibrate as calibrate
 from .cost import PriceVector as PriceVector
+from .cost import StrategyPoint as StrategyPoint
 from .data import CalibrationQuestion as CalibrationQuestion
 from .data import Context as Context
 from .data import Document as Document
 from .data import read_questions as read_questions
 from .envelope import EfficiencyFrontier as EfficiencyFrontier
-from .points import StrategyPoint as StrategyPoint
 from .reuse import ReuseLedger as ReuseLedger
 from .routing import Router as Router
 from .routing import RouterConfig as RouterConfig

@@ -4,34 +4,267 @@ The paper prices every configuration at a given N (Eq. 1) and takes the best ove
 (Eq. 4). It first keeps, per strategy, what is optimal under some w (Eq. 3), which changes no
 envelope: what is best of all is best of its strategy. A sweep over w reaches only the convex hull
 in (F1, ln cost), so look-ups by target F1 or budget use the whole non-dominated set instead. All
-transitions are closed forms.
+transitions are closed forms. A decision holds the choice, the numbers behind it, and why nothing
+else was chosen.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
+    ConfigValue,
+    PointKey,
+    StrategyPoint,
     bounded,
     check_reuse,
     check_weight,
     efficiency_score,
     exchange_rate,
-)
-from ecs_plugins.frontier.decision import (
-    Objective,
-    RoutingDecision,
-    UnreachableTargetError,
-    objectives,
+    nested,
+    weight_crossover,
 )
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
 from ecs_plugins.frontier.measurements import Interval, MeasuredPoints
-from ecs_plugins.frontier.points import PointKey, StrategyPoint
+from ecs_plugins.tokens import Stage
+
+_SUMMARY = "label strategy config objective value reuse f1 effective stage1 stage2 unit sunk note"
+
+
+class Objective(StrEnum):
+    """What a router is asked for."""
+
+    TARGET_F1 = "target_f1"
+    """The cheapest strategy that reaches an F1."""
+    BUDGET = "budget"
+    """The best strategy within a cost per query."""
+    WEIGHT = "weight"
+    """The best efficiency score (Eq. 2)."""
+
+
+def objectives(
+    target_f1: float | None, budget: float | None, weight: float | None
+) -> dict[str, float]:
+    """Those that are given, by name."""
+    named = zip(Objective, (target_f1, budget, weight), strict=True)
+    return {str(name): value for name, value in named if value is not None}
+
+
+class UnreachableTargetError(InvalidInputError):
+    """No measured strategy reaches the target, or none fits the budget.
+
+    Attributes:
+        nearest: The nearest target or budget that can be met.
+    """
+
+    def __init__(self, message: str, nearest: float) -> None:
+        super().__init__(message, nearest)
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDecision:
+    """One decision of a frontier.
+
+    Cheap to make: intervals, ties and reasons are worked out when they are asked for.
+
+    Attributes:
+        point: What was chosen, with its measured F1 and its forecast cost per stage.
+        value: The target F1, budget or weight that was asked for.
+        reuse: N.
+        effective: Forecast cost per query at N, stage 1 included unless it is sunk.
+        sunk: Whether the context is already prepared for this strategy.
+        prepared: All strategies for which it is.
+        note: What else led to it, such as where N comes from.
+        max_seconds: The limit of p95 latency that it keeps, if there was one.
+    """
+
+    point: StrategyPoint
+    objective: Objective
+    value: float
+    reuse: float
+    effective: float
+    unit: str
+    sunk: bool
+    prepared: frozenset[PointKey]
+    _measured: MeasuredPoints = field(repr=False, compare=False)
+    note: str = ""
+    max_seconds: float | None = None
+
+    @property
+    def strategy(self) -> str:
+        """Name of the chosen strategy."""
+        return self.point.strategy
+
+    @property
+    def config(self) -> Mapping[str, ConfigValue]:
+        """Its configuration."""
+        return self.point.config
+
+    @property
+    def label(self) -> str:
+        """Strategy and configuration in one string."""
+        return self.point.label
+
+    @property
+    def f1(self) -> float:
+        """Measured mean F1 of the choice."""
+        return self.point.f1
+
+    @property
+    def stage1(self) -> float:
+        """Forecast cost of preparing the context; 0 when sunk."""
+        return 0.0 if self.sunk else self.point.stage1
+
+    @property
+    def stage2(self) -> float:
+        """Forecast cost of this query."""
+        return self.point.stage2
+
+    @property
+    def tokens(self) -> dict[str, dict[str, float]]:
+        """Forecast tokens per stage and model role; empty for points without usage."""
+        booked = self.point.usage.tokens if self.point.usage is not None else {}
+        sunk = Stage.PREPARE if self.sunk else None
+        return nested({account: n for account, n in booked.items() if account[0] != sunk})
+
+    @property
+    def f1_interval(self) -> Interval:
+        """Bootstrap interval of the F1, or a normal one from the standard error."""
+        return self._measured.f1_interval(self.point)
+
+    @property
+    def exchange_rate(self) -> float | None:
+        """At a weight objective: the rise in cost that one point of F1 (0.01) is worth."""
+        return exchange_rate(self.value) if self.objective == Objective.WEIGHT else None
+
+    @property
+    def asked(self) -> str:
+        """What was asked for, in words."""
+        if self.objective == Objective.TARGET_F1:
+            return f"the cheapest with F1 >= {self.value:.3f}"
+        if self.objective == Objective.BUDGET:
+            return f"the best F1 within {amount(self.value, self.unit)} per query"
+        rate = exchange_rate(self.value)
+        worth = "any cost" if math.isinf(rate) else f"{rate:.1%} more cost"
+        return f"the best score at w = {self.value:g} (0.01 more F1 is worth {worth})"
+
+    @property
+    def split(self) -> str:
+        """The cost per query as its two stages, in words."""
+        one, two = amount(self.stage1, self.unit), amount(self.stage2, self.unit)
+        sunk = f"{two}; the context is already prepared"
+        return sunk if self.sunk else f"{two} + {one} / {self.reuse:g}"
+
+    def ties(self) -> tuple[StrategyPoint, ...]:
+        """Points that the measurements cannot tell from the choice.
+
+        For a target F1 or a budget: points that are no dearer and whose paired F1 difference to
+        the choice has an interval that holds 0. For a weight: points whose paired difference in
+        score does. Empty when there are no measurements to resample.
+        """
+        if self._measured.measurements is None:
+            return ()
+        others = (point for point in self._measured.routable if point.key != self.point.key)
+        return tuple(point for point in others if self._alike(point))
+
+    def _alike(self, point: StrategyPoint) -> bool:
+        measured, bootstrap = self._measured, self._measured.bootstrap
+        rows = measured.row(self.point), measured.row(point)
+        if self.objective == Objective.WEIGHT:
+            sunk = [measured.row(p) for p in measured.points if p.key in self.prepared]
+            return 0.0 in bootstrap.score_difference(*rows, self.reuse, self.value, sunk)
+        return self._cost(point) <= self.effective and 0.0 in bootstrap.f1_difference(*rows)
+
+    def why_not(self) -> dict[str, str]:
+        """Label of every other point -> why it was not chosen."""
+        others = (point for point in self._measured.points if point.key != self.point.key)
+        return {point.label: self._reason(point) for point in others}
+
+    def explain(self) -> str:
+        """The decision in a few lines for a person."""
+        interval = self.f1_interval
+        spread = f" {interval}" if interval.high > interval.low else " (no interval: means only)"
+        lines = [
+            self.label,
+            f"  asked for   {self.asked}, N = {self.reuse:g}",
+            f"  expected F1 {self.f1:.3f}{spread}",
+            f"  cost        {amount(self.effective, self.unit)} per query ({self.split})",
+        ]
+        if (seconds := self._measured.latency(self.point)) is not None and seconds[1]:
+            lines.append(f"  latency     p50 {seconds[0]:.3g} s, p95 {seconds[1]:.3g} s")
+        notes = (note for note in (self.note, self._measured.caution) if note)
+        lines += [f"  note        {note}" for note in notes]
+        lines += [f"  tie         {point.label}: not measurably different" for point in self.ties()]
+        return "\n".join(lines)
+
+    def summary(self) -> dict[str, object]:
+        """Plain values for traces and metadata, cheap enough for every query.
+
+        Without intervals, ties and reasons, which take resampling; `to_dict` has them.
+        """
+        values = {name: getattr(self, name) for name in _SUMMARY.split()}
+        return values | {"config": dict(self.config), "objective": str(self.objective)}
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything, for ``--json`` and reports."""
+        interval = self.f1_interval
+        return {
+            **self.summary(),
+            "f1_interval": [interval.low, interval.high],
+            "latency": list(self._measured.latency(self.point) or ()),
+            "tokens": self.tokens,
+            "exchange_rate": self.exchange_rate,
+            "ties": [point.label for point in self.ties()],
+            "why_not": self.why_not(),
+        }
+
+    # Reasons.
+
+    def _cost(self, point: StrategyPoint) -> float:
+        return point.effective(self.reuse, sunk=point.key in self.prepared)
+
+    def _reason(self, point: StrategyPoint) -> str:
+        if not point.routable:
+            return "measured as an upper bound, never routed"
+        seconds = self._measured.latency(point)
+        if self.max_seconds is not None and seconds and seconds[1] > self.max_seconds:
+            return f"its p95 latency of {seconds[1]:.3g} s is above {self.max_seconds:g} s"
+        cost = self._cost(point)
+        if self.objective == Objective.TARGET_F1:
+            if point.f1 < self.value:
+                return f"F1 {point.f1:.3f} is below the target {self.value:.3f}"
+            rise = cost / self.effective - 1
+            more = f"{rise:.0%} more" if rise >= 0.005 else "a bit more" if rise else "the same"
+            return f"reaches the target, but costs {amount(cost, self.unit)}, {more}"
+        if self.objective == Objective.BUDGET:
+            if cost > self.value:
+                return f"{amount(cost, self.unit)} is above the budget"
+            return f"fits, but its F1 {point.f1:.3f} is not higher than {self.f1:.3f}"
+        as_good = [other for other in self._measured.routable if other.f1 >= point.f1]
+        rival = min(as_good, key=lambda other: (self._cost(other), -other.f1))
+        if (self._cost(rival), -rival.f1) < (cost, -point.f1):
+            return f"dominated by {rival.label}: at least as good and no dearer"
+        own = efficiency_score(self.f1, self.effective, self.value)
+        text = f"scores {own - efficiency_score(point.f1, cost, self.value):.3g} lower"
+        crossing = weight_crossover(self.f1, self.effective, point.f1, cost)
+        side = "above" if point.f1 > self.f1 else "below"
+        return text if crossing is None else f"{text}; would beat it {side} w = {crossing:.3f}"
+
+
+def amount(value: float, unit: str) -> str:
+    """A cost with its unit: whole tokens, three significant digits of anything else."""
+    return f"{value:,.0f} {unit}" if unit == "tokens" else f"{value:.3g} {unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +398,8 @@ class EfficiencyFrontier(MeasuredPoints):
         ((name, value),) = asked.items()
         value, reuse = bounded(value), check_reuse(reuse)
         ready = frozenset(prepared)
-        pool = self.in_time(max_seconds)
-        if target_f1 is not None:
-            pool = self.reaching(target_f1, max_seconds)
+        able, limit = target_f1, max_seconds
+        pool = self.in_time(limit) if able is None else self.reaching(able, limit)
         choices = [(p.stage2 if p.key in ready else p.stage2 + p.stage1 / reuse, p) for p in pool]
         if target_f1 is not None:
             _, chosen = min(choices, key=lambda choice: (choice[0], -choice[1].f1))
@@ -186,8 +418,7 @@ class EfficiencyFrontier(MeasuredPoints):
         else:
             w = check_weight(value)
             _, chosen = max(choices, key=lambda c: (efficiency_score(c[1].f1, c[0], w), -c[0]))
-        decision = self.decided(chosen, Objective(name), value, reuse, ready)
-        return decision if max_seconds is None else replace(decision, max_seconds=max_seconds)
+        return self.decided(chosen, Objective(name), value, reuse, ready, max_seconds=max_seconds)
 
     def decided(
         self,
@@ -196,12 +427,12 @@ class EfficiencyFrontier(MeasuredPoints):
         value: float,
         reuse: float,
         prepared: frozenset[PointKey],
+        **more: Any,
     ) -> RoutingDecision:
         """The decision for a point, with its forecast cost."""
         sunk = point.key in prepared
-        cost = point.effective(reuse, sunk=sunk)
-        unit = self.unit
-        return RoutingDecision(point, objective, value, reuse, cost, unit, sunk, prepared, self)
+        parts = (point.effective(reuse, sunk=sunk), self.unit, sunk, prepared, self)
+        return RoutingDecision(point, objective, value, reuse, *parts, **more)
 
 
 def _below(f1: float) -> str:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ecs_plugins.frontier.cost import check_reuse, check_weight
-from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.cost import StrategyPoint, check_reuse, check_weight
 
 _LARGEST_EXPONENT = 600.0
 

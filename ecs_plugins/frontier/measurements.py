@@ -28,21 +28,19 @@ from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
     Account,
-    PriceVector,
-    Usage,
-    check_reuse,
-    check_weight,
-    flat,
-    nested,
-    weight_crossover,
-)
-from ecs_plugins.frontier.points import (
     ConfigValue,
     Dropped,
     PointKey,
+    PriceVector,
     Provenance,
     StrategyPoint,
+    Usage,
+    check_reuse,
+    check_weight,
     config_json,
+    flat,
+    nested,
+    weight_crossover,
 )
 from ecs_plugins.tokens import Stage
 

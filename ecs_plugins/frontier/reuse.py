@@ -30,7 +30,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier.points import PointKey
+from ecs_plugins.frontier.cost import PointKey
 
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS contexts (

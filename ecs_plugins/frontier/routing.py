@@ -23,11 +23,15 @@ from pydantic import Field, model_validator
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import CacheTokens
-from ecs_plugins.frontier.cost import Usage
-from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount, objectives
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.cost import PointKey, Usage, config_json
+from ecs_plugins.frontier.envelope import (
+    EfficiencyFrontier,
+    Objective,
+    RoutingDecision,
+    amount,
+    objectives,
+)
 from ecs_plugins.frontier.measurements import FEW_QUESTIONS, wilson
-from ecs_plugins.frontier.points import PointKey, config_json
 from ecs_plugins.frontier.rental import (
     Slope,
     plan_forecast,
@@ -89,8 +93,8 @@ def decide_online(
         )
     most = "Never more than" if draw is None else "In expectation at most"
     note += f". {most} {plan.bound:.2f} times the optimum, however many queries come"
-    decision = frontier.decided(chosen, Objective.TARGET_F1, target_f1, float(seen), ready)
-    return replace(decision, note=note, max_seconds=max_seconds)
+    said = {"note": note, "max_seconds": max_seconds}
+    return frontier.decided(chosen, Objective.TARGET_F1, target_f1, float(seen), ready, **said)
 
 
 def _draw(context_id: str) -> float:

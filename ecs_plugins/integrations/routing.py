@@ -36,10 +36,9 @@ from ecs_plugins.frontier.answering import (
     check_template,
     reported_tokens,
 )
+from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.decision import Objective, RoutingDecision, amount
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import ConfigValue, PointKey, StrategyPoint, config_json
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, Objective, RoutingDecision, amount
 from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet

@@ -37,9 +37,8 @@ from typing_extensions import override
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
-from ecs_plugins.frontier.decision import RoutingDecision
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import config_json
+from ecs_plugins.frontier.cost import config_json
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
 from ecs_plugins.frontier.reuse import Ledger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy

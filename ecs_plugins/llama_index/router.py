@@ -36,10 +36,9 @@ from ecs_plugins.common.aio import run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
+from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.data import Context, Document
-from ecs_plugins.frontier.decision import RoutingDecision
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
 from ecs_plugins.frontier.reuse import Ledger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy

@@ -37,9 +37,8 @@ from ecs_plugins.frontier import (
     StrategyPoint,
     as_answer_model,
 )
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector
-from ecs_plugins.frontier.decision import UnreachableTargetError
-from ecs_plugins.frontier.points import Provenance
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Provenance
+from ecs_plugins.frontier.envelope import UnreachableTargetError
 from ecs_plugins.integrations import tracing
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import FrontierContext

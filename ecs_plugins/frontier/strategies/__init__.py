@@ -17,8 +17,8 @@ from pydantic import Field
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, as_answer_model
+from ecs_plugins.frontier.cost import ConfigValue, config_json
 from ecs_plugins.frontier.data import CalibrationQuestion
-from ecs_plugins.frontier.points import ConfigValue, config_json
 from ecs_plugins.frontier.strategies.base import BuiltContext as BuiltContext
 from ecs_plugins.frontier.strategies.base import Prepared as Prepared
 from ecs_plugins.frontier.strategies.base import Strategy as Strategy

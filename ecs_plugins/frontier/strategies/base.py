@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.tokens import TokenLedger
 
 

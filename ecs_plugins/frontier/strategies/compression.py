@@ -17,8 +17,8 @@ from ecs_plugins.common.files import private, write_atomically
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import AnswerModel, Completion
+from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

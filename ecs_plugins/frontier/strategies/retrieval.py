@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import CalibrationQuestion, Document
-from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import BuiltContext, NoPreparation, Prepared, check_depth
 from ecs_plugins.ranking import Ranker
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from cachetools import LRUCache, cachedmethod
 
+from ecs_plugins.frontier.cost import ConfigValue
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.points import ConfigValue
 from ecs_plugins.frontier.strategies.base import (
     BuiltContext,
     Prepared,

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from ecs_plugins.frontier.cost import Dropped, Provenance, StrategyPoint
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Measurements
-from ecs_plugins.frontier.points import Dropped, Provenance, StrategyPoint
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.tokens import Role, Stage
 

@@ -6,11 +6,15 @@ from itertools import pairwise
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage, efficiency_score
-from ecs_plugins.frontier.decision import UnreachableTargetError
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
+from ecs_plugins.frontier.cost import (
+    ModelPrice,
+    PriceVector,
+    StrategyPoint,
+    Usage,
+    efficiency_score,
+)
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
 from ecs_plugins.frontier.hull import non_dominated
-from ecs_plugins.frontier.points import StrategyPoint
 from ecs_plugins.frontier.report import lookup_table, regimes
 from ecs_plugins.tokens import Role, Stage
 

@@ -10,10 +10,8 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import reuse, routing
 from ecs_plugins.frontier.answering import cache_tokens
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Usage
-from ecs_plugins.frontier.decision import UnreachableTargetError
-from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.points import StrategyPoint
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector, StrategyPoint, Usage
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
 from ecs_plugins.frontier.rental import plan_rental
 from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig, decide_online
