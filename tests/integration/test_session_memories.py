@@ -20,7 +20,7 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
-from ecs_plugins.memory import EntropicMemory, MemoryConfig
+from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.integration.scripted_model import ScriptedModel
 
@@ -126,17 +126,6 @@ def test_sessions_have_their_own_log_and_share_the_users_memory(kind, memory):
     assert memory.recall(QUESTION, namespace=USER)[0].text == FACT
     assert memory.recall(QUESTION, namespace=USER, k=1)[0].metadata["role"] == "user"
     assert memory.recall(QUESTION, namespace=("u10",)) == []
-
-
-def test_the_log_stays_whole_while_the_memory_is_bounded(kind, tmp_path):
-    config = MemoryConfig(hot_capacity=5, cold_capacity=5, sleep_every=5)
-    said = [f"word{n} other{n} thing{n}" for n in range(40)]
-    with EntropicMemory.open(tmp_path / "m", embedder=FakeEmbedder(), config=config) as memory:
-        log = kind.open(memory)
-        for text in said:
-            kind.say(log, ("user", text))
-        assert kind.texts(log) == said
-        assert len(memory.memories(USER)) <= 10
 
 
 def test_erasing_a_session_erases_it_everywhere_and_leaves_the_others(kind, memory, tmp_path):
@@ -406,13 +395,6 @@ async def test_without_a_question_nothing_is_recalled(memory):
 async def test_of_the_notes_of_a_react_agent_only_the_answer_is_remembered(memory, text, kept):
     await block(memory).aput([turn(text, "assistant")])
     assert remembered(memory) == kept
-
-
-async def test_recalled_text_is_never_remembered_again(memory):
-    memory.add(FACT, namespace=USER)
-    note = await block(memory).aget([turn(QUESTION)])
-    await block(memory).aput([turn(f"{note}\n\n{QUESTION}"), turn(note, "assistant")])
-    assert remembered(memory) == [FACT, QUESTION]
 
 
 async def test_truncation_keeps_the_best(memory):

@@ -99,22 +99,6 @@ def test_two_memories_of_one_agent_both_remember_and_are_told_what_they_recalled
         assert connection.execute(told).fetchall() == [("Noted.", 1)] * 2
 
 
-@pytest.mark.slow
-def test_the_fact_is_recalled_after_a_restart_and_300_turns(tmp_path):
-    path, config = tmp_path / "m.db", MemoryConfig(cold_capacity=500)
-    model = ScriptedModel(replies=["Lovely."])
-    with EntropicMemory.open(path, embedder=FakeEmbedder(), config=config) as memory:
-        built = agent(model, memory)
-        ask(built, FACT)
-        for n in range(300):
-            memory.add(f"turn{n} about topic{n} and thing{n}", namespace=("memories", "u1"))
-    with EntropicMemory.open(path, embedder=FakeEmbedder(), config=config) as memory:
-        (stats,) = memory.admin.stats().namespaces
-        assert stats.sleeps >= 10
-        ask(agent(model, memory), QUESTION)
-        assert FACT in model.prompt
-
-
 @pytest.mark.parametrize("user", [NOBODY, None, "", "  ", True, 1.5, ["u1"]])
 def test_a_user_that_names_nobody_is_refused(memory, user):
     model = ScriptedModel()

@@ -1,21 +1,39 @@
-"""The thermodynamics as pure functions, and the utilities and entropies that go into them."""
+"""The thermodynamics as pure functions, and the evidence, utilities and entropies behind them."""
 
 import doctest
+import json
 import math
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.infinite_room.entropic import overflow
+from ecs_plugins.common.sqlite import MEMORY, Database
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.memory import MemoryConfig, answer_utility, energy
-from ecs_plugins.memory.admission import with_outcome
+from ecs_plugins.memory.admission import (
+    HALF_LIFE,
+    admit,
+    decayed,
+    in_demand,
+    merged,
+    record_hit,
+    with_outcome,
+)
 from ecs_plugins.memory.prior import worth
+from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.intake import evict_overflow
+from ecs_plugins.memory.store.messages import item_of
+from ecs_plugins.memory.store.schema import MEMORY_FILE
+from ecs_plugins.memory.store.tiers import TierRow, dump_evidence, read_evidence
 from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
 from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
-from tests.unit.memory.factories import axis, cold
+from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
 finite = st.floats(-1e6, 1e6)
 PAPER = MemoryConfig.paper()
@@ -170,3 +188,121 @@ def test_with_it_the_memory_keeps_what_helped_to_answer(open_memory):
         memory.add([text] * 2)
         memory.sleep()
     assert [m.text for m in memory.memories()] == ["the boat is blue"]
+
+
+# What happens between two sleep phases
+
+CONFIG = MemoryConfig()
+REPEATS, CHANGES = "so the code is 4711", "the code is 4712"
+
+
+@pytest.mark.parametrize(
+    ("said", "cosine_hot", "cosine_cold", "config", "becomes", "unlike"),
+    [
+        (REPEATS, 0.0, 0.0, CONFIG, "m9", None),
+        (REPEATS, 0.0, 0.95, CONFIG, "c", None),
+        (REPEATS, 0.95, 0.92, CONFIG, "m1", None),
+        (REPEATS, 1.0, 1.0, MemoryConfig.paper(), "m9", None),
+        (CHANGES, 0.95, 1.0, CONFIG, "m1", None),
+        (CHANGES, 0.0, 1.0, CONFIG, "m9", "number"),
+        (CHANGES, 0.0, 0.0, CONFIG, "m9", None),
+    ],
+)
+def test_a_message_supports_the_nearest_of_what_it_repeats(
+    said, cosine_hot, cosine_cold, config, becomes, unlike
+):
+    near_hot = replace(hot("m1", axis(0)), text=f"well, {said}")
+    near_cold = replace(cold("c", axis(0)), text="the code is 4711")
+    admission = admit(
+        item_of("m9", axis(0), 9, said),
+        config=config,
+        nearest_hot=(near_hot, cosine_hot),
+        nearest_cold=(near_cold, cosine_cold),
+    )
+    assert (admission.id, admission.evidence.unlike) == (becomes, unlike)
+    assert admission.evidence.support == (1 if becomes == "m9" else 2)
+    if becomes == "m1":
+        assert (admission.members, admission.text) == (("m1", "m9"), said)
+        assert admission.evidence.demand == pytest.approx(1.0)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=20))
+def test_the_running_centroid_is_the_centroid(seeds):
+    observations = []
+    for seed in seeds:
+        vector = np.random.default_rng(seed).standard_normal(8) + 2.0
+        observations.append((vector / np.linalg.norm(vector)).astype(np.float32))
+    item = hot("m0", observations[0])
+    for step, vector in enumerate(observations[1:], start=1):
+        said = item_of(f"m{step}", vector, step, "")
+        item = admit(said, config=CONFIG, nearest_hot=(item, 1.0))
+    total = np.sum(observations, axis=0, dtype=np.float64)
+    length = np.linalg.norm(total)
+    assert np.allclose(item.vector, total / length, atol=1e-5)
+    assert item.evidence.resultant == pytest.approx(length, rel=1e-5)
+    cosines = [float(vector @ item.vector) for vector in observations]
+    assert item.evidence.spread == pytest.approx(1 - np.mean(cosines), abs=1e-4)
+
+
+def left_over(items, config):
+    """The hot items that stay when the store has these in its hot tier."""
+    with closing(Database(MEMORY, MEMORY_FILE)) as database, database.write() as connection:
+        space = tiers.create_space(connection, ("default",), 0.0, 0)
+        for item in items:
+            tiers.insert(connection, space, TierRow(item, {}, 0.0, 0.0), item.members)
+        evict_overflow(connection, space, config)
+        assert space.count["hot"] == min(len(items), config.hot_capacity)
+        return [row.item.id for row in tiers.tier_rows(connection, space.id, "hot", DIMENSION)]
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=9), st.integers(1, 3), st.booleans())
+def test_what_leaves_is_what_the_measured_simulations_let_go(counts, support, paper):
+    items = [
+        replace(hot(f"m{i}", axis(0), step=i, support=1 + n, hits=h, last_seen=i + s), judged=j)
+        for i, (n, h, s, j) in enumerate(counts)
+    ]
+    config = MemoryConfig.paper if paper else MemoryConfig
+    config = config(hot_capacity=4, min_support=support)
+    gone = overflow(items, config)
+    assert left_over(items, config) == [item.id for item in items if item.id not in gone]
+
+
+# What a memory has counted
+
+COUNTED = replace(Evidence(0, 0, 0), demand=4.0, agreements=2.0, contradictions=1.0, support=5)
+
+
+@given(st.integers(0, 50), st.integers(0, 50))
+def test_counts_halve_after_a_half_life_but_not_the_support(first, second):
+    later = decayed(COUNTED, int(HALF_LIFE))
+    assert (later.demand, later.agreements, later.contradictions) == (2.0, 1.0, 0.5)
+    assert (later.support, later.updated) == (5, HALF_LIFE)
+    twice = decayed(decayed(COUNTED, first), first + second)  # in two stages as in one
+    assert twice.demand == pytest.approx(decayed(COUNTED, first + second).demand)
+    assert decayed(replace(COUNTED, updated=9), 3) == replace(COUNTED, updated=9)  # never back
+
+
+def test_query_and_repeat_in_one_step_are_one_event():
+    once = in_demand(Evidence(0, 0, 0), 5)
+    assert in_demand(once, 5).demand == once.demand == 1.0
+
+
+def test_outcomes_hits_and_merging_add_to_what_was_counted():
+    assert with_outcome(COUNTED, True, 0).agreements == 3.0
+    assert with_outcome(COUNTED, False, 0).contradictions == 2.0
+    hit = record_hit(cold("c", axis(0)), step=9, score=0.3).evidence
+    assert (hit.hits, hit.demand, hit.last_seen) == (1, 0.3, 9)
+    newer = replace(Evidence(0, 0, 0), hits=2, contradictions=1.0, unlike="number")
+    both = merged(replace(COUNTED, resultant=2.5), newer)
+    assert (both.support, both.demand, both.hits) == (6, 5.0, 2)
+    assert (both.agreements, both.contradictions) == (2.0, 2.0)
+    assert (both.created, both.resultant, both.unlike) == (0, 2.5, "number")
+
+
+@pytest.mark.parametrize(
+    "evidence", [COUNTED, Evidence(-1, -1, -1), replace(COUNTED, unlike="name")]
+)
+def test_stored_evidence_is_read_as_it_was_written(evidence):
+    stored = json.loads(dump_evidence(evidence))
+    labels = {"outcomes": [["x", 1.0]], "belief": [["x", 1.0]], "contested": None}  # of 0.1.0
+    assert read_evidence(stored) == read_evidence(stored | labels) == evidence

@@ -87,16 +87,6 @@ def test_a_sleep_phase_moves_what_is_supported_and_records_why(open_memory):
     assert any(f"{explanation.prior:+.4f} nats are the prior" in line for line in explanation.lines)
 
 
-def test_a_pinned_message_is_never_displaced(open_memory):
-    config = MemoryConfig(cold_capacity=2, hot_capacity=4, sleep_every=2)
-    memory = open_memory(config=config, store=None)
-    memory.add("never forget this name", pinned=True)
-    for i in range(30):
-        memory.add([f"subject{i} does thing{i}"] * 2)
-    assert "never forget this name" in texts(memory.recall("never forget this name"))
-    assert memory.admin.stats().namespaces[0].cold <= 2
-
-
 def test_pinning_more_than_the_cold_tier_holds_is_refused(open_memory):
     memory = open_memory(config=MemoryConfig(cold_capacity=1))
     memory.add("first", pinned=True)
