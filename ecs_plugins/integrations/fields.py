@@ -5,7 +5,6 @@ Each integration translates the types and events of its framework and nothing el
 
 from __future__ import annotations
 
-import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation, one_line
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.integrations.tracing import span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
@@ -62,24 +61,14 @@ def _named_model(name: str | None) -> LanguageModel:
 
 
 def _check_model(value: object) -> object:
-    """Accept a name, None or anything that looks like a `LanguageModel`.
-
-    Looked up statically: ``isinstance`` against the protocol would read its properties, and
-    ``layout`` or ``max_tokens`` of a lazy model would load the weights in a constructor.
-    """
-    if value is None or (isinstance(value, str) and value.strip()):
+    # ``isinstance`` against the protocol would read properties that load the weights.
+    is_model = callable(getattr(value, "score", None)) and not isinstance(value, type)
+    if value is None or is_model or (isinstance(value, str) and value.strip()):
         return value
-    missing = [
-        name
-        for name in ("score", "generate", "count_tokens")
-        if inspect.getattr_static(value, name, None) is None
-    ]
-    if missing or isinstance(value, type):
-        raise ConfigurationError(
-            f"model must be a model name, a directory, a LanguageModel or None (the bundled "
-            f"model), got {type(value).__name__} {value!r:.80}"
-        )
-    return value
+    raise ConfigurationError(
+        f"model must be a model name, a directory, a LanguageModel or None (the bundled "
+        f"model), got {type(value).__name__} {value!r:.80}"
+    )
 
 
 def _plain(value: object) -> object:
@@ -163,7 +152,7 @@ class ShapingFields(StrictFields):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         self.shaping_config()
-        self._ranker_of(self.config.ranker)
+        self._ranker_in_use()
         return self
 
     def shaping_config(self) -> ShapingConfig:
@@ -189,10 +178,8 @@ class ShapingFields(StrictFields):
         self, query: str, passages: Sequence[str], read_as: Sequence[str] | None = None
     ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object."""
-        if not isinstance(query, str) or not query.strip():
-            raise InvalidInputError(f"the query must be a non-empty string, got {query!r:.80}")
         answer = None if self.answer is None else self.answer(query)
-        config = self.shaping_config().replace(ranker=self._ranker_of(self.config.ranker))
+        config = self.shaping_config().replace(ranker=self._ranker_in_use())
         model = as_model(self.model)
         about = {
             "input.value": query,
@@ -235,15 +222,15 @@ class ShapingFields(StrictFields):
         held = {key: value for key, value in state["__dict__"].items() if key != "_dropped"}
         return {**state, "__dict__": held}
 
-    def _ranker_of(self, ranker: str | Ranker | None) -> Ranker | None:
+    def _ranker_in_use(self) -> Ranker | None:
         """A ranker by name is kept between calls, because it remembers what it has embedded.
 
         It lies beside the fields: copies share it, and components are equal whatever theirs
         remembers.
         """
+        ranker, embedder = self.config.ranker, self.embedder
         if not isinstance(ranker, str):
             return ranker
-        embedder = self.embedder
         kept: tuple[str, Embedder | None, Ranker] | None = self.__dict__.get("_ranker")
         if kept is None or kept[0] != ranker or kept[1] is not embedder:
             kept = self.__dict__["_ranker"] = (ranker, embedder, make_ranker(ranker, embedder))
