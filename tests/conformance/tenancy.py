@@ -1,30 +1,8 @@
 """What users of a memory for several people rely on, as tests; see README.md in this folder."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Protocol
 
 import pytest
-
-
-class Place(Protocol):
-    """Something that remembers for several users."""
-
-    def remember(self, user: str, text: str) -> None:
-        """Take in what a user says."""
-
-    def recall(self, user: str, question: str) -> str:
-        """All text that a question of a user brings up."""
-
-    def forget_user(self, user: str) -> None:
-        """Erase everything of a user."""
-
-    def forget_text(self, user: str, text: str) -> None:
-        """Erase one thing that a user said."""
-
-    def files(self) -> list[Path]:
-        """Where it is stored; empty if it is not."""
-
 
 RELATED = [
     ("u1", "u10"),
@@ -49,7 +27,7 @@ class TenancyConformance:
     """Subclass it, and fill in the fixture ``place``."""
 
     @pytest.fixture
-    def place(self) -> Place:
+    def place(self):
         raise NotImplementedError("fill in an empty place")
 
     @pytest.mark.parametrize(("one", "other"), RELATED)
