@@ -52,7 +52,6 @@ PricesOption = Annotated[
     typer.Option(
         "--prices",
         help="Price list (JSON, per million tokens) or LiteLLM's price map; costs are then money.",
-        show_default=False,
     ),
 ]
 
@@ -73,8 +72,7 @@ def calibrate(
         str | None,
         typer.Option(
             help="The model that answers and compresses: a directory or hub name. Without it, "
-            "the bundled one.",
-            show_default=False,
+            "the bundled one."
         ),
     ] = None,
     answer_model: Annotated[
@@ -82,23 +80,21 @@ def calibrate(
         typer.Option(
             help="In place of --model, module:attribute of a LangChain chat model, a LlamaIndex "
             "LLM or a function that makes one. Tokens it does not report are counted by the "
-            "scorer's tokenizer.",
-            show_default=False,
+            "scorer's tokenizer."
         ),
     ] = None,
     scorer: Annotated[
         str | None,
         typer.Option(
             help="The small model that scores for ECS. Without it, the answering one, or the "
-            "bundled one beside --answer-model.",
-            show_default=False,
+            "bundled one beside --answer-model."
         ),
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     limit: Annotated[
         int | None,
-        typer.Option(help="Sample this many questions (seed 42).", show_default=False),
+        typer.Option(help="Sample this many questions (seed 42)."),
     ] = None,
     sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
     documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
@@ -175,29 +171,21 @@ def route(
     reuse: Annotated[float, typer.Option(help="N: queries that will share the context.")],
     target_f1: Annotated[
         float | None,
-        typer.Option("--target-f1", help="The cheapest that reaches it.", show_default=False),
+        typer.Option("--target-f1", help="The cheapest that reaches it."),
     ] = None,
     max_tokens: Annotated[
         float | None,
-        typer.Option(
-            "--max-tokens",
-            "--budget",
-            help="The best F1 within this cost per query.",
-            show_default=False,
-        ),
+        typer.Option("--max-tokens", "--budget", help="The best F1 within this cost per query."),
     ] = None,
     performance_weight: Annotated[
         float | None,
         typer.Option(
-            "--performance-weight",
-            "--weight",
-            help="The best score at this w, in [0, 1].",
-            show_default=False,
+            "--performance-weight", "--weight", help="The best score at this w, in [0, 1]."
         ),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(help="Only what answers within it at p95.", show_default=False),
+        typer.Option(help="Only what answers within it at p95."),
     ] = None,
     prices: PricesOption = None,
     as_json: JsonOption = False,
@@ -221,7 +209,7 @@ def report(
     frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder. Without it, beside the frontier.", show_default=False),
+        typer.Option(help="Folder. Without it, beside the frontier."),
     ] = None,
     reuses: Annotated[str, typer.Option(help="The N to compare.")] = "1,10,100",
     target_f1: Annotated[
@@ -229,7 +217,6 @@ def report(
         typer.Option(
             "--target-f1",
             help="Of the figure of cost over reuse. Without it, where reuse saves the most.",
-            show_default=False,
         ),
     ] = None,
     prices: PricesOption = None,

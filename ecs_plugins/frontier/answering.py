@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, ModelError
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, ModelError
 from ecs_plugins.lm.base import LanguageModel, Segment
 from ecs_plugins.lm.prompts import split_cue
 
@@ -94,12 +94,6 @@ class LocalAnswerModel:
             InvalidInputError: A prompt and its reply do not fit the model's window.
         """
         layout = self._model.layout
-        length = max(self._model.count_tokens(prompts), default=0)
-        if length + max_new_tokens > self._model.max_tokens:
-            raise InvalidInputError(
-                f"a prompt of {length} tokens and a reply of {max_new_tokens} exceed the "
-                f"window of {self._model.max_tokens} tokens of {self.name}"
-            )
         head, tail = Segment(layout.head, trusted=True), Segment(layout.tail, trusted=True)
         laid_out = [
             (head, Segment(said), tail, *([Segment(cue)] if cue else ()))

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Annotated, Any, Self, TypeVar, cast
+from typing import Annotated, Any, Self, cast
 from uuid import UUID
 
 from langchain_core.callbacks import (
@@ -65,7 +65,6 @@ SETTLEMENT_EVENT = "frontier_settlement"
 
 SyncManager = CallbackManagerForChainRun
 AsyncManager = AsyncCallbackManagerForChainRun
-T = TypeVar("T")
 
 
 def _check_frontier(value: object) -> EfficiencyFrontier | str:
@@ -462,18 +461,17 @@ class _CallbackCounter(BaseCallbackHandler):
             self._query.add_context(key, tokens, data["prepare_seconds"])
 
 
-def _with_report(output: T, report: Mapping[str, object]) -> T:
+def _with_report(output: Any, report: Mapping[str, object]) -> Any:
     if not isinstance(output, BaseMessage):
         return output
     metadata = {**output.response_metadata, METADATA_KEY: dict(report)}
-    return cast("T", output.model_copy(update={"response_metadata": metadata}))
+    return output.model_copy(update={"response_metadata": metadata})
 
 
 def _last_chunk(chunk: Any, report: Mapping[str, object]) -> Iterator[AIMessageChunk]:
     """Behind a stream of messages, a chunk with the numbers."""
     if isinstance(chunk, AIMessageChunk):
-        metadata = {METADATA_KEY: dict(report)}
-        yield AIMessageChunk(content="", id=chunk.id, response_metadata=metadata)
+        yield _with_report(AIMessageChunk(content="", id=chunk.id), report)
 
 
 def _answer_template(template: str) -> PromptTemplate:

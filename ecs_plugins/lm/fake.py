@@ -155,6 +155,8 @@ class FakeLanguageModel:
         out: list[Generation] = []
         for prompt in prompts:
             text = _text(prompt)
+            if (length := len(_tokens(text)) + max_new_tokens) > self.max_tokens:
+                raise InvalidInputError(f"{length} tokens exceed the window of {self.max_tokens}")
             self.prompts.append(text)
             reply = self._reply(text, seed)
             for mark in stop:

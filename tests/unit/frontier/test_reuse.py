@@ -1,4 +1,3 @@
-import multiprocessing
 import pickle
 import threading
 from collections import Counter
@@ -18,19 +17,6 @@ KEY = ("memory_compression", '{"ratio":0.25}')
 def ledger(tmp_path):
     with ReuseLedger(tmp_path / "reuse.db") as made:
         yield made
-
-
-def _count_in_process(path):
-    with ReuseLedger(path) as ledger:
-        return [ledger.record("a") for _ in range(40)]
-
-
-@pytest.mark.slow
-def test_many_processes_lose_no_count(tmp_path):
-    path = str(tmp_path / "r.db")
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        totals = pool.map(_count_in_process, [path] * 3)
-    assert sorted(n for got in totals for n in got) == list(range(1, 121))
 
 
 def test_a_ledger_can_be_pickled_for_a_worker(ledger):
