@@ -13,7 +13,6 @@ from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from llama_index.core.agent.workflow import FunctionAgent, ReActAgent
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
-from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.memory import Memory
 
 from ecs_plugins.errors import ConfigurationError
@@ -207,6 +206,9 @@ class Recorder:
     def __init__(self, *replies) -> None:
         self.replies = list(replies)
         self.prompts: list[list[ChatMessage]] = []
+        pytest.importorskip("llama_index.core", "0.14.13", reason="its mock has no script yet")
+        from llama_index.core.llms.mock import MockFunctionCallingLLM
+
         self.llm = MockFunctionCallingLLM(response_generator=self._reply, is_chat_model=True)
 
     def _reply(self, messages, **kwargs) -> ChatMessage:

@@ -42,14 +42,11 @@ def any_embedder(request):
     return FakeEmbedder() if request.param == "fake" else as_embedder(LangChainLike([3.0, 4.0]))
 
 
-def test_documents_are_unit_rows_and_blank_texts_zero_rows(any_embedder):
+def test_documents_are_unit_rows_a_query_is_a_unit_vector_and_blank_texts_are_zero(any_embedder):
     vectors = any_embedder.embed_documents(TEXTS)
     assert vectors.dtype == np.float32
     assert vectors.shape == (5, any_embedder.dimension)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 0, 1, 0], atol=1e-6)
-
-
-def test_a_query_is_one_unit_vector_and_a_blank_one_the_zero_vector(any_embedder):
     query = any_embedder.embed_query("Who feeds the cat?")
     assert query.shape == (any_embedder.dimension,)
     assert query.dtype == np.float32
@@ -59,12 +56,13 @@ def test_a_query_is_one_unit_vector_and_a_blank_one_the_zero_vector(any_embedder
 
 
 def test_a_string_is_not_taken_for_a_list_of_characters(any_embedder):
-    with pytest.raises(InvalidInputError):
-        any_embedder.embed_documents("abc")
-    with pytest.raises(InvalidInputError):
-        any_embedder.embed_documents(["abc", None])
-    with pytest.raises(InvalidInputError):
-        any_embedder.embed_query(None)
+    for embed, thing in (
+        (any_embedder.embed_documents, "abc"),
+        (any_embedder.embed_documents, ["abc", None]),
+        (any_embedder.embed_query, None),
+    ):
+        with pytest.raises(InvalidInputError):
+            embed(thing)
 
 
 def test_related_texts_are_nearer_and_a_vector_does_not_depend_on_its_batch(embedder):
@@ -118,13 +116,6 @@ def test_without_package_and_cache_the_default_says_what_to_do(monkeypatch, tmp_
 def test_a_model_that_is_not_here_is_not_downloaded_unasked(name):
     with pytest.raises(ModelNotFoundError, match="allow_download"):
         SentenceTransformerEmbedder(name).embed_query("hello")
-
-
-@pytest.mark.model
-def test_a_directory_without_a_model_is_refused(tmp_path):
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ModelError, match="cannot be loaded"):
-        SentenceTransformerEmbedder(tmp_path).embed_query("hello")
 
 
 @pytest.mark.parametrize(
@@ -197,15 +188,16 @@ def test_fake_vectors_are_the_same_in_every_process():
 
 @pytest.mark.model
 @pytest.mark.parametrize(
-    ("file", "content"),
+    ("file", "content", "says"),
     [
-        ("modules.json", [{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}]),
-        ("router_config.json", {"types": {"query": "evil.Module"}, "structure": {}}),
+        ("modules.json", [{"idx": 0, "name": "0", "path": "", "type": "evil.Module"}], "its own"),
+        ("router_config.json", {"types": {"query": "evil.Module"}, "structure": {}}, "its own"),
+        ("config.json", {}, "cannot be loaded"),
     ],
 )
-def test_code_in_an_embedders_directory_is_not_run(tmp_path, file, content):
+def test_a_directory_without_a_model_or_with_code_is_refused(tmp_path, file, content, says):
     (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Module: pass")
     (tmp_path / file).write_text(json.dumps(content))
-    with pytest.raises(ModelError, match="code of its own"):
+    with pytest.raises(ModelError, match=says):
         SentenceTransformerEmbedder(tmp_path).embed_query("hello")
     assert not (tmp_path / "ran").exists()

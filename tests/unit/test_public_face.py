@@ -2,35 +2,18 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-HEAVY = (
-    "torch",
-    "transformers",
-    "sentence_transformers",
-    "faiss",
-    "sklearn",
-    "scipy",
-    "matplotlib",
-    "langchain_core",
-    "langchain_classic",
-    "langgraph",
-    "llama_index",
-)
+import ecs_plugins
 
-
-PACKAGES = (
-    "ecs_plugins",
-    "ecs_plugins.frontier",
-    "ecs_plugins.langchain",
-    "ecs_plugins.langgraph",
-    "ecs_plugins.llama_index",
-    "ecs_plugins.lm",
-    "ecs_plugins.memory",
-    "ecs_plugins.ranking",
-    "ecs_plugins.shaping",
-)
+HEAVY = {
+    *("torch", "transformers", "sentence_transformers", "faiss", "sklearn", "scipy", "matplotlib"),
+    *("langchain_core", "langchain_classic", "langgraph", "llama_index"),
+}
+FACES = Path(ecs_plugins.__file__).parent.glob("*/__init__.pyi")
+PACKAGES = ["ecs_plugins", *sorted(f"ecs_plugins.{face.parent.name}" for face in FACES)]
 
 
 def run(code: str) -> str:
@@ -71,8 +54,6 @@ INTEGRATIONS = {
     "ecs_plugins.lm": ("httpx", "remote", "RemoteLM"),
 }
 SHAPERS = list(INTEGRATIONS)[:2]
-
-
 KEPT = """
 from ecs_plugins import FakeEmbedder
 index = {"dims": 8, "embed": FakeEmbedder(8)}
