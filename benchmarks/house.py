@@ -40,7 +40,7 @@ AREAS = {
     "memory": ("memory",),
     "frontier": ("frontier",),
     "adapters": ("integrations", "langchain", "langgraph", "llama_index"),
-    "command line": ("cli",),
+    "command line and server": ("cli", "server"),
     "common and root": ("common", ""),
 }
 """What the table of sizes puts together: folders below the package; ``""`` is its root."""
@@ -62,7 +62,8 @@ _ENGINES = ("shaping", "memory", "frontier")
 _SEEN["integrations"] = {*_BASE, "lm", "ranking", *_ENGINES, "integrations"}
 for _framework in ("langchain", "langgraph", "llama_index"):
     _SEEN[_framework] = {*_SEEN["integrations"], _framework}
-_SEEN["cli"] = {*_SEEN["integrations"], "cli"}
+_SEEN["server"] = {*_SEEN["frontier"], "server"}
+_SEEN["cli"] = {*_SEEN["integrations"], "server", "cli"}
 
 _FRAMEWORKS = {
     "langchain": {"langchain", "langchain_core", "langchain_classic", "langgraph"},

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ecs_plugins import __version__
-from ecs_plugins.cli import diagnose, frontier, memory, model, shape
+from ecs_plugins.cli import diagnose, frontier, memory, model, serve, shape
 from ecs_plugins.common.text import printable
 from ecs_plugins.errors import EcsPluginsError
 
@@ -30,6 +30,8 @@ app.add_typer(model.app)
 app.command("calibrate", help=frontier.CALIBRATE_HELP)(frontier.calibrate)
 app.command("route", help=frontier.ROUTE_HELP)(frontier.route)
 app.command("report", help=frontier.REPORT_HELP)(frontier.report)
+app.command("serve", help=serve.SERVE_HELP)(serve.serve)
+app.command("mcp", help=serve.MCP_HELP)(serve.mcp)
 
 
 def _show_version(asked: bool) -> None:

@@ -1,0 +1,139 @@
+"""``ecs-plugins serve`` and ``ecs-plugins mcp``: the engines for other software."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ecs_plugins.cli._setup import DeviceOption, DtypeOption, ModelOption, load_model
+from ecs_plugins.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from ecs_plugins.shaping import ContextShaper
+
+SERVE_HELP = """Serve a rerank endpoint: one model for many processes and languages.
+
+\b
+  ecs-plugins serve --port 8080
+  curl localhost:8080/v1/rerank -H 'content-type: application/json' \\
+    -d '{"query": "When does the boat go?",
+         "documents": ["The ferry leaves at nine.", "Gulls nest here."]}'
+
+Clients of Cohere, Jina and TEI work with it: set their base URL. It answers this
+machine alone until --tokens names a file with a name and a token per line, which
+clients send as "Authorization: Bearer TOKEN".
+"""
+MCP_HELP = """Serve a memory and context shaping as MCP tools.
+
+The tools are remember, recall, forget, explain and shape.
+
+Over stdio, for one client that starts it itself:
+
+\b
+  {"mcpServers": {"memory": {"command": "ecs-plugins",
+                             "args": ["mcp", "--db", "agent.db"]}}}
+
+Over HTTP, for many clients, each with a token and a namespace of its own:
+
+\b
+  ecs-plugins mcp --db agents.db --transport http --tokens tokens.txt
+"""
+
+Host = Annotated[str, typer.Option(help="Address to listen to.")]
+Port = Annotated[int, typer.Option(help="Port to listen to; 0 is any free one.", min=0, max=65535)]
+Tokens = Annotated[
+    Path | None, typer.Option("--tokens", help="A file with a client's name and token per line.")
+]
+
+
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    tokens: Tokens = None,
+    max_waiting: Annotated[
+        int, typer.Option(help="Requests at once; one more is answered with 503.", min=1)
+    ] = 256,
+    max_documents: Annotated[int, typer.Option(help="Documents of a request.", min=1)] = 1000,
+    pool_size: Annotated[
+        int, typer.Option(help="Documents that the model scores; the others only rank.", min=1)
+    ] = 40,
+    model: ModelOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+) -> None:
+    """See `SERVE_HELP`, which the command line shows."""
+    with _extra("serve"):
+        from ecs_plugins.server.rerank import rerank_app
+    from ecs_plugins.shaping import ContextShaper, ShapingConfig
+
+    clients = _clients(host, tokens)
+    scorer = load_model(model, device=device, dtype=dtype)
+    shaper = ContextShaper(scorer, ShapingConfig(pool_size=pool_size))
+    app = rerank_app(shaper, tokens=clients, max_documents=max_documents)
+    _run(app, host, port, max_waiting)
+
+
+def mcp(
+    db: Annotated[Path, typer.Option("--db", help="The memory file.", show_default=False)],
+    transport: Annotated[
+        Literal["stdio", "http"], typer.Option(help="stdio for one client, http for many.")
+    ] = "stdio",
+    client: Annotated[str, typer.Option(help="Name of the client over stdio.")] = "local",
+    host: Host = "127.0.0.1",
+    port: Port = 8081,
+    tokens: Tokens = None,
+    model: ModelOption = None,
+    device: DeviceOption = "auto",
+    dtype: DtypeOption = "auto",
+) -> None:
+    """See `MCP_HELP`, which the command line shows."""
+    with _extra("mcp"):
+        from ecs_plugins.server.tools import mcp_app, mcp_server
+    from ecs_plugins.memory import EntropicMemory
+    from ecs_plugins.shaping import ContextShaper
+
+    clients = _clients(host, tokens)
+
+    @cache
+    def shaper() -> ContextShaper:
+        return ContextShaper(load_model(model, device=device, dtype=dtype))
+
+    with EntropicMemory.open(db) as memory:
+        if transport == "stdio":
+            mcp_server(memory, shaper, client=client).run("stdio")
+        else:
+            _run(mcp_app(mcp_server(memory, shaper), clients), host, port, max_waiting=256)
+
+
+def _clients(host: str, tokens: Path | None) -> Mapping[str, str] | None:
+    from ecs_plugins.server.access import check_host, read_tokens
+
+    clients = None if tokens is None else read_tokens(tokens)
+    check_host(host, clients)
+    return clients
+
+
+def _run(app: Any, host: str, port: int, max_waiting: int) -> None:
+    """Until it is told to stop; requests under way are answered before that."""
+    import uvicorn
+
+    uvicorn.run(
+        app, host=host, port=port, limit_concurrency=max_waiting, log_level="info",
+        timeout_graceful_shutdown=30, server_header=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def _extra(command: str) -> Iterator[None]:
+    """Name the extra where a module of it is missing."""
+    try:
+        yield
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        name = error.name or "uvicorn"
+        raise MissingExtraError(f"ecs-plugins {command}", name, "serve") from error

@@ -1,0 +1,244 @@
+"""The rerank endpoint, as the clients of other services call it."""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from langchain_cohere import CohereRerank as LangChainCohereRerank
+from langchain_core.documents import Document
+from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.postprocessor.cohere_rerank import CohereRerank
+from llama_index.postprocessor.jinaai_rerank import JinaRerank
+from llama_index.postprocessor.tei_rerank import TextEmbeddingInference
+from starlette.testclient import TestClient
+
+from ecs_plugins.errors import (
+    ConfigurationError,
+    ModelBusyError,
+    ModelTimeoutError,
+    ScoringError,
+    StorageError,
+)
+from ecs_plugins.lm import FakeLanguageModel
+from ecs_plugins.server.access import check_host, read_tokens
+from ecs_plugins.server.rerank import PATHS, rerank_app
+from ecs_plugins.shaping import ContextShaper, ShapingConfig
+
+QUESTION = "When does the ferry leave?"
+TEXTS = ["Gulls nest on the roof.", "The ferry does leave at nine, when the bell rings.", "Tea."]
+ANSWER = 1
+TOKEN = "0123456789abcdef"
+
+
+def app(model=None, **options):
+    shaper = ContextShaper(model or FakeLanguageModel(), ShapingConfig(ranker="bm25"))
+    return rerank_app(shaper, **options)
+
+
+def post(client, path="/v1/rerank", **body):
+    return client.post(path, json={"query": QUESTION, **body})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda url: JinaRerank(base_url=url, api_key=TOKEN, top_n=2),
+        lambda url: JinaRerank(base_url=f"{url}/v1", api_key=TOKEN, top_n=2),
+        lambda url: CohereRerank(base_url=url, api_key=TOKEN, top_n=2),
+        lambda url: TextEmbeddingInference(base_url=url, auth_token=f"Bearer {TOKEN}", top_n=2),
+    ],
+    ids=["jina", "jina-v1", "cohere", "tei"],
+)
+def test_clients_of_llama_index_rerank(serve, make):
+    nodes = [NodeWithScore(node=TextNode(text=text)) for text in TEXTS]
+    url = serve(app(tokens={TOKEN: "ana"}))
+    best, second = make(url).postprocess_nodes(nodes, query_str=QUESTION)
+    assert best.node.text == TEXTS[ANSWER]
+    assert best.score > second.score
+
+
+def test_a_client_of_langchain_reranks(serve):
+    url = serve(app(tokens={TOKEN: "ana"}))
+    client = LangChainCohereRerank(base_url=url, cohere_api_key=TOKEN, model="any", top_n=1)
+    (found,) = client.compress_documents([Document(text) for text in TEXTS], QUESTION)
+    assert found.page_content == TEXTS[ANSWER]
+    assert 0 < found.metadata["relevance_score"] < 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_both_forms_are_answered_on_every_path(path):
+    client = TestClient(app())
+    cohere = post(client, path, documents=TEXTS, model="any", return_documents=True).json()
+    tei = post(client, path, texts=TEXTS, return_text=True).json()
+    assert [each["index"] for each in cohere["results"]] == [each["index"] for each in tei]
+    assert cohere["results"][0]["document"] == {"text": TEXTS[ANSWER]}
+    assert tei[0]["text"] == TEXTS[ANSWER]
+    assert all(0 <= each["score"] <= 1 for each in tei)
+    assert cohere["model"] == FakeLanguageModel().name
+
+
+def test_documents_may_be_objects_with_a_text_and_none_at_all():
+    client = TestClient(app())
+    (found,) = post(client, documents=[{"text": e} for e in TEXTS], top_n=1).json()["results"]
+    assert found["index"] == ANSWER
+    assert "document" not in found
+    assert post(client, documents=[]).json()["results"] == []
+
+
+def test_every_document_is_ranked_also_empty_repeated_and_passed_over_ones():
+    texts = ["", *TEXTS, TEXTS[ANSWER], *(f"Nothing of note on day {i}." for i in range(60))]
+    found = post(TestClient(app()), documents=texts).json()["results"]
+    assert sorted(each["index"] for each in found) == list(range(len(texts)))
+    assert [each["index"] for each in found[:2]] == [ANSWER + 1, len(TEXTS) + 1]
+    assert found[0]["relevance_score"] == found[1]["relevance_score"]
+    assert found[-1] == {"index": 0, "relevance_score": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{", 422, "JSON"),
+        (b'{"query": "q"}', 422, "documents"),
+        (b'{"query": "q", "documents": ["a", 5]}', 422, "documents.1"),
+        (b'{"query": "q", "documents": [{"title": "a"}]}', 422, "documents.0"),
+        (b'{"query": "q", "texts": [1]}', 422, "texts.0"),
+        (b'{"query": " ", "documents": ["a"]}', 422, "query"),
+        (b'{"query": "q", "documents": ["a"], "top_n": 0}', 422, "top_n"),
+        (b'{"query": "q", "documents": ["a", "b", "c", "d"]}', 422, "3 documents"),
+        (b'{"query": "q", "documents": ["' + b"a" * 3000 + b'"]}', 413, "2,000 bytes"),
+        (b'{"query": "\\ud800", "documents": ["a"]}', 422, "JSON"),
+        (b'{"query": "q", "documents": ["a"], "texts": ["a"]}', 422, "either"),
+    ],
+)
+def test_a_bad_request_is_told_what_is_wrong(body, status, says):
+    answer = TestClient(app(max_documents=3, max_bytes=2000)).post("/rerank", content=body)
+    assert answer.status_code == status
+    assert says in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ModelBusyError, 503), (ModelTimeoutError, 504), (ScoringError, 500)]
+)
+def test_a_model_that_cannot_answer_is_a_status_and_not_a_guess(monkeypatch, error, status):
+    def score(model, requests):
+        raise error("not now")
+
+    monkeypatch.setattr(FakeLanguageModel, "score", score)
+    answer = post(TestClient(app()), documents=TEXTS)
+    assert answer.status_code == status
+    assert ("retry-after" in answer.headers) == (status == 503)
+
+
+def test_only_a_known_token_is_served():
+    client = TestClient(app(tokens={TOKEN: "ana", "f" * 16: "ben"}))
+    for header in ("", TOKEN, f"Basic {TOKEN}", "Bearer wrong", "Bearer \xff"):
+        client.headers = {"Authorization": header.encode("latin-1")}
+        assert post(client, texts=["a"]).status_code == 401
+        assert client.get("/metrics").status_code == 401
+        assert client.get("/health").json()["status"] == "ok"
+    for token in (TOKEN, "f" * 16):
+        client.headers = {"Authorization": f"Bearer {token}"}
+        assert post(client, texts=["a"]).status_code == 200
+
+
+def test_without_tokens_only_names_of_this_machine_are_answered():
+    assert post(TestClient(app(), base_url="http://evil.example"), texts=["a"]).status_code == 400
+    check_host("127.0.0.1", None)
+    check_host("0.0.0.0", {TOKEN: "ana"})
+    for host in ("0.0.0.0", "::", "example.org"):
+        with pytest.raises(ConfigurationError, match="--tokens"):
+            check_host(host, None)
+
+
+def test_tokens_are_read_from_a_file_and_never_repeated(tmp_path):
+    file = tmp_path / "tokens"
+    file.write_text(f"# clients\n\nana {TOKEN}\nben {'f' * 16}\n")
+    assert read_tokens(file) == {TOKEN: "ana", "f" * 16: "ben"}
+    for text in ("", "ana", f"ana {TOKEN} more", "ana short", f"ana {TOKEN}\nben {TOKEN}"):
+        file.write_text(text)
+        with pytest.raises(ConfigurationError) as raised:
+            read_tokens(file)
+        assert TOKEN not in str(raised.value)
+    with pytest.raises(StorageError):
+        read_tokens(tmp_path / "missing")
+
+
+def test_metrics_count_what_was_done():
+    client = TestClient(app())
+    post(client, documents=TEXTS)
+    client.post("/rerank", content=b"{")
+    shown = client.get("/metrics").text
+    assert 'ecs_rerank_requests_total{status="200"} 1.0' in shown
+    assert 'ecs_rerank_requests_total{status="422"} 1.0' in shown
+    assert f"ecs_rerank_documents_total {len(TEXTS)}.0" in shown
+    assert float(re.search(r"^ecs_rerank_tokens_total (\S+)$", shown, re.MULTILINE)[1]) > 0
+    assert "ecs_rerank_waiting 0.0" in shown
+
+
+@pytest.mark.slow
+def test_64_clients_at_once_get_the_answers_of_one_alone(serve):
+    url = serve(app())
+    bodies = [{"query": QUESTION, "texts": [*TEXTS, f"number {i}"]} for i in range(64)]
+    alone = [httpx.post(f"{url}/rerank", json=body).json() for body in bodies]
+    with ThreadPoolExecutor(64) as pool:
+        together = list(pool.map(lambda b: httpx.post(f"{url}/rerank", json=b).json(), bodies))
+    assert together == alone
+
+
+async def test_scoring_leaves_the_event_loop_free():
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(FakeLanguageModel):
+        def score(self, requests):
+            loop.call_soon_threadsafe(begun.set)
+            go_on.wait(20)
+            return super().score(requests)
+
+    transport = httpx.ASGITransport(app(Slow()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+        slow = asyncio.create_task(post(client, texts=["a"]))
+        await begun.wait()
+        assert (await client.get("/health")).status_code == 200
+        go_on.set()
+        assert (await slow).status_code == 200
+
+
+SERVER = """
+import sys, time
+from ecs_plugins.cli import serve, main
+from ecs_plugins.lm import FakeLanguageModel
+
+class Slow(FakeLanguageModel):
+    def score(self, requests):
+        print("scoring", flush=True)
+        time.sleep(1)
+        return super().score(requests)
+
+serve.load_model = lambda name, **how: Slow()
+main()
+"""
+
+
+@pytest.mark.slow
+def test_the_command_answers_what_is_under_way_when_it_is_told_to_stop():
+    command = [sys.executable, "-c", SERVER, "serve", "--port", "0"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        url = next(found[0] for line in server.stderr if (found := re.findall(rb"http:\S+", line)))
+        body = {"query": QUESTION, "texts": TEXTS}
+        asked = pool.submit(httpx.post, f"{url.decode()}/rerank", json=body, timeout=30)
+        assert server.stdout.readline() == b"scoring\n"
+        server.send_signal(signal.SIGTERM)
+        assert asked.result(30).status_code == 200
+        server.communicate(timeout=30)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url.decode()}/health")
