@@ -185,10 +185,13 @@ def test_metrics_count_what_was_done():
 def test_64_clients_at_once_get_the_answers_of_one_alone(serve):
     url = serve(app())
     bodies = [{"query": QUESTION, "texts": [*TEXTS, f"number {i}"]} for i in range(64)]
-    alone = [httpx.post(f"{url}/rerank", json=body).json() for body in bodies]
+
+    def asked(body):
+        return httpx.post(f"{url}/rerank", json=body, timeout=60).json()
+
+    alone = list(map(asked, bodies))
     with ThreadPoolExecutor(64) as pool:
-        together = list(pool.map(lambda b: httpx.post(f"{url}/rerank", json=b).json(), bodies))
-    assert together == alone
+        assert list(pool.map(asked, bodies)) == alone
 
 
 async def test_scoring_leaves_the_event_loop_free():
