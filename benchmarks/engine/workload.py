@@ -102,7 +102,7 @@ class Setting:
 
 HEADLINE = (
     Setting("llama38", 1000, 24),
-    Setting("llama135", 1000, 20),
+    Setting("llama135", 1000, 24),
     Setting("llama38", 0, 24),
     Setting("llama38", 4000, 8, (60, 160)),
     Setting("wide4", 1000, 8),
