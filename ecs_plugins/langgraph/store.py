@@ -56,7 +56,7 @@ from ecs_plugins.ranking.embedder import as_embedder
 
 _log = logging.getLogger(__name__)
 
-_MINUTE = 60.0
+_MINUTE = 60
 _SWEEP_MINUTES = 5.0
 _TEXT_KEYS = ("content", "text")
 _FILTER_KEY = re.compile(r"[\w .-]+")

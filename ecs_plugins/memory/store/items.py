@@ -24,6 +24,7 @@ from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.memory_store import MemoryStore
+from ecs_plugins.memory.store.messages import seconds_of
 from ecs_plugins.memory.store.tiers import crc, damaged, decode, encode, packed, under, unpack
 from ecs_plugins.memory.types import Namespace, Vector
 
@@ -63,8 +64,7 @@ class NewItem:
         encode(self.namespace)
         if not isinstance(self.key, str) or not self.key:
             raise InvalidInputError(f"an item needs a key that is a text, got {self.key!r}")
-        if self.ttl is not None and not self.ttl > 0:
-            raise InvalidInputError(f"the time to live must be positive, got {self.ttl}")
+        object.__setattr__(self, "ttl", seconds_of("ttl", self.ttl))
         self.serialised()
 
     def serialised(self) -> str:

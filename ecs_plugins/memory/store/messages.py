@@ -6,7 +6,6 @@ What messages claim is kept beside it as hashes, which outlive them where the lo
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +32,21 @@ from ecs_plugins.memory.supersession import claims
 from ecs_plugins.memory.types import Evidence, HotItem, Matrix, Vector
 
 MAX_TEXT = 1_000_000
+_SECONDS = 1e12  # some 30,000 years: what is later is none
 SESSION = 12 * 3600.0
 """Seconds after which a message replies to no earlier one."""
+
+
+def seconds_of(name: str, given: Any, *, least: float = 0.0) -> float | None:
+    """A time or a time to live as it is stored; InvalidInputError if it is none."""
+    if given is None:
+        return None
+    is_number = isinstance(given, Real)
+    if not (is_number and least < given < _SECONDS):
+        raise InvalidInputError(
+            f"{name} is a number of seconds between {least:g} and {_SECONDS:g}, got {given!r:.80}"
+        )
+    return float(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +83,8 @@ class NewMessage:
             raise InvalidInputError(
                 f"a message has at most {MAX_TEXT} characters, got {len(text)}; split it"
             )
-        for name, given, least in (("at", self.at, -math.inf), ("ttl", self.ttl, 0.0)):
-            if given is not None and not (isinstance(given, Real) and least < given < math.inf):
-                raise InvalidInputError(f"{name} is a positive number of seconds, got {given!r}")
+        object.__setattr__(self, "at", seconds_of("at", self.at, least=-_SECONDS))
+        object.__setattr__(self, "ttl", seconds_of("ttl", self.ttl))
         _check_unicode(text, self.writer, self.role)
         if not isinstance(self.metadata, Mapping):
             raise InvalidInputError("metadata is a mapping of JSON values")

@@ -48,6 +48,7 @@ class TestConformance(StoreConformance):
         PutOp(NS, "bad", {"v": object()}),
         PutOp(NS, "bad", ["no mapping"]),
         PutOp(NS, "bad", {}, ttl=-1),
+        PutOp(NS, "bad", {}, ttl=10**400),
         PutOp(CHAT, "bad", {"role": "user"}),
         SearchOp(NS, limit=-1),
         SearchOp(NS, {"v') = 1 OR ('1": 1}),

@@ -34,8 +34,8 @@ def test_a_recollection_accounts_for_itself(open_memory):
 
 BAD = [
     "", "  ", "\ud800", NewMessage, None, 5, {"content": ""}, {"text": "a", "oops": 1},
-    *({"content": "x", "at": at} for at in ("2025-01-01T10:00:00", math.nan)),
-    *({"content": "x", "ttl": ttl} for ttl in ("5", math.inf)),
+    *({"content": "x", "at": at} for at in ("2025-01-01T10:00:00", math.nan, 2**63)),
+    *({"content": "x", "ttl": ttl} for ttl in ("5", math.inf, 10**400)),
     {"content": "x", "role": 5}, {"content": "x", "writer": 5},
     *(
         {"content": "x", "metadata": {"key": value}}
