@@ -87,14 +87,14 @@ class ECSDocumentCompressor(
             InvalidInputError: The query is empty, or something is not a `Document`.
             ModelError: The model is missing, or cannot score and must raise.
         """
-        return self.invoke({"documents": documents, "query": query}, _run_config(callbacks))
+        return self.invoke({"documents": documents, "query": query}, {"callbacks": callbacks})
 
     @override
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> list[Document]:
         """`compress_documents` with the model off the event loop."""
-        return await self.ainvoke({"documents": documents, "query": query}, _run_config(callbacks))
+        return await run_sync(self.compress_documents, documents, query, callbacks)
 
     @override
     def invoke(
@@ -138,11 +138,6 @@ class ECSDocumentCompressor(
     def lc_attributes(self) -> dict[str, Any]:
         """The config as plain fields, because LangChain's JSON knows nothing of it."""
         return {"config": dict(self.config)}
-
-
-def _run_config(callbacks: Callbacks | None) -> RunnableConfig | None:
-    # None leaves the callbacks of the surrounding run in effect.
-    return None if callbacks is None else {"callbacks": callbacks}
 
 
 def _unpack(input: CompressionInput) -> tuple[list[Document], str]:
