@@ -532,7 +532,8 @@ def create_private(path: str) -> bool:
             return True
         for name in (path, f"{path}-wal", f"{path}-shm"):  # as an earlier version made them
             with suppress(OSError):
-                Path(name).chmod(0o600)
+                if Path(name).is_file():
+                    Path(name).chmod(0o600)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error}; make its directory writable") from error
     return False

@@ -1,11 +1,12 @@
 import pickle
+import stat
 import threading
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
 from ecs_plugins.frontier.routing import Router, RouterConfig
@@ -17,6 +18,13 @@ KEY = ("memory_compression", '{"ratio":0.25}')
 def ledger(tmp_path):
     with ReuseLedger(tmp_path / "reuse.db") as made:
         yield made
+
+
+def test_a_directory_is_refused_and_keeps_its_mode(tmp_path):
+    tmp_path.chmod(0o755)
+    with pytest.raises(StorageError, match="directory"):
+        ReuseLedger(tmp_path)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
 def test_a_ledger_can_be_pickled_for_a_worker(ledger):
