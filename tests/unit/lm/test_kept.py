@@ -1,6 +1,7 @@
 """What was read is kept: never a wrong score, never more than the budget."""
 
 import copy
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -235,6 +236,16 @@ def test_a_model_is_not_loaded_to_be_cleared(tmp_path) -> None:
     lm.clear_cache()
     with pytest.raises(ModelError):
         lm.warmup()
+
+
+def test_a_forked_child_finds_what_its_parent_has_read() -> None:
+    lm = local()
+    lm.score([request()])
+    again = lm.score([request()])[0].computed_tokens
+    child = os.fork()
+    if not child:
+        os._exit(lm.score([request()])[0].computed_tokens != again)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 # --- The tree ----------------------------------------------------------------------------------

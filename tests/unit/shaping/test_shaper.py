@@ -96,14 +96,20 @@ def test_auto_asks_for_the_answer_if_there_is_one_and_for_the_question_if_not():
 
 def test_a_signal_without_threshold_keeps_the_best_by_rank_and_says_so():
     passages = [f"Passage {i} of many." for i in range(9)]
-    worse = lambda c, t: -5.0 - ("Passage" in c) + ("7" in c) / 2  # noqa: E731
-    result = shape(passages, answer=None, logprob=worse)
-    assert all(v.utility < 0 for v in result.verdicts)
+    result = shape(passages, answer=None, logprob=lambda c, t: -5.0 + ("7" in c))
     assert len(result.kept) == DEFAULT_TOP_K
     assert 7 in kept(result)
     assert "selected by rank" in result.verdicts[7].reason
     assert {v.verdict for v in result.kept} == {Verdict.SELECTED}
     assert {v.verdict for v in result.verdicts if not v.kept} == {Verdict.NEUTRAL}
+
+
+@pytest.mark.parametrize("acceptance", ["independent", "greedy"])
+def test_what_is_kept_by_rank_with_a_negative_utility_is_not_said_to_help(acceptance):
+    worse = lambda c, t: -5.0 - ("Rome" in c) - ("tram" in c)  # noqa: E731
+    result = shape([GOOD, OTHER], answer=None, logprob=worse, acceptance=acceptance)
+    assert all(v.kept and v.utility < 0 for v in result.verdicts)
+    assert verdicts(result) == ["selected", "selected"]
 
 
 def test_a_threshold_that_nobody_chose_does_not_decide_alone():
@@ -146,6 +152,7 @@ def test_a_near_repetition_is_redundant_unless_it_brings_a_new_name_or_number():
     assert verdicts(result) == ["helps", "redundant", "helps", "helps"]
     assert "repeats passage 0" in result.verdicts[1].reason
     assert len(shape([first, near], redundancy_similarity=None).kept) == 2
+    assert len(shape([first, other_year], redundancy_similarity=0.1).kept) == 2
 
 
 def test_the_ranker_decides_what_the_model_sees():
