@@ -46,25 +46,20 @@ a verdict: fit, weak or unfit, with the reasons.
 def diagnose(
     data: Annotated[
         Path,
-        typer.Option(
-            help="JSON lines {question, passages, evidence, answer?}.", show_default=False
-        ),
+        typer.Option(help="JSON lines {question, passages, evidence, answer?}."),
     ],
     model: ModelOption = None,
     signals: Annotated[
         str | None,
         typer.Option(
-            help="Names with commas, or all. Without it, those that are worth their cost.",
-            show_default=False,
+            help="Names with commas, or all. Without it, those that are worth their cost."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where the diagnostics are written (JSON).", show_default=False),
+        typer.Option(help="Where the diagnostics are written (JSON)."),
     ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="Sample this many questions.", show_default=False)
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Sample this many questions.")] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
     seed: Annotated[int, typer.Option(help="Draws samples, unrelated passages and folds.")] = 42,

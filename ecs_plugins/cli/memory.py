@@ -40,7 +40,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Db = Annotated[Path, typer.Option("--db", help="The memory file.", show_default=False)]
+Db = Annotated[Path, typer.Option("--db", help="The memory file.")]
 Space = Annotated[
     list[str] | None,
     typer.Option("--namespace", "-n", help="A label of the namespace; repeat it for more."),
@@ -187,9 +187,7 @@ def backup(
 @app.command()
 def forget(
     db: Db,
-    item: Annotated[
-        str | None, typer.Argument(help="Id of a message or a memory.", show_default=False)
-    ] = None,
+    item: Annotated[str | None, typer.Argument(help="Id of a message or a memory.")] = None,
     namespace: Space = None,
     below: Annotated[bool, typer.Option("--below", help="And all namespaces below it.")] = False,
     where: Annotated[

@@ -39,7 +39,7 @@ threshold stay.
 
 
 def shape(
-    query: Annotated[str, typer.Option("--query", "-q", help="The question.", show_default=False)],
+    query: Annotated[str, typer.Option("--query", "-q", help="The question.")],
     passages: Annotated[
         str,
         typer.Option(
@@ -47,7 +47,6 @@ def shape(
             "-p",
             metavar="FILE|-",
             help="A .jsonl, .json or .txt file, or - for standard input.",
-            show_default=False,
         ),
     ],
     answer: Annotated[
