@@ -42,7 +42,7 @@ from ecs_plugins.frontier.envelope import EfficiencyFrontier, Objective, Routing
 from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
 from ecs_plugins.frontier.routing import Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
-from ecs_plugins.frontier.strategies.base import Prepared, Strategy
+from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
 from ecs_plugins.integrations.fields import as_model
 from ecs_plugins.integrations.tracing import record_metrics, trace_attributes
 from ecs_plugins.ranking.embedder import as_embedder, default_embedder
@@ -335,15 +335,6 @@ def reason(decision: RoutingDecision) -> str:
 # What it runs on.
 
 
-@dataclass(frozen=True, slots=True)
-class PaidContext:
-    """A context for one question and what it cost, stage 1 only if this query paid for it."""
-
-    text: str
-    tokens: TokenLedger
-    prepare_seconds: float
-
-
 @dataclass(slots=True)
 class _Preparation:
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -373,8 +364,8 @@ class ContextBuilder:
 
     def build(
         self, name: str, config: Mapping[str, ConfigValue], context: Context, question: str
-    ) -> PaidContext:
-        """Both stages of a strategy, and what this query paid for them."""
+    ) -> BuiltContext:
+        """The context for a question, with what this query paid: tokens, and seconds of stage 1."""
         key = (name, config_json(config))
         with self._lock:
             strategy = self._measured.get(name, config)
@@ -393,7 +384,7 @@ class ContextBuilder:
         if paid:
             tokens.add(prepared.ledger)
         tokens.add(built.ledger)
-        return PaidContext(built.text, tokens, prepared.seconds if paid else 0.0)
+        return BuiltContext(built.text, tokens, prepared.seconds if paid else 0.0)
 
     def points(
         self,

@@ -93,8 +93,8 @@ class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[st
         event = {
             "strategy": self.strategy,
             "config": dict(self.config),
-            "tokens": paid.tokens.to_dict(),
-            "prepare_seconds": paid.prepare_seconds,
+            "tokens": paid.ledger.to_dict(),
+            "prepare_seconds": paid.seconds,
             "characters": len(paid.text),
         }
         child: RunnableConfig = {"callbacks": run_manager.get_child()}

@@ -41,12 +41,11 @@ from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
 from ecs_plugins.frontier.reuse import Ledger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
-from ecs_plugins.frontier.strategies.base import Strategy
+from ecs_plugins.frontier.strategies.base import BuiltContext, Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     SETTINGS,
     ContextBuilder,
-    PaidContext,
     RoutedQuery,
     RouterSource,
     check_frontier,
@@ -424,20 +423,20 @@ class StrategyQueryEngine(BaseQueryEngine):
         reply = await self._llm.acomplete(self._fill(paid, query_bundle))
         return self._response(paid, reply.text)
 
-    def _build(self, found: Sequence[NodeWithScore], question: str) -> PaidContext:
+    def _build(self, found: Sequence[NodeWithScore], question: str) -> BuiltContext:
         context = self._source
         if isinstance(context, BaseRetriever):
             context = as_context([node.node for node in found])
         query = _query.get()
         paid = self._builder.build(self._point.strategy, self._point.config, context, question)
         if query is not None:
-            query.add_context(self._point.key, paid.tokens, paid.prepare_seconds)
+            query.add_context(self._point.key, paid.ledger, paid.seconds)
         return paid
 
-    def _fill(self, paid: PaidContext, query: QueryBundle) -> str:
+    def _fill(self, paid: BuiltContext, query: QueryBundle) -> str:
         return answer_prompt(paid.text, query.query_str, self._prompt)
 
-    def _response(self, paid: PaidContext, text: str) -> Response:
+    def _response(self, paid: BuiltContext, text: str) -> Response:
         # What was read is one text: its pieces may be parts of several nodes.
         node = TextNode(text=paid.text, metadata={"strategy": self._point.label})
         return Response(text, source_nodes=[NodeWithScore(node=node)])
