@@ -383,10 +383,9 @@ def plain(result):
     return sorted(rows, key=repr)
 
 
-@pytest.mark.slow
 @given(batches=BATCHES)
 @settings(
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
