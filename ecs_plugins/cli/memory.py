@@ -270,7 +270,7 @@ def inspect(
     with _read(db) as memory:
         chosen = [_namespace(namespace)] if namespace else memory.namespaces()
         files.write_atomically(html, pages.memory_page(memory, chosen))
-    typer.echo(f"{html} shows {len(chosen)} namespaces")
+    typer.echo(f"{html} shows {len(chosen)} namespace(s)")
 
 
 @app.command()

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from ecs_plugins.frontier.cost import ModelPrice
 from ecs_plugins.frontier.hull import upper_envelope
 
 Slope = tuple[float, float]
@@ -125,6 +126,16 @@ def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalP
             starts.append(query)
             choices.append(best)
     return RentalPlan(tuple(starts), tuple(choices), math.inf)
+
+
+def plan_cache(price: ModelPrice) -> RentalPlan:
+    """How long an entry of a prompt cache is kept alive when nobody knows the next query.
+
+    To read it once per lifetime is the rent; to let it lapse and write it again is to buy. Slope
+    0 serves the first lifetimes, slope 1 those from which on it is let go.
+    """
+    read, write = (price.input + price.cache_extra(*kind) for kind in ((1, 0, 0), (0, 1, 0)))
+    return plan_rental(((0.0, read), (write, read * 1e-9)))
 
 
 def _lower_envelope(slopes: Sequence[Slope]) -> list[int]:

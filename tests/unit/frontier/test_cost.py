@@ -14,6 +14,7 @@ from ecs_plugins.frontier.cost import (
     exchange_rate,
     weight_crossover,
 )
+from ecs_plugins.frontier.rental import plan_cache
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import point
@@ -110,6 +111,12 @@ def test_writing_to_the_cache_misses_and_short_prompts_are_billed_as_they_are():
     assert price.cache_extra(100, 10, 1) == pytest.approx(-180 + 5 + 2)
     short = prices.replace(answer=price.replace(cache_least=1024))
     assert short.stages(USAGE)[1] == 680
+
+
+def test_a_cache_is_kept_alive_until_that_has_cost_as_much_as_writing_it_again():
+    plan = plan_cache(ModelPrice(input=1.0, output=1.0, cached_input=0.1, cache_write=1.25))
+    assert plan.starts == (1, 12)
+    assert plan.bound <= 2
 
 
 PRICE_MAP = {
