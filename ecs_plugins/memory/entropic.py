@@ -57,6 +57,7 @@ from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 if TYPE_CHECKING:
     from ecs_plugins.lm.base import LanguageModel
 
+_SAVE_EVERY = 60.0  # seconds between two looks at how much the graphs have grown
 _FAR = 1e12  # seconds; beyond any date
 _TIERS: Mapping[str, tuple[Tier, ...]] = {"both": TIERS, "hot": ("hot",), "cold": ("cold",)}
 
@@ -91,6 +92,7 @@ class EntropicMemory:
         self._sleeper = SleepRunner(store, model, utility)
         self.admin = MemoryAdmin(store, self._sleeper.background)
         self.items = Items(store)
+        self._save_due = time.monotonic() + _SAVE_EVERY
 
     @classmethod
     def open(
@@ -167,7 +169,7 @@ class EntropicMemory:
         return self._store.closed
 
     def close(self) -> None:
-        """Write what is pending, and close the file."""
+        """Write what is pending and the links of large graphs, and close the file."""
         self._sleeper.background.close()
         self._store.close()
 
@@ -235,8 +237,12 @@ class EntropicMemory:
     def _tend(self) -> None:
         """Hand to the background thread what nobody has to wait for."""
         submit, store = self._sleeper.background.submit, self._store
-        for index in store.indexes.take_worn():
+        worn = [*store.indexes.take_worn()]
+        for index in worn:
             submit(f"rebuilding index {id(index)}", index.rebuild)
+        if worn or time.monotonic() >= self._save_due:
+            self._save_due = time.monotonic() + _SAVE_EVERY
+            submit("saving the graphs", lambda _: store.indexes.save(store.database))
         for each in store.pending.namespaces(FLUSH_AT):  # a recall waits for no writer
             submit(f"writing hits in {each}", partial(self._sleeper.write_hits, each))
 

@@ -163,6 +163,7 @@ class MemoryStore:
                 epoch = 1 + epoch_of(connection)
                 record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
+                connection.execute("DELETE FROM graphs")
         except BaseException:
             self.embedder, self.dimension = before
             raise
@@ -293,7 +294,7 @@ class MemoryStore:
         self.scrub(vacuum=True)
 
     def close(self) -> None:
-        """Write what is pending, and close the file."""
+        """Write what is pending and the links of large graphs, and close the file."""
         if self.closed:
             return
         self.closed = True
@@ -303,6 +304,7 @@ class MemoryStore:
                     pass
         except EcsPluginsError as error:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
+        self.indexes.save(self.database, closing=True)
         self.database.close()
 
 

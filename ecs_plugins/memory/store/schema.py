@@ -99,6 +99,14 @@ TABLES = (
         version INTEGER NOT NULL,
         PRIMARY KEY (message, item)
     ) WITHOUT ROWID""",
+    # The HNSW graphs of large namespaces, without their vectors: caches, see `vector_index`.
+    """CREATE TABLE IF NOT EXISTS graphs (
+        namespace INTEGER PRIMARY KEY REFERENCES namespaces(id) ON DELETE CASCADE,
+        epoch INTEGER NOT NULL,
+        places BLOB NOT NULL,
+        links BLOB NOT NULL,
+        crc INTEGER NOT NULL
+    )""",
     # What messages claim, as hashes; they outlive the log's retention.
     """CREATE TABLE IF NOT EXISTS claims (
         row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -186,7 +194,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
         _run(connection, ("ALTER TABLE items ADD COLUMN space TEXT NOT NULL DEFAULT ''", MARK_LOGS))
 
 
-MEMORY_FILE = Schema("memory file", application_id=0x4563_734D, version=8, upgrade=upgrade)
+MEMORY_FILE = Schema("memory file", application_id=0x4563_734D, version=9, upgrade=upgrade)
 
 
 @lru_cache

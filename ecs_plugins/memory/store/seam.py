@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Vector
 
@@ -70,6 +70,10 @@ class SpaceIndexes(Protocol):
 
     def take_worn(self) -> Iterable[Rebuilt]:
         """The indexes that should be built anew in the background, each handed out once."""
+        ...
+
+    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:
+        """Write what would take long to build anew, if much of it changed or the memory closes."""
         ...
 
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:

@@ -7,11 +7,15 @@ this process, another thread or another process wrote.
 
 An index is an HNSW graph (FAISS) over row numbers. New rows wait in a tail that is compared one by
 one, which for some hundred rows costs less than linking them one at a time; a full tail is linked
-as a whole. What a large namespace holds when it is opened waits there too, until the background
-thread has built its graph. FAISS cannot remove a vector. A linked row that is removed stays in the
-graph as a tombstone: a selector keeps it out of the results, a larger ``efSearch`` pays for it, and
-once half of the graph is dead it is built anew. FAISS crashes when one thread adds while another
-searches, so a lock admits one at a time.
+as a whole. What a large namespace holds when it is opened, or gets at once, waits there too, until
+the background thread has linked it. FAISS cannot remove a vector. A linked row that is removed
+stays in the graph as a tombstone: a selector keeps it out of the results, a larger ``efSearch``
+pays for it, and once half of the graph is dead it is built anew. FAISS crashes when one thread adds
+while another searches, so a lock admits one at a time.
+
+The links of a large graph are kept in the database, without the vectors, which `tiers` has. When
+the namespace is opened, its graph is put together of both: what left since is a tombstone of zeros,
+what came since waits in the tail. Links that are damaged or of another epoch are built anew.
 
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
@@ -23,6 +27,7 @@ the same way. They never see a transaction that is not on disk, and are never wr
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
@@ -33,18 +38,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.common.sql import Connection
-from ecs_plugins.memory.store.tiers import Space, unpack
+from ecs_plugins.common.sql import Connection, SqlDatabase
+from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.memory.store.tiers import Space, crc, damaged, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
+
+logger = logging.getLogger(__name__)
 
 Rows = npt.NDArray[np.int64]
 
 _LARGE = 5000
-"""Vectors from which on a graph is built in the background: it takes some tens of milliseconds per
-thousand."""
+"""Vectors from which on a graph is linked in the background, and its links are kept: it takes some
+tens of milliseconds per thousand."""
 
 _BUDGET = 1 << 30  # bytes; the least recently used indexes are closed beyond it
+_GROWN = 5  # a graph is kept again once it grew by one part in so many
 _TAIL = 256  # rows that may wait to be linked
 _LINKS = 16
 _EF_CONSTRUCTION = 40
@@ -95,6 +104,7 @@ class VectorIndex:
         self._places: dict[int, int] = {}
         self._tail: dict[int, Vector] = {}
         self._waiting: Matrix | None = None  # the vectors of the tail
+        self.kept = 0  # vectors whose links are in the database
 
     def __len__(self) -> int:
         return len(self._places) + len(self._tail)
@@ -135,7 +145,7 @@ class VectorIndex:
             own = np.array(vectors, dtype=np.float32)
             self._tail.update(zip(rows.tolist(), own, strict=True))
             self._waiting = None
-            if _TAIL < len(self._tail) < _LARGE:
+            if len(self._tail) > _TAIL and (len(self) < _LARGE or len(self._tail) <= 2 * _TAIL):
                 self._link()
 
     def _link(self) -> None:
@@ -226,26 +236,62 @@ class VectorIndex:
 
     @property
     def is_worn(self) -> bool:
-        """Whether the graph should be built anew."""
-        return self.dead > max(len(self._places), _MIN_DEAD) or len(self._tail) >= _LARGE
+        """Whether the tail should be linked, or the graph built anew."""
+        return self._is_dead or len(self._tail) > _TAIL
+
+    @property
+    def _is_dead(self) -> bool:
+        return self.dead > max(len(self._places), _MIN_DEAD)
 
     def rebuild(self, stop: threading.Event | None = None) -> None:
-        """Build the graph anew without its tombstones; searches and changes go on meanwhile."""
+        """Link the tail, or build a graph anew of which half is dead; others go on meanwhile."""
+        fresh = VectorIndex(self.dimension)
         with self._lock:
             rows = self.rows()
-            vectors = self._vectors(rows)
-        fresh = VectorIndex(self.dimension)
-        for start in range(0, len(rows), _CHUNK):
+            if not self._is_dead:
+                fresh._graph = _faiss().clone_index(self._graph)
+                fresh._rows, fresh._places = self._rows.copy(), {**self._places}
+                fresh.kept = self.kept
+            waiting = np.setdiff1d(rows, fresh.rows())
+            vectors = self._vectors(waiting)
+        for start in range(0, len(waiting), _CHUNK):
             if stop is not None and stop.is_set():
                 return
-            fresh.add(rows[start : start + _CHUNK], vectors[start : start + _CHUNK])
+            chunk = slice(start, start + _CHUNK)
+            fresh._tail = dict(zip(waiting[chunk].tolist(), vectors[chunk], strict=True))
+            fresh._waiting = vectors[chunk]
+            fresh._link()
         with self._lock:
             late = np.setdiff1d(self.rows(), rows)
             if len(late):
                 fresh.add(late, self._vectors(late))
             fresh.remove(np.setdiff1d(rows, self.rows()))
             self._graph, self._rows, self._places = fresh._graph, fresh._rows, fresh._places
-            self._tail, self._waiting = fresh._tail, None
+            self._tail, self._waiting, self.kept = fresh._tail, None, fresh.kept
+
+    def links(self) -> tuple[bytes, bytes]:
+        """By position the row, -1 for a tombstone; and FAISS' graph without its vectors."""
+        faiss = _faiss()
+        with self._lock:
+            links = faiss.serialize_index(self._graph, faiss.IO_FLAG_SKIP_STORAGE)
+            return self._rows.astype("<i8").tobytes(), links.tobytes()
+
+    def restore(self, rows: Rows, links: bytes, vectors: dict[int, Vector]) -> None:
+        """Take what `links` returned, and out of ``vectors`` those of its rows."""
+        faiss = _faiss()
+        graph = faiss.deserialize_index(np.frombuffer(links, dtype=np.uint8))
+        if (graph.d, graph.ntotal) != (self.dimension, len(rows)):
+            raise ValueError("it does not fit its rows")
+        places = {row: at for at, row in enumerate(rows.tolist()) if row in vectors}
+        linked = np.zeros((len(rows), self.dimension), dtype=np.float32)
+        linked[_numbers(places.values())] = np.stack([vectors.pop(row) for row in places])
+        storage = faiss.IndexFlatIP(self.dimension)
+        storage.add(linked)
+        storage.this.disown()  # the graph frees it
+        graph.storage, graph.own_fields = storage, True
+        with self._lock:
+            self._graph, self._places, self.kept = graph, places, len(rows)
+            self._rows = np.where(np.isin(rows, _numbers(places)), rows, -1)
 
 
 @dataclass(slots=True)
@@ -291,6 +337,31 @@ class OpenIndex:
 
 
 _LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
+
+
+def _kept(connection: Connection, space: Space) -> tuple[Rows, bytes] | None:
+    """What is kept of the graph of a namespace; a `StorageError` if it is damaged."""
+    found = connection.execute(
+        "SELECT places, links, crc FROM graphs WHERE namespace = ? AND epoch = ?",
+        (space.id, space.epoch),
+    ).fetchone()
+    if found is None:
+        return None
+    places, links, checksum = found
+    if crc(places + links) != checksum:
+        raise damaged(str(space.namespace), "graph", "it is built anew")
+    return np.frombuffer(places, dtype="<i8"), links
+
+
+def _restore(
+    connection: Connection, space: Space, index: VectorIndex, vectors: dict[int, Vector]
+) -> None:
+    """Take the graph that is kept of a namespace, and out of ``vectors`` those of its rows."""
+    try:
+        if kept := _kept(connection, space):
+            index.restore(*kept, vectors)
+    except Exception as error:  # whatever is wrong with a cache costs time, nothing else
+        logger.warning("the graph of %s is built anew: %s", space.namespace, error)
 
 
 def _live_rows(connection: Connection, space: Space) -> list[int]:
@@ -364,9 +435,11 @@ class Indexes:
                     f"{sql} ORDER BY row", (space.id, value)
                 )
             }
+            opened.last_row = max(opened.last_row, *found, 0)
+            if opened.revision < 0 and space.items >= _LARGE and not index.linked:
+                _restore(connection, space, index, found)
             if found:
                 index.add(_numbers(found), np.stack([*found.values()]))
-                opened.last_row = max(opened.last_row, *found)
 
         load("row > ?", opened.last_row)
         if len(index) != space.items:
@@ -429,6 +502,32 @@ class Indexes:
         known = self.current(connection, space).index.rows()
         if not np.array_equal(np.sort(known), np.sort(_live_rows(connection, space))):
             yield f"{space.namespace}: the index is out of step"
+        _kept(connection, space)
+
+    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:
+        """Write the links of the large graphs that grew by a fifth, or at all when closing.
+
+        A failure is logged. Who closes does not wait for other writers.
+        """
+        if database.in_memory or database.read_only:
+            return
+        with self._lock:
+            large = [each for each in self._open.items() if len(each[1].index) >= _LARGE]
+        for number, opened in large:
+            index, changed = opened.index, abs(opened.index.linked - opened.index.kept)
+            if not changed or (changed * _GROWN < index.linked and not closing):
+                continue
+            places, links = index.links()
+            try:
+                with database.write(wait=not closing) as connection:
+                    connection.execute(
+                        "INSERT OR REPLACE INTO graphs SELECT id, epoch, ?, ?, ? FROM namespaces"
+                        " WHERE id = ? AND epoch = ?",
+                        (places, links, crc(places + links), number, opened.epoch),
+                    )
+                index.kept = len(places) // 8
+            except EcsPluginsError as error:
+                logger.warning("the links of a graph could not be written: %s", error)
 
     def settle(self, connection: Connection, space: Space | None = None) -> None:
         """Nothing: an index follows when it is read next."""

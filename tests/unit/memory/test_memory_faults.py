@@ -65,7 +65,7 @@ def test_verify_finds_what_was_tampered_with_and_so_does_who_needs_it(open_memor
         assert memory.admin.verify().ok
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_whatever_bit_flips_verify_answers(db, open_memory, seed):
     memory = open_memory(config=MemoryConfig(cold_capacity=3))
     memory.add([f"subject{i} does thing{i}" for i in range(4)] * 2, metadata={"a": 1})
@@ -75,7 +75,7 @@ def test_whatever_bit_flips_verify_answers(db, open_memory, seed):
     memory.close()
     content, rng = db.read_bytes(), random.Random(seed)
     found = 0
-    for _ in range(50):
+    for _ in range(100):
         flipped = bytearray(content)
         flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
         db.write_bytes(flipped)

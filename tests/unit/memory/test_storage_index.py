@@ -1,5 +1,7 @@
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from ecs_plugins.memory import MemoryConfig
 from ecs_plugins.memory.store.vector_index import VectorIndex
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import assert_current, stream
+from tests.unit.memory.factories import SECRET, assert_current, in_child, leftovers, stream
 
 
 @pytest.fixture(autouse=True)
@@ -87,17 +89,18 @@ def test_rows_that_wait_to_be_linked_are_found_until_they_are_removed(monkeypatc
 
 
 def test_changes_made_while_a_graph_is_built_are_kept():
-    index, vectors = filled(2000)
+    index, vectors = filled(3000)
+    index.remove(np.arange(2000) + 2000)
 
     class Changing(threading.Event):
         def is_set(self):  # asked between two chunks
             index.remove(np.array([1000, 1001]))
-            if len(index) == 1998:
+            if len(index) == 998:
                 index.add(np.array([7]), latent(1, seed=9))
             return False
 
     index.rebuild(Changing())
-    assert (index.linked, index.dead) == (2001, 2)
+    assert (index.linked, index.dead) == (1001, 2)
     assert index.search(latent(1, seed=9)[0], 1)[0].tolist() == [7]
     assert 1000 not in index.search(vectors[0], 50)[0]
 
@@ -122,27 +125,6 @@ def test_searching_and_changing_together_is_safe():
         stop.set()
         list(searching)
     assert len(index) == 1500 + 12 * 20
-
-
-def test_a_large_namespace_answers_exactly_until_its_graph_is_built(open_memory, monkeypatch):
-    config = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
-    open_memory(config=config).add([f"subject{i} does thing{i}" for i in range(60)])
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._LARGE", 50)
-    memory = open_memory(config=config)
-    with monkeypatch.context() as patch:
-        patch.setattr(memory._sleeper.background, "submit", lambda *_: None)
-        assert memory.recall("subject3 does thing3")[0].text == "subject3 does thing3"
-        assert memory.admin.stats().indexes["linked"] == 0
-        memory.add("a later thing")
-        assert memory.recall("a later thing")[0].text == "a later thing"
-    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._CHUNK", 32)
-    memory.add("the latest thing")
-    assert memory.admin.wait(60)
-    memory.recall("the latest thing")
-    assert memory.admin.wait(60)
-    assert memory.admin.stats().indexes["linked"] == 62
-    assert memory.recall("a later thing")[0].text == "a later thing"
-    assert_current(memory)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -184,3 +166,140 @@ def test_a_write_that_fails_leaves_nothing_in_the_file_the_index_or_the_words(
     memory.add("cats chase birds")
     assert_current(memory)
     assert memory.recall("cats chase birds")[0].text == "cats chase birds"
+
+
+# The links in the database
+
+ALL_KEPT = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
+
+
+@pytest.fixture
+def filed(open_memory, monkeypatch, db):
+    """A closed file with 60 messages and the links of their graph, which counts as large."""
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._LARGE", 50)
+    monkeypatch.setattr("ecs_plugins.memory.store.vector_index._CHUNK", 32)
+    with open_memory(config=ALL_KEPT) as memory:
+        memory.add(told(0, 60))
+        assert memory.admin.wait(60)
+    return db
+
+
+def told(first: int, last: int) -> list[str]:
+    return [f"subject{i} does thing{i}" for i in range(first, last)]
+
+
+def graph_of(memory) -> tuple[int, int]:
+    """Vectors and tombstones of the graph that a first recall has, before anything is built."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory._sleeper.background, "submit", lambda *_: None)
+        assert memory.recall("subject3 does thing3")[0].text == "subject3 does thing3"
+    assert_current(memory)
+    (opened,) = memory._store.indexes._open.values()
+    for text in told(0, 60):
+        query, index = memory._store.embed_query(text), opened.index
+        exact = index.search(query, 3, allowed=index.rows())
+        np.testing.assert_allclose(index.search(query, 3)[1], exact[1], rtol=1e-5)
+    return opened.index.linked, opened.index.dead
+
+
+def rows_kept(memory) -> int:
+    with memory._store.database.read() as connection:
+        return connection.execute("SELECT sum(length(places) / 8) FROM graphs").fetchone()[0]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_reopened_graph_is_searched_at_once(filed, open_memory, read_only):
+    assert graph_of(open_memory(config=ALL_KEPT, read_only=read_only)) == (60, 0)
+
+
+def test_a_graph_outlives_a_process_that_is_killed(filed, open_memory):
+    def killed():
+        memory = open_memory(config=ALL_KEPT)
+        memory.add(told(60, 90))
+        return memory.admin.wait(60)  # and is never closed
+
+    assert in_child(killed) == "True"
+    assert graph_of(open_memory(config=ALL_KEPT)) == (90, 0)
+
+
+def test_links_keep_nothing_that_is_erased_and_are_completed_by_what_came_since(
+    filed, open_memory, monkeypatch
+):
+    with open_memory(config=ALL_KEPT) as memory:
+        (secret,) = memory.add(SECRET)
+        assert memory.admin.wait(60)
+    memory = open_memory(config=ALL_KEPT)
+    assert rows_kept(memory) == 61
+    memory.delete(secret)
+    assert leftovers(filed.parent) == []
+    with monkeypatch.context() as patch:  # as if it were killed
+        patch.setattr(memory._store.indexes, "save", lambda *_, **__: None)
+        memory.add("a later thing")
+        memory.close()
+    memory = open_memory(config=ALL_KEPT)
+    assert graph_of(memory) == (61, 1)
+    assert memory.recall("a later thing")[0].text == "a later thing"
+    memory.add("the latest thing")
+    assert memory.admin.wait(60)
+    assert graph_of(memory) == (63, 1)
+    assert memory.admin.verify().ok
+
+
+DAMAGED = {
+    "flipped": "links = CAST(substr(links, 1, 99) || x'ff' || substr(links, 101) AS BLOB)",
+    "truncated": "places = CAST(substr(places, 1, 80) AS BLOB)",
+    "of another type": "links = 7",
+    "of another epoch": "epoch = 5",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_graph_whose_links_are_damaged_or_stale_is_built_anew_meanwhile_all_is_found(
+    filed, open_memory, caplog, damage
+):
+    with closing(sqlite3.connect(filed)) as connection, connection:
+        connection.execute(f"UPDATE graphs SET {DAMAGED[damage]}")
+    memory = open_memory(config=ALL_KEPT)
+    assert graph_of(memory) == (0, 0)
+    stale = damage == "of another epoch"
+    assert stale or "is built anew" in caplog.text
+    assert stale or "('default',)" in memory.admin.verify().problems[0]
+    memory.add("a later thing")
+    assert memory.recall("a later thing")[0].text == "a later thing"
+    assert memory.admin.wait(60)
+    assert rows_kept(memory) == 61
+    assert memory.admin.verify().ok
+
+
+def test_links_go_with_their_namespace_and_with_the_embedder(filed, open_memory):
+    with open_memory(config=ALL_KEPT) as memory:
+        memory.admin.reembed(FakeEmbedder(48))
+        assert rows_kept(memory) is None
+        memory.recall("subject3 does thing3")
+        assert memory.admin.wait(60)
+        assert rows_kept(memory) == 60
+        memory.forget(("default",))
+        assert rows_kept(memory) is None
+
+
+def test_two_that_write_links_leave_whole_ones(filed, open_memory):
+    first, second = (open_memory(config=ALL_KEPT) for _ in "12")
+    first.add(told(60, 90))
+    second.add(told(90, 160))
+    assert first.admin.wait(60)
+    assert second.admin.wait(60)
+    first.recall("subject1 does thing1")
+    second.close()
+    first.close()
+    assert graph_of(open_memory(config=ALL_KEPT))[1] == 0
+
+
+def test_closing_does_not_wait_for_other_writers_to_keep_links(filed, open_memory, caplog):
+    memory = open_memory(config=ALL_KEPT)
+    memory.add(told(60, 65))
+    assert memory.admin.wait(60)
+    with closing(sqlite3.connect(filed)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        memory.close()
+    assert "could not be written" in caplog.text
+    assert graph_of(open_memory(config=ALL_KEPT)) == (60, 0)
