@@ -6,6 +6,7 @@ token tells who it is. No tool takes a namespace, so nothing crosses.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import wraps
@@ -97,7 +98,7 @@ def mcp_server(
         top_k: Annotated[int, Field(description="Keep at most so many.", ge=1)] = 5,
     ) -> dict[str, Any]:
         """Keep the passages that help to answer a question, and say why."""
-        chosen = shaper()
+        chosen = await asyncio.to_thread(shaper)  # the first call loads a model
         config = chosen.config.replace(top_k=top_k)
         shaped = await ContextShaper(chosen.model, config).ashape(question, passages)
         return {
