@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # would compile every module anew, in each run.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test fast fuzz check house format docs clean test-min test-max
+.PHONY: help demo test fast fuzz check house format docs clean imports-min test-min test-max nightly
 .DEFAULT_GOAL := help
 
 help: ## Show this help.
@@ -52,16 +52,28 @@ fuzz: $(VENV)/.installed-dev ## 120,000 odd inputs to settings, files, engines a
 FRAMEWORKS := langchain langchain-core langchain-classic langgraph langgraph-checkpoint llama-index-core
 FLOORS = $$($(1)/bin/python -c 'import re, tomllib; extras = tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]; print(*{re.sub(r">=([^,]+).*", r"==\1", each) for group in ("agents", "llama-index") for each in extras[group] if "[" not in each})')
 
-test-min: ## The integration tests with the lowest versions of the frameworks that are declared.
+EVERY = import importlib, pkgutil, ecs_plugins as p; [importlib.import_module(m.name) for m in pkgutil.walk_packages(p.__path__, "ecs_plugins.") if not m.name.endswith("__main__")]
+
+$(VENV)-min/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-min
+	$(VENV)-min/bin/python -m pip install -q -c constraints.txt torch
 	$(VENV)-min/bin/python -m pip install -q -e ".[all,dev]"
 	$(VENV)-min/bin/python -m pip install -q $(call FLOORS,$(VENV)-min)
+	@touch $@
+
+imports-min: $(VENV)-min/.installed ## Import every module with the lowest versions of the frameworks.
+	$(VENV)-min/bin/python -W ignore -c '$(EVERY)'
+
+test-min: $(VENV)-min/.installed ## The integration tests with the lowest versions of the frameworks that are declared.
 	$(VENV)-min/bin/python -m pytest tests/integration -m "not model and not slow"
 
 test-max: ## The integration tests with the newest versions of the frameworks that are declared.
 	$(PYTHON) -m venv $(VENV)-max
+	$(VENV)-max/bin/python -m pip install -q -c constraints.txt torch
 	$(VENV)-max/bin/python -m pip install -q -U -e ".[all,dev]" $(FRAMEWORKS)
 	$(VENV)-max/bin/python -m pytest tests/integration -m "not model and not slow"
+
+nightly: test fuzz test-min test-max ## Everything that can be tested without a GPU.
 
 house: $(VENV)/.installed-dev ## Size, budgets, arrows and circles of the package.
 	$(BIN)/python -m benchmarks.house
