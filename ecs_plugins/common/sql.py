@@ -7,40 +7,24 @@ Statements are written in the SQL that both understand, with ``?`` or ``?1`` for
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-
-class Cursor(Protocol):
-    """The rows that a statement found."""
-
-    @property
-    def rowcount(self) -> int:
-        """How many rows were changed."""
-        ...
-
-    def fetchone(self) -> Any:
-        """The next row, or None."""
-        ...
-
-    def fetchall(self) -> list[Any]:
-        """The rows that are left."""
-        ...
-
-    def __iter__(self) -> Iterator[Any]: ...
+from ecs_plugins.errors import StorageError
 
 
 class Connection(Protocol):
-    """A connection inside a transaction."""
+    """A connection inside a transaction; its cursors are those of Python's database interface."""
 
-    def execute(self, sql: str, parameters: Any = (), /) -> Cursor:
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
         """Run a statement."""
         ...
 
-    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Cursor:
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Any:
         """Run a statement for each set of values."""
         ...
 
@@ -55,11 +39,23 @@ class Transaction:
     ends: list[Callable[[bool], object]] = field(default_factory=list)
 
 
-class Transactional:
-    """The transaction of each thread."""
+class SqlDatabase(ABC):
+    """A database and its connections, each lent to one user at a time. Thread-safe.
+
+    Attributes:
+        path: What it is called in messages.
+        in_memory: Whether nothing of it is on disk.
+        read_only: Whether nothing may be written.
+        at_fork: What a forked child calls: what the parent has not written is the parent's.
+    """
+
+    path: str
+    in_memory = False
+    read_only: bool
 
     def __init__(self) -> None:
         self._here = threading.local()
+        self.at_fork: list[Callable[[], object]] = []
 
     @property
     def _transaction(self) -> Transaction | None:
@@ -81,63 +77,51 @@ class Transactional:
         else:
             end(True)
 
+    @abstractmethod
+    def read(self) -> AbstractContextManager[Any]:
+        """A connection inside one consistent view; within a transaction of the same thread, its."""
 
-class SqlDatabase(Protocol):
-    """A database and its connections, each lent to one user at a time. Thread-safe.
+    @abstractmethod
+    def write(self, *, wait: bool = True, scope: str | None = None) -> AbstractContextManager[Any]:
+        """A connection inside one transaction; committed unless the block raises.
 
-    Attributes:
-        path: What it is called in messages.
-        at_fork: What a forked child calls: what the parent has not written is the parent's.
-    """
+        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
+        the same thread it is that one, which is committed or rolled back as a whole.
 
-    path: str
-    in_memory: bool
-    read_only: bool
-    at_fork: list[Callable[[], object]]
+        Args:
+            wait: Whether to wait for other writers, up to ``busy_timeout``.
+            scope: What is written to, where writers of different scopes need not wait for each
+                other; None is everything.
+        """
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether this thread is inside a write transaction."""
-        ...
-
-    def read(self) -> AbstractContextManager[Connection]:
-        """One consistent view; within a transaction of the same thread, that one."""
-        ...
-
-    def write(
-        self, *, wait: bool = True, scope: str | None = None
-    ) -> AbstractContextManager[Connection]:
-        """A write transaction; with a scope, others may write to other scopes meanwhile."""
-        ...
-
-    def on_end(self, end: Callable[[bool], object]) -> None:
-        """Call a function once the write transaction of this thread is over."""
-        ...
-
-    def claim(self, name: str) -> AbstractContextManager[object]:
-        """Wait until nobody else has claimed a name, in any process that can see it."""
-        ...
-
+    @abstractmethod
     def scrub(self, *, vacuum: bool = False) -> bool:
-        """Take deleted content out of the files; returns whether it is."""
-        ...
+        """Take deleted content out of the files, with ``vacuum`` out of every page.
 
-    def has_slack(self, erased: Sequence[bytes]) -> bool:
-        """Whether `scrub` has to vacuum to get rid of what was erased."""
-        ...
+        Returns:
+            Whether it is; False where others still read an older state, and it is done later.
+        """
 
-    def backup(self, target: Path) -> None:
-        """Write a copy as of now."""
-        ...
-
-    def integrity(self, connection: Any) -> Collection[str]:
-        """What the database's own checks find."""
-        ...
-
+    @abstractmethod
     def size(self) -> int:
         """Bytes on disk."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
-        """Close every connection."""
-        ...
+        """Close every connection; those in use close when their user is done."""
+
+    def claim(self, _name: str) -> AbstractContextManager[object]:
+        """Wait until nobody else has claimed a name; without locks of that kind, for nothing."""
+        return nullcontext()
+
+    def has_slack(self, _erased: Sequence[bytes]) -> bool:
+        """Whether `scrub` has to vacuum to get rid of what was erased."""
+        return False
+
+    def integrity(self, _connection: Any) -> Sequence[str]:
+        """What the database's own checks find; nothing where it makes them by itself."""
+        return ()
+
+    def backup(self, target: Path) -> None:
+        """Write a copy as of now, while others read and write."""
+        raise StorageError(f"{target} was not written; use the tools of the server, or export")

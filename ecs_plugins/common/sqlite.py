@@ -26,12 +26,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ecs_plugins.common.sql import Connection, Transaction, Transactional
+from ecs_plugins.common.sql import Connection, SqlDatabase, Transaction
 from ecs_plugins.errors import StorageError
 
 MEMORY = ":memory:"
@@ -93,7 +93,7 @@ class Schema:
     upgrade: Callable[[sqlite3.Connection, int], object]
 
 
-class Database(Transactional):
+class Database(SqlDatabase):
     """A file, or ``":memory:"``, and its connections, each lent to one user at a time.
 
     Thread-safe; safe over ``fork``. A database in memory lives in one connection.
@@ -104,9 +104,6 @@ class Database(Transactional):
         synchronous: ``"normal"`` survives a crash of the process; a power cut may lose the latest.
         busy_timeout: Seconds to wait for other writers.
         read_only: Write nothing.
-
-    Attributes:
-        at_fork: What a forked child calls: what the parent has not written is the parent's.
 
     Raises:
         StorageError: The file cannot be opened, holds something else, or is of a newer version.
@@ -131,7 +128,6 @@ class Database(Transactional):
         super().__init__()
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
-        self.at_fork: list[Callable[[], object]] = []
         self._reset()
         if read_only or not (self.in_memory or create_private(self.path)):
             self._refuse_empty()
@@ -218,10 +214,7 @@ class Database(Transactional):
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """A connection inside one read transaction: a single, consistent view of the file.
-
-        Within a transaction of the same thread it is that one.
-        """
+        """See `SqlDatabase.read`."""
         if self._transaction is not None:
             yield self._transaction.connection
             return
@@ -236,15 +229,7 @@ class Database(Transactional):
 
     @contextmanager
     def write(self, *, wait: bool = True, scope: str | None = None) -> Iterator[sqlite3.Connection]:
-        """A connection inside one immediate transaction; committed unless the block raises.
-
-        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
-        the same thread it is that one, which is committed or rolled back as a whole.
-
-        Args:
-            wait: Whether to wait for other writers, up to ``busy_timeout``.
-            scope: What is written to; of no use here, where one writes at a time.
-        """
+        """See `SqlDatabase.write`; one writes at a time here."""
         del scope
         if self.is_writing:
             yield self._here.transaction.connection
@@ -298,11 +283,6 @@ class Database(Transactional):
                 time.sleep(random.uniform(*_RETRY))
         finally:
             connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
-
-    def claim(self, name: str) -> AbstractContextManager[object]:
-        """Claim nothing: who computes without a lock looks for others' changes when it writes."""
-        del name
-        return nullcontext()
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.
@@ -436,7 +416,7 @@ class Database(Transactional):
         self._close_idle()
 
     def close(self) -> None:
-        """Close every connection; those in use close when their user is done."""
+        """See `SqlDatabase.close`."""
         with self._lock:
             self._closed = True
             self._close_idle()

@@ -44,7 +44,7 @@ from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.tiers import checked
-from ecs_plugins.memory.store.vector_index import Indexes
+from ecs_plugins.memory.store.vector_index import Indexes, remove_old_graphs
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -143,6 +143,8 @@ class EntropicMemory:
             busy_timeout=settings.busy_timeout,
             read_only=read_only,
         )
+        if not (database.in_memory or read_only):
+            remove_old_graphs(database.path)
         try:
             embedder = RecordedEmbedder(database) if embedder is None else as_embedder(embedder)
             opened = MemoryStore(database, embedder, what, settings, Indexes, adopt=reembed)

@@ -110,9 +110,14 @@ class SleepRunner:
         self._locks: defaultdict[Namespace, threading.Lock] = defaultdict(threading.Lock)
         self._retry_at: dict[Namespace, int] = {}
 
-    def sleep(self, namespace: Namespace) -> SleepReport | None:
-        """Run one sleep phase now; None if nothing was ever stored in the namespace."""
+    def sleep(self, namespace: Namespace, least: int = 0) -> SleepReport | None:
+        """Run one sleep phase now; None if nothing was ever stored in the namespace.
+
+        None as well if fewer than ``least`` messages came since another process slept.
+        """
         with self._locks[namespace], self._store.database.claim(key_of(namespace)):
+            if least and self._since(namespace) < least:
+                return None
             self._store.flush(namespace)
             if self._purge_due():
                 purge(self._store)
@@ -168,6 +173,10 @@ class SleepRunner:
                 return None
             return sleeps.view(connection, space, self._store.dimension)
 
+    def _since(self, namespace: Namespace) -> int:
+        with self._store.reading(namespace) as (_, space):
+            return 0 if space is None else space.since_sleep
+
     def _purge_due(self) -> bool:
         """Whether something has expired, or the log's retention was last seen to an hour ago."""
         retained = self._store.settings.log_retention is not None
@@ -197,7 +206,7 @@ class SleepRunner:
 
     def _try_sleep(self, namespace: Namespace, since_sleep: int) -> None:
         try:
-            self.sleep(namespace)
+            self.sleep(namespace, self._store.config.sleep_every)
             self._retry_at.pop(namespace, None)
         except EcsPluginsError as error:
             self._retry_at[namespace] = since_sleep + self._store.config.sleep_every

@@ -249,16 +249,16 @@ class Erasure:
     def erase_versions(self, space: Space, name: str) -> list[Said]:
         """Erase every version of an item and return what they said."""
         said = self.connection.execute("SELECT text, vector FROM tiers WHERE id = ?", (name,))
-        texts = said.fetchall()
+        texts: list[Said] = said.fetchall()
         tiers.delete(self.connection, space, tiers.versions(self.connection, name))
         tiers.forget_provenance(self.connection, [name])
         return texts
 
     def said_by(self, ids: Collection[str]) -> list[Said]:
         """The texts of messages, and their vectors."""
-        return self.connection.execute(
-            f"SELECT text, vector FROM messages WHERE id {_AMONG}", (dump(list(ids)),)
-        ).fetchall()
+        sql = f"SELECT text, vector FROM messages WHERE id {_AMONG}"
+        said: list[Said] = self.connection.execute(sql, (dump(list(ids)),)).fetchall()
+        return said
 
     def note_quotes(self, behind: Collection[str], said: Sequence[Said]) -> None:
         """Note whether messages that stay still say what is erased of a memory."""

@@ -156,7 +156,7 @@ class Intake:
         row = tiers.insert(self._connection, self._space, new, members)
         if self._index is not None:
             self._index.add(row, new.item.vector)
-            self._space.written.append(row)
+            self._space.written[row] = f"{new.item.asked} {new.item.text}"
 
 
 def insert_pinned(

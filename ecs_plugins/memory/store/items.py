@@ -231,7 +231,7 @@ class Items:
                 " AND message IS NULL",
                 ((now, row) for row in touched),
             )
-            deleted = connection.executemany(
+            deleted: int = connection.executemany(
                 "DELETE FROM items WHERE namespace = ? AND key = ?",
                 ((encode(namespace), key) for namespace, key in deletes),
             ).rowcount

@@ -7,8 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -107,8 +106,8 @@ class MemoryStore:
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
         self.forget_read: Callable[[], object] = int
-        if not (database.in_memory or database.read_only):
-            _remove_old_graphs(database.path)
+        self.indexes.prepare()
+        if not database.read_only:
             self._finish_interrupted_erasure()
         database.at_fork.append(self.reset)
 
@@ -169,6 +168,7 @@ class MemoryStore:
             raise
         self.epoch, self.is_current = epoch, True
         self.reset()
+        self.indexes.prepare()
 
     # Transactions
 
@@ -306,12 +306,3 @@ class MemoryStore:
             logger.warning("retrieval hits could not be written and are lost: %s", error)
         self.indexes.save(self.database, closing=True)
         self.database.close()
-
-
-def _remove_old_graphs(path: str) -> None:
-    """Delete the graphs that earlier versions kept beside the file: they hold vectors."""
-    folder = Path(path + ".index")
-    for file in (Path(path + ".hnsw"), *folder.glob("*.hnsw*")):
-        file.unlink(missing_ok=True)
-    with suppress(OSError):  # of somebody else's files, or not there
-        folder.rmdir()

@@ -7,9 +7,9 @@ namespace are found by vectors and by words is each engine's own: `vector_index`
 
 from __future__ import annotations
 
-import threading
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -45,49 +45,42 @@ class SpaceIndex(Protocol):
         ...
 
 
-class SpaceIndexes(Protocol):
-    """The indexes of one open memory. Thread-safe."""
+class SpaceIndexes(ABC):
+    """The indexes of one open memory. Thread-safe.
 
-    def current(self, connection: Connection, space: Space, *, words: bool = False) -> SpaceIndex:
-        """The index of a namespace as of a transaction, with its words if these are wanted."""
-        ...
+    What an engine need not be told of, its indexes leave as it is here.
+    """
 
-    def settle(self, connection: Connection, space: Space | None = None) -> None:
-        """Index what a transaction wrote to a namespace, or to all, before it commits."""
-        ...
+    @abstractmethod
+    def current(self, connection: Connection, space: Space) -> SpaceIndex:
+        """The index of a namespace as of a transaction."""
 
-    def committed(self, space: Space) -> None:
-        """Follow a transaction that is on disk."""
-        ...
-
-    def rolled_back(self, space: Space, revision: int) -> None:
-        """Follow a transaction that failed and began at a revision."""
-        ...
-
-    def drop(self, space: int) -> None:
-        """Forget a namespace."""
-        ...
-
-    def take_worn(self) -> Iterable[Rebuilt]:
-        """The indexes that should be built anew in the background, each handed out once."""
-        ...
-
-    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:
-        """Write what would take long to build anew, if much of it changed or the memory closes."""
-        ...
-
+    @abstractmethod
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
         """Whether the index of a namespace is out of step."""
-        ...
+
+    def prepare(self) -> None:  # noqa: B027
+        """Make what is kept for the dimension of the vectors, if it is missing."""
+
+    def settle(self, connection: Connection, space: Space | None = None) -> None:  # noqa: B027
+        """Index what a transaction wrote to a namespace, or to all, before it commits."""
+
+    def committed(self, space: Space) -> None:  # noqa: B027
+        """Follow a transaction that is on disk."""
+
+    def rolled_back(self, space: Space, revision: int) -> None:  # noqa: B027
+        """Follow a transaction that failed and began at a revision."""
+
+    def drop(self, space: int) -> None:  # noqa: B027
+        """Forget a namespace."""
+
+    def save(self, database: SqlDatabase, *, closing: bool = False) -> None:  # noqa: B027
+        """Write what would take long to build anew, if much of it changed or the memory closes."""
+
+    def take_worn(self) -> Iterable[Any]:
+        """The indexes that should be built anew in the background, each handed out once."""
+        return ()
 
     def statistics(self) -> dict[str, int]:
-        """Numbers to show."""
-        ...
-
-
-class Rebuilt(Protocol):
-    """An index that can be built anew."""
-
-    def rebuild(self, stop: threading.Event | None = None) -> None:
-        """Build it anew; gives up when told to stop."""
-        ...
+        """Open indexes, their bytes, their linked vectors and tombstones; those of a server not."""
+        return {}

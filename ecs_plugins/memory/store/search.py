@@ -130,7 +130,7 @@ def _recalled(
     What has expired, is excluded, or is in the other tier takes places among them, and an item that
     is neither may be good by both: more are looked at until nothing else can be among the best.
     """
-    opened = store.indexes.current(connection, space, words=not request.by_cosine)
+    opened = store.indexes.current(connection, space)
     condition = request.condition
     allowed = None if condition is None else _matching(connection, space, condition)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES)

@@ -144,7 +144,7 @@ class Space:
     revision: int  # counts the transactions that changed it
     count: dict[Tier, int]  # live items
     gone: list[int] = field(default_factory=list)  # rows that left in this transaction
-    written: list[int] = field(default_factory=list)  # rows that are in the index already
+    written: dict[int, str] = field(default_factory=dict)  # rows in the index, and their texts
 
     @property
     def items(self) -> int:

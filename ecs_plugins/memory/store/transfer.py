@@ -103,7 +103,7 @@ def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> It
     )
     values = (*bounds, *again)
     for table, condition in _TABLES.items():
-        for row in rows(connection, table, f"{condition} ORDER BY 1", values, before=chosen):
+        for row in rows(connection, table, f"{condition} ORDER BY 1, 2", values, before=chosen):
             for problem in damage(table, row):
                 raise StorageError(f"{problem}; `verify` lists all that is damaged")
             if table in ("messages", "tiers"):

@@ -20,8 +20,8 @@ what came since waits in the tail. Links that are damaged or of another epoch ar
 Rows that a filter leaves are compared one by one: a graph searched through a narrow filter loses
 recall, and reading the metadata has cost more by then.
 
-The words of a namespace are read from its texts at its first recall, and follow the database in
-the same way. They never see a transaction that is not on disk, and are never written to a file.
+The words of a namespace are read with its vectors, and follow the database in the same way. They
+never see a transaction that is not on disk, and are never written to a file.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.errors import EcsPluginsError
+from ecs_plugins.memory.store.seam import Rows, SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space, crc, damaged, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
 
 logger = logging.getLogger(__name__)
-
-Rows = npt.NDArray[np.int64]
 
 _LARGE = 5000
 """Vectors from which on a graph is linked in the background, and its links are kept: it takes some
@@ -304,8 +303,6 @@ class OpenIndex:
     last_row: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     words: CoverageIndex = field(default_factory=CoverageIndex)
-    words_revision: int = -1
-    words_row: int = 0
 
     @property
     def size(self) -> int:
@@ -334,6 +331,12 @@ class OpenIndex:
         """Add a row that a transaction has written and not committed."""
         self.index.add(np.array([row]), vector[None])
         self.last_row = row
+
+    def remove(self, rows: Rows) -> None:
+        """Remove rows; unknown ones are ignored."""
+        self.index.remove(rows)
+        for row in rows.tolist():
+            self.words.discard(row)
 
 
 _LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
@@ -370,7 +373,7 @@ def _live_rows(connection: Connection, space: Space) -> list[int]:
     return [row for (row,) in found]
 
 
-class Indexes:
+class Indexes(SpaceIndexes):
     """The indexes of one open memory. Thread-safe."""
 
     def __init__(self, dimension: int) -> None:
@@ -379,7 +382,8 @@ class Indexes:
         self._lock = threading.Lock()
         self._worn: list[VectorIndex] = []
 
-    def _opened(self, connection: Connection, space: Space) -> OpenIndex:
+    def current(self, connection: Connection, space: Space) -> OpenIndex:
+        """The index of a namespace, as of the transaction of ``connection`` or later."""
         with self._lock:
             opened = self._open.get(space.id)
             if opened is None or opened.epoch != space.epoch:
@@ -392,49 +396,18 @@ class Indexes:
                 self._refresh(connection, space, opened)
         return opened
 
-    def current(self, connection: Connection, space: Space, *, words: bool = False) -> OpenIndex:
-        """The index of a namespace, as of the transaction of ``connection`` or later.
-
-        With ``words``, those too.
-        """
-        opened = self._opened(connection, space)
-        if words and opened.words_revision < space.revision:
-            with opened.lock:
-                self._refresh_words(connection, space, opened)
-        return opened
-
-    def _refresh_words(self, connection: Connection, space: Space, opened: OpenIndex) -> None:
-        if opened.words_revision >= space.revision:
-            return
-
-        def load(where: str, value: object) -> None:
-            sql = f"SELECT row, text, asked FROM tiers WHERE {_LIVE} AND {where} ORDER BY row"
-            for row, text, asked in connection.execute(sql, (space.id, value)):
-                opened.words.add(row, f"{asked} {text}")
-                opened.words_row = max(opened.words_row, row)
-
-        load("row > ?", opened.words_row)
-        words = opened.words
-        if len(words) != space.items:
-            wanted = set(_live_rows(connection, space))
-            for row in words.numbers() - wanted:
-                words.discard(row)
-            load(_AMONG, json.dumps(sorted(wanted - words.numbers())))
-        opened.words_revision = space.revision
-
     def _refresh(self, connection: Connection, space: Space, opened: OpenIndex) -> None:
         if opened.revision >= space.revision:
             return
         index = opened.index
 
         def load(where: str, value: object) -> None:
-            sql = f"SELECT row, vector, vector_crc, id FROM tiers WHERE {_LIVE} AND {where}"
-            found = {
-                row: unpack(vector, check, self._dimension, str(name))
-                for row, vector, check, name in connection.execute(
-                    f"{sql} ORDER BY row", (space.id, value)
-                )
-            }
+            sql = "SELECT row, vector, vector_crc, id, asked, text FROM tiers WHERE"
+            rows = connection.execute(f"{sql} {_LIVE} AND {where} ORDER BY row", (space.id, value))
+            found = {}
+            for row, vector, check, name, asked, text in rows:
+                found[row] = unpack(vector, check, self._dimension, str(name))
+                opened.words.add(row, f"{asked} {text}")
             opened.last_row = max(opened.last_row, *found, 0)
             if opened.revision < 0 and space.items >= _LARGE and not index.linked:
                 _restore(connection, space, index, found)
@@ -444,7 +417,7 @@ class Indexes:
         load("row > ?", opened.last_row)
         if len(index) != space.items:
             wanted = _numbers(_live_rows(connection, space))
-            index.remove(np.setdiff1d(index.rows(), wanted))
+            opened.remove(np.setdiff1d(index.rows(), wanted))
             missing = np.setdiff1d(wanted, index.rows())
             if len(missing):
                 load(_AMONG, json.dumps(missing.tolist()))
@@ -465,9 +438,9 @@ class Indexes:
         if opened is None or opened.epoch != space.epoch:
             return
         with opened.lock:
-            opened.index.remove(np.array(space.gone, dtype=np.int64))
-            for row in space.gone:
-                opened.words.discard(row)
+            for row, text in space.written.items():
+                opened.words.add(row, text)
+            opened.remove(_numbers(space.gone))
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
                 opened.revision = space.revision
             self._tidy(opened)
@@ -482,7 +455,7 @@ class Indexes:
             self.drop(space.id)
         elif opened is not None and space.written:
             with opened.lock:
-                opened.index.remove(np.array(space.written, dtype=np.int64))
+                opened.index.remove(_numbers(space.written))
                 opened.last_row = min(space.written) - 1
 
     def _enforce_budget(self, keep: int) -> None:
@@ -529,9 +502,6 @@ class Indexes:
             except EcsPluginsError as error:
                 logger.warning("the links of a graph could not be written: %s", error)
 
-    def settle(self, connection: Connection, space: Space | None = None) -> None:
-        """Nothing: an index follows when it is read next."""
-
     def take_worn(self) -> set[VectorIndex]:
         """The large indexes that should be built anew, each handed out once."""
         worn, self._worn = self._worn, []
@@ -548,3 +518,12 @@ class Indexes:
             "linked": sum(index.linked for index in indexes),
             "tombstones": sum(index.dead for index in indexes),
         }
+
+
+def remove_old_graphs(path: str) -> None:
+    """Delete the graphs that earlier versions kept beside the file: they hold vectors."""
+    folder = Path(path + ".index")
+    for file in (Path(path + ".hnsw"), *folder.glob("*.hnsw*")):
+        file.unlink(missing_ok=True)
+    with suppress(OSError):  # of somebody else's files, or not there
+        folder.rmdir()

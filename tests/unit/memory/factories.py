@@ -87,9 +87,12 @@ def assert_current(memory, namespace=("default",)):
     """An index that followed every change holds what one that reads the file anew does."""
     store = memory._store
     memory.recall("red", namespace=namespace, threshold=0.0, record=False)
+    if not isinstance(store.indexes, Indexes):  # the server keeps them
+        assert memory.admin.verify().ok
+        return
     with store.reading(namespace) as (connection, space):
         indexes = store.indexes, Indexes(store.dimension)
-        known, fresh = (each.current(connection, space, words=True) for each in indexes)
+        known, fresh = (each.current(connection, space) for each in indexes)
     assert known.words._postings == fresh.words._postings
     assert known.words.size == fresh.words.size
     assert sorted(known.index.rows()) == sorted(fresh.index.rows())
