@@ -22,12 +22,6 @@ async def test_context_variables_are_seen_and_do_not_leak_back():
     assert request_id.get() == "r-1"
 
 
-async def test_arguments_and_errors_pass_through():
-    assert await run_sync(int, "ff", base=16) == 255
-    with pytest.raises(ValueError, match="invalid literal"):
-        await run_sync(int, "no number")
-
-
 async def test_a_memory_never_waits_behind_models(monkeypatch):
     release = threading.Event()
     scorings = [asyncio.create_task(run_sync(release.wait, 20)) for _ in range(2 * MAX_WORKERS)]
@@ -50,21 +44,6 @@ async def test_no_more_threads_than_the_bound():
 
     await asyncio.gather(*(run_sync(work) for _ in range(4 * MAX_WORKERS)))
     assert 1 < most <= MAX_WORKERS
-
-
-def test_several_loops_share_it_one_after_another_and_at_once():
-    results = []
-
-    def in_a_loop(n):
-        results.append(asyncio.run(run_sync(lambda: n)))
-
-    in_a_loop(0)
-    threads = [threading.Thread(target=in_a_loop, args=(n,)) for n in (1, 2, 3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(results) == [0, 1, 2, 3]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -98,21 +98,6 @@ def test_word_matching_is_neither_favoured_nor_shut_out(part: str) -> None:
     assert 0.4 <= share["none"] / share.total() <= 0.6
 
 
-def test_the_counts_in_the_readme_are_those_of_the_data() -> None:
-    readme = (DATA / "README.md").read_text(encoding="utf-8")
-    rows = dict(re.findall(r"^\| `([\w-]+)` \| (\d+ \| \d+) \|", readme, flags=re.MULTILINE))
-    parts = (QUESTIONS["conversation"], QUESTIONS["documents"])
-    for name in set(values("category", ALL)):
-        first, second = (values("category", part).count(name) for part in parts)
-        assert rows[name] == f"{first} | {second}"
-    mix = [Counter(values("overlap", part)) for part in parts]
-    assert (
-        f"conversation {mix[0]['none']} `none` and {mix[0]['some']} `some`, "
-        f"documents {mix[1]['none']} and {mix[1]['some']}"
-    ) in readme
-    assert f"{len(TURNS)} turns in {len(SESSIONS)} dated sessions" in readme
-
-
 def test_repeated_facts_are_told_in_sessions_and_near_duplicates_share_their_words() -> None:
     for fact in QUESTIONS["repeated_facts"]:
         assert len({key[:3] for key in fact["turns"]}) >= 3

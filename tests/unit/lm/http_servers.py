@@ -11,7 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import torch
 
-_WORK = ("/generate", "/v1/completions")
+ROUTES = ["/v1/models", "/tokenize", "/server_info", "/generate", "/v1/completions"]
+_WORK = ROUTES[3:]
 
 
 class ModelServer(ThreadingHTTPServer):
@@ -108,7 +109,7 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if "status" in fault:
             return self.reply({"error": {"message": "fault"}}, **fault)
-        route = getattr(self, ROUTES.get(self.path, ""), None)
+        route = getattr(self, self.path.rpartition("/")[2]) if self.path in ROUTES else None
         with server.counting:
             server.busy += 1
             server.most_busy = max(server.busy, server.most_busy)
@@ -181,15 +182,6 @@ class _Handler(BaseHTTPRequestHandler):
             ]
         usage = {"prompt_tokens": len(ids), "completion_tokens": number}
         return {"object": "text_completion", "choices": [choice], "usage": usage}
-
-
-ROUTES = {
-    "/v1/models": "models",
-    "/tokenize": "tokenize",
-    "/server_info": "server_info",
-    "/generate": "generate",
-    "/v1/completions": "completions",
-}
 
 
 @contextmanager

@@ -68,18 +68,6 @@ def test_a_shared_head_stands_once_if_it_saves_enough(sequences, extra) -> None:
         assert_sound(planted, plant(planted))
 
 
-def test_duplicates_cost_nothing() -> None:
-    forest = plant([(5, 6, 7), (8,), (5, 6, 7), (5, 6, 7)])
-    assert sorted(forest.tokens) == [5, 6, 7, 8]
-    assert forest.paths[0] == forest.paths[2] == forest.paths[3]
-
-
-@pytest.mark.parametrize(("shared", "saved"), [(MIN_SAVED - 1, 0), (MIN_SAVED, MIN_SAVED)])
-def test_a_short_shared_head_is_repeated_and_a_long_one_is_not(shared, saved) -> None:
-    head = tuple(range(shared))
-    assert len(plant([(*head, 500, 501), (*head, 600)]).tokens) == 2 * shared + 3 - saved
-
-
 # --- Attention ---------------------------------------------------------------------------------
 
 FOREST = st.lists(

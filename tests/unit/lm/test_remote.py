@@ -207,7 +207,6 @@ def test_untrusted_text_cannot_send_control_tokens(lm, server, pair) -> None:
         {"truncate": True},
         {"drop": True},
     ],
-    ids=lambda fault: next(f"{k}-{v}" for k, v in fault.items()),
 )
 def test_a_passing_fault_is_tried_again(lm, server, local, fault) -> None:
     server.faults.extend([fault, fault])
@@ -230,9 +229,7 @@ def test_a_fault_that_does_not_pass_is_a_model_error_that_names_it(
 ASKS_FOR_AN_HOUR = {"status": 429, "headers": {"Retry-After": "3600"}}
 
 
-@pytest.mark.parametrize(
-    "fault", [{"hang": 3.0}, {"drip": 0.2}, ASKS_FOR_AN_HOUR], ids=["hang", "drip", "rest"]
-)
+@pytest.mark.parametrize("fault", [{"hang": 3.0}, {"drip": 0.2}, ASKS_FOR_AN_HOUR])
 def test_a_server_that_hangs_past_the_deadline_is_a_timeout(server, fault) -> None:
     lm = remote(server, deadline_s=0.5).warmup()
     server.faults.extend([fault] * 50)
@@ -269,7 +266,6 @@ def with_last(logprob, token=None):
         (dict.clear, ModelError, "not of the form"),
         (lambda a: a.update(choices=[], meta_info=None), ModelError, "not of the form"),
     ],
-    ids=["wrong-length", "nan", "null", "positive", "other-token", "empty", "other-form"],
 )
 def test_an_answer_that_cannot_be_trusted_is_an_error(lm, server, edit, error, message) -> None:
     server.faults.append({"edit": edit})
@@ -319,9 +315,10 @@ def the_key():
 
 def test_the_api_key_is_sent_and_not_shown_and_a_copy_asks_the_function_for_it(pair) -> None:
     with serving(*pair, key="secret") as server:
-        copied = pickle.loads(pickle.dumps(remote(server, api_key=the_key)))
+        copied = pickle.loads(pickle.dumps(remote(server, api_key=the_key, max_tokens=150)))
         lm = remote(server, api_key=" secret\n")  # as it is read from a file
         assert copied.score([small()])
+        assert copied.max_tokens == 150
         assert lm.score([small()])
         with pytest.raises(ConfigurationError, match="API key"):
             remote(server).score([small()])
@@ -364,7 +361,7 @@ def test_the_environments_proxy_is_not_used(server, monkeypatch) -> None:
 
 
 def test_the_wrong_kind_of_server_says_so(server, monkeypatch) -> None:
-    monkeypatch.setattr("http_servers.ROUTES", {"/v1/models": "models"})
+    monkeypatch.setattr("http_servers.ROUTES", ["/v1/models"])
     with pytest.raises(ConfigurationError, match="kind of server"):
         remote(server, kind="vllm").score([asked()])
 
@@ -379,12 +376,6 @@ def test_the_window_is_the_servers_or_shorter(server) -> None:
 
 
 # As an object.
-
-
-def test_it_pickles_as_its_configuration(server, local) -> None:
-    again = pickle.loads(pickle.dumps(remote(server, max_tokens=150).warmup()))
-    assert again.max_tokens == 150
-    close_to(again.score([asked()]), local.score([asked()]))
 
 
 def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> None:

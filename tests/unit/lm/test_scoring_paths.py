@@ -112,7 +112,9 @@ def test_every_path_gives_what_plain_forwards_say(family, prefix) -> None:
     assert np.std([logprob for values in wanted.values() for logprob, _ in values]) > 0.5
     assert max(values[:, 1].max() for values in wanted.values()) > 0.1
     for path in paths_of(family):
-        assert_same(run(engine(family), path, encoded(asked), 40), wanted)
+        got = run(engine(family), path, encoded(asked), 40)
+        assert_same(got, wanted)
+        assert min(values[:, 1].min() for values in got.values()) == 0.0  # none is negative
 
 
 @pytest.mark.parametrize("path", FAST)
@@ -309,28 +311,12 @@ def test_half_precision_is_close_to_its_own_reference_and_compares_in_float32() 
 # --- Divergence --------------------------------------------------------------------------------
 
 
-def test_the_direction_is_from_the_base_to_the_candidate() -> None:
-    candidate = torch.tensor([[0.92, 0.03, 0.05]]).log()
-    base = torch.tensor([[0.35, 0.20, 0.45]]).log()
-    wanted = 0.92 * np.log(0.92 / 0.35) + 0.03 * np.log(0.03 / 0.2) + 0.05 * np.log(0.05 / 0.45)
-    assert float(divergence_of(candidate, base)) == pytest.approx(wanted, abs=1e-6)
-    assert float(divergence_of(base, candidate)) != pytest.approx(wanted, abs=1e-2)
-
-
 def test_impossible_tokens_do_not_make_it_not_a_number() -> None:
     candidate = torch.tensor([[0.5, 0.5, 0.0]]).log()
     base = torch.tensor([[0.25, 0.25, 0.5]]).log()
     assert float(divergence_of(candidate, base)) == pytest.approx(np.log(2), abs=1e-6)
     assert float(divergence_of(candidate, candidate)) == 0.0
     assert np.isinf(float(divergence_of(base, candidate)))
-
-
-def test_the_base_diverges_from_itself_by_nothing_and_nothing_is_negative() -> None:
-    (result,) = local().score([request(divergence=True)])
-    for (k, _), values in found(result).items():
-        divergence = values[:, 1]
-        assert (divergence >= 0).all()
-        assert (divergence == 0).all() or k > 0
 
 
 def test_requests_that_are_merged_do_not_mix_their_bases() -> None:
