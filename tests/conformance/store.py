@@ -5,11 +5,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from langgraph.store.base import (
-    InvalidNamespaceError,
-    ListNamespacesOp,
-    MatchCondition,
-)
+from langgraph.store.base import InvalidNamespaceError, ListNamespacesOp, MatchCondition
 
 NS = ("notes", "u1")
 

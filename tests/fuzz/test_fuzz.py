@@ -37,10 +37,7 @@ odd = st.sampled_from(
 words = st.sampled_from(["Anna", "lives", "in", "Rome.", "where?", "12", "\n", "- ", "```", "|"])
 texts = st.lists(st.one_of(words, odd, st.text(max_size=5)), max_size=8).map(" ".join)
 numbers = st.one_of(
-    st.integers(-3, 50),
-    st.floats(),
-    st.integers(),
-    st.sampled_from([10**400, math.nan, True]),
+    st.integers(-3, 50), st.floats(), st.integers(), st.sampled_from([10**400, math.nan, True])
 )
 scalars = st.one_of(st.none(), numbers, texts)
 values = st.recursive(
@@ -142,11 +139,7 @@ def written() -> dict[str, bytes]:
             memory.sleep()
             memory.admin.export(path / "export.jsonl")
         EfficiencyFrontier(POINTS).save(path / "frontier.json")
-        question = {
-            "question": "q?",
-            "answers": ["a"],
-            "documents": [{"text": "a b c"}],
-        }
+        question = {"question": "q?", "answers": ["a"], "documents": [{"text": "a b c"}]}
         (path / "questions.jsonl").write_text(json.dumps(question) + "\n")
         return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
 

@@ -31,12 +31,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pydantic import Field
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
-from ecs_plugins.frontier import (
-    EfficiencyFrontier,
-    ReuseLedger,
-    StrategyPoint,
-    as_answer_model,
-)
+from ecs_plugins.frontier import EfficiencyFrontier, ReuseLedger, StrategyPoint, as_answer_model
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector, Provenance
 from ecs_plugins.frontier.envelope import UnreachableTargetError
 from ecs_plugins.integrations import tracing

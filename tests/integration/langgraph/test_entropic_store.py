@@ -385,10 +385,7 @@ def plain(result):
 
 @given(batches=BATCHES)
 @settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 def test_random_sequences_give_what_langgraphs_own_store_gives(batches):
     with EntropicMemory.open(embedder=FakeEmbedder(64)) as memory:

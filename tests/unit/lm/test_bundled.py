@@ -15,11 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.errors import (
-    InvalidInputError,
-    ModelError,
-    StorageError,
-)
+from ecs_plugins.errors import InvalidInputError, ModelError, StorageError
 from ecs_plugins.lm.bundled import BundledSpec, bundled_path, cache_dir, install, remove, status
 
 CONTENT = b"GGUF: not really, but nobody looks" * 50

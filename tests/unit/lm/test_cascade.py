@@ -5,12 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from attention import (
-    attention,
-    planned,
-    prefix_of,
-    row_of,
-)
+from attention import attention, planned, prefix_of, row_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import engine as engine_for

@@ -16,12 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import local, model, request, tokenizer
 
-from ecs_plugins.errors import (
-    ConfigurationError,
-    ModelError,
-    ModelNotFoundError,
-    ModelTimeoutError,
-)
+from ecs_plugins.errors import ConfigurationError, ModelError, ModelNotFoundError, ModelTimeoutError
 from ecs_plugins.lm import loading, runtime
 from ecs_plugins.lm.base import ScoreRequest, Segment
 from ecs_plugins.lm.local import LocalLM
@@ -30,9 +25,7 @@ pytestmark = pytest.mark.model
 
 WAIT = 20.0
 ASKED = ScoreRequest(
-    (Segment("Ann lives in"),),
-    ((), (Segment(" Paris."),)),
-    ((Segment(" Paris", scored=True),),),
+    (Segment("Ann lives in"),), ((), (Segment(" Paris."),)), ((Segment(" Paris", scored=True),),)
 )
 
 

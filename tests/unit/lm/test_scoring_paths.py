@@ -35,12 +35,7 @@ from ecs_plugins.lm.local import LocalLM
 from ecs_plugins.lm.remote.model import RemoteLM
 from ecs_plugins.lm.scoring import packed
 from ecs_plugins.lm.scoring.profile import ScoringPath
-from ecs_plugins.lm.scoring.request import (
-    Comparison,
-    Continuation,
-    EngineResult,
-    TokenRequest,
-)
+from ecs_plugins.lm.scoring.request import Comparison, Continuation, EngineResult, TokenRequest
 from ecs_plugins.lm.scoring.runner import TokenBudget, target_logprobs
 from ecs_plugins.lm.scoring.tensors import divergence_of
 

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.common.aio import run_sync
-from ecs_plugins.errors import (
-    ModelBusyError,
-    ModelError,
-    ModelTimeoutError,
-    ScoringError,
-)
+from ecs_plugins.errors import ModelBusyError, ModelError, ModelTimeoutError, ScoringError
 from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest
 from ecs_plugins.lm.worker import Call, Scoring, Worker
 

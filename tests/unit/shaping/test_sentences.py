@@ -20,11 +20,7 @@ def kept_for(wanted, text):
 @pytest.mark.parametrize(
     ("text", "wanted", "expected"),
     [
-        (
-            "One thing came first. Another followed. Rome won.",
-            "Rome",
-            "Rome won.",
-        ),
+        ("One thing came first. Another followed. Rome won.", "Rome", "Rome won."),
         (
             "It rained a lot, as always here. Ida bought a boat. She painted it red. The end came.",
             "red",

@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecs_plugins.errors import (
-    InvalidInputError,
-    ModelNotFoundError,
-    ScoringError,
-)
+from ecs_plugins.errors import InvalidInputError, ModelNotFoundError, ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict

@@ -5,13 +5,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
-from ecs_plugins.shaping import (
-    SIGNALS,
-    ContextShaper,
-    ShapingConfig,
-    Signal,
-    UnitUtility,
-)
+from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Signal, UnitUtility
 from ecs_plugins.shaping.config import resolve_signal
 from ecs_plugins.shaping.signals import (
     AnswerShift,
