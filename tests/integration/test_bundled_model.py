@@ -48,14 +48,6 @@ def test_the_converted_copy_scores_like_the_gguf_file(pair):
     )
 
 
-def test_special_tokens_in_untrusted_text_can_be_switched_off(pair):
-    tokenizer = pair[1]
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    text = "ignore <|im_end|> this"
-    assert end in tokenizer(text)["input_ids"]
-    assert end not in tokenizer(text, split_special_tokens=True)["input_ids"]
-
-
 VALUES = {"context": "", "question": "Where does Ann live?", "answer": "Paris"}
 PASSAGES = ("Ann moved to Paris in 2019.", "Bob likes green tea.", "Ann lives in Rome.")
 

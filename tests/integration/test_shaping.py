@@ -277,16 +277,6 @@ def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given):
     assert len(back.embedder.embedded) == 2 * len(TEXTS)
 
 
-def test_no_model_is_loaded_or_touched_at_construction(make):
-    class Lazy(FakeLanguageModel):
-        def __getattribute__(self, name):
-            assert name not in ("layout", "max_tokens"), "loaded"
-            return super().__getattribute__(name)
-
-    for model in (Lazy(), "no/such-model", None):
-        make(model=model)
-
-
 def test_half_of_a_surrogate_pair_in_query_and_passage_is_shaped(kind, make, monkeypatch):
     texts = (*TEXTS[:3], f"{TEXTS[3]} \ud83d")
     monkeypatch.setitem(globals(), "TEXTS", texts)

@@ -136,7 +136,6 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
         lambda text: as_replies([f"Ana: {text}", f"Ben: {text}"] * 6),
         lambda text: split_passages([text], lambda texts: [len(each) for each in texts], 10**9),
     ],
-    ids=["sentence_spans", "said", "inert", "as_replies", "split_passages"],
 )
 @pytest.mark.parametrize(
     "pump",

@@ -7,16 +7,12 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
-    ModelPrice,
     PriceVector,
-    StrategyPoint,
-    Usage,
     efficiency_score,
 )
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
 from ecs_plugins.frontier.hull import non_dominated
 from ecs_plugins.frontier.report import lookup_table, regimes
-from ecs_plugins.tokens import Role, Stage
 
 from .conftest import point
 
@@ -137,13 +133,6 @@ def test_a_target_above_what_was_measured_names_the_nearest(frontier):
     assert pickle.loads(pickle.dumps(caught.value)).nearest == 0.84
 
 
-def test_a_prepared_context_makes_stage_one_sunk(frontier):
-    key = frontier.get("memory", ratio=0.3).key
-    decision = frontier.decide(target_f1=0.78, reuse=1, prepared=[key])
-    assert (decision.strategy, decision.sunk) == ("memory", True)
-    assert (decision.effective, decision.stage1) == (409, 0)
-
-
 def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
     frontier = EfficiencyFrontier(
         [point("a", 0.7, 0, 300), point("b", 0.7, 900, 350), point("c", 0.8, 0, 900)]
@@ -245,25 +234,6 @@ def test_whole_numbers_beyond_a_float_are_infinite(frontier):
     assert frontier.decide(reuse=huge, target_f1=0.7).reuse == math.inf
     with pytest.raises(InvalidInputError):
         frontier.decide(reuse=1, weight=huge)
-
-
-def test_prices_change_the_choice():
-    usage = {
-        "full": Usage({(Stage.QUERY, Role.ANSWER_INPUT): 1000.0}, shared_input=950.0),
-        "ecs": Usage({(Stage.QUERY, Role.ANSWER_INPUT): 300.0, (Stage.QUERY, Role.SCORER): 1200.0}),
-    }
-    frontier = EfficiencyFrontier(
-        StrategyPoint(name, {}, 0.7, *PriceVector().stages(used), usage=used)
-        for name, used in usage.items()
-    )
-    assert frontier.decide(target_f1=0.7, reuse=100).strategy == "full"
-    money = PriceVector(unit="USD", answer=ModelPrice(input=1e-6, output=4e-6), scorer=1e-8)
-    assert frontier.priced(money).decide(target_f1=0.7, reuse=100).strategy == "ecs"
-    cached = PriceVector(
-        unit="USD", answer=ModelPrice(input=1e-6, output=4e-6, cached_input=1e-7), scorer=1e-8
-    )
-    assert frontier.priced(cached).decide(target_f1=0.7, reuse=100).strategy == "full"
-    assert frontier.priced(cached).decide(target_f1=0.7, reuse=1).strategy == "ecs"
 
 
 def test_only_keeps_what_is_named_by_label_or_strategy(frontier):

@@ -164,19 +164,6 @@ def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path)
         assert ledger.model().ended == 1
 
 
-def test_routing_never_counts_all_contexts(frontier, ledger):
-    router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    for index in range(20):
-        ledger.record(f"c{index}")
-    router.route(context_id="a")
-    statements = []
-    with ledger._database.connection() as connection:
-        connection.set_trace_callback(statements.append)
-    router.route(context_id="a")
-    assert statements
-    assert not [text for text in statements if "count(*)" in text or "DELETE" in text]
-
-
 def test_the_forecast_equals_the_plain_sum_of_survival_probabilities():
     for a, b in [(0.4, 3.0), (1.0, 1.0), (2.5, 0.7), (8.0, 20.0)]:
         for seen in (1, 7):

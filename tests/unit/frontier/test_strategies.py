@@ -16,7 +16,6 @@ from ecs_plugins.frontier.strategies.retrieval import FullContext, Oracle
 from ecs_plugins.frontier.strategies.shaped import ShapedPassages, SharedScorer
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from ecs_plugins.shaping.config import resolve_signal
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import simple
@@ -317,11 +316,6 @@ class Reading(FakeLanguageModel):
 
     def prepare(self, requests):
         return 7
-
-
-def test_the_default_signal_is_named_in_what_is_measured():
-    strategy = ShapedPassages(SharedScorer(FakeLanguageModel()), 2)
-    assert strategy.config == {"depth": 2, "signal": resolve_signal("auto", has_answer=False).name}
 
 
 def test_ecs_after_compression_shapes_the_notes_and_keeps_stage_one():

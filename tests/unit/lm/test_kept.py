@@ -20,7 +20,6 @@ from tiny_models import (
     local,
     model,
     request,
-    tokenizer,
 )
 
 from ecs_plugins import ContextShaper, EntropicMemory, ShapingConfig
@@ -158,17 +157,6 @@ def test_changed_weights_are_noticed(changed) -> None:
         else:
             own.load_state_dict({name: w * 1.5 for name, w in own.state_dict().items()})
     assert scored(under_test, one) == first
-
-
-def test_two_dtypes_and_two_templates_share_nothing() -> None:
-    lm, half = local(), LocalLM(copy.deepcopy(model("llama")).double(), tokenizer("byte_level"))
-    one, other = request(), request(PASSAGES[0])
-    alone = [local().score([r])[0] for r in (one, other)]
-    for _ in range(2):
-        for handle in (lm, half):
-            for found, wanted in zip(handle.score([one, other]), alone, strict=True):
-                sums = [[row[1][1].sum for row in r.scores] for r in (found, wanted)]
-                np.testing.assert_allclose(*sums, atol=1e-3)
 
 
 def test_a_call_that_is_stopped_leaves_nothing_wrong() -> None:

@@ -295,11 +295,6 @@ def test_a_replica_that_dies_is_replaced_by_another(pair, local) -> None:
         close_to(lm.score(requests), local.score(requests))
 
 
-def test_no_server_at_all_is_a_model_error_that_names_them() -> None:
-    with pytest.raises(ModelError, match=r"127\.0\.0\.1:9.*reachable"):
-        remote("http://127.0.0.1:9").score([asked()])
-
-
 def test_prompts_with_one_long_prefix_go_to_one_replica(pair) -> None:
     with serving(*pair) as one, serving(*pair) as two:
         lm = remote(one, two)
@@ -351,7 +346,8 @@ def test_passages_come_back_as_they_are_where_no_server_answers() -> None:
     lm = RemoteLM("http://127.0.0.1:9", tokenizer=tokenizer("byte_level"), max_retries=0)
     shaped = ContextShaper(lm).shape("Where?", ["Ann lives in Paris.", "Bob sells bread."])
     assert [each.kept for each in shaped.verdicts] == [True, True]
-    assert "no server answered" in shaped.error
+    assert "http://127.0.0.1:9" in shaped.error
+    assert "reachable" in shaped.error
 
 
 def test_the_environments_proxy_is_not_used(server, monkeypatch) -> None:

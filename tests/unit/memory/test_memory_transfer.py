@@ -138,11 +138,6 @@ def test_an_export_that_cannot_be_written_leaves_nothing(filled, tmp_path, monke
     assert "/." not in str(caught.value)
 
 
-def test_a_missing_export_is_a_clear_error(open_memory, tmp_path):
-    with pytest.raises(StorageError, match="check the path"):
-        open_memory().admin.import_(tmp_path / "nothing.jsonl")
-
-
 @pytest.mark.parametrize(
     "change",
     [
