@@ -102,18 +102,3 @@ def test_a_namespace_is_mandatory_and_a_label_mixes_no_field_with_text(memory):
         EntropicMemoryMiddleware(memory, namespace=("user-{user_id}",))
     with pytest.raises(ConfigurationError, match="namespace"):
         EntropicChatMemory.from_defaults(memory)
-
-
-def test_the_store_takes_no_string_for_a_namespace(memory):
-    opened = EntropicStore(memory)
-    opened.put(("u", "1"), "k", {"text": "mine"})
-    calls = (
-        lambda: opened.get("u1", "k"),
-        lambda: opened.search("u1"),
-        lambda: opened.put("u1", "k", {"text": "x"}),
-        lambda: opened.list_namespaces(prefix="u1"),
-    )
-    for call in calls:
-        with pytest.raises(EcsPluginsError, match="namespace"):
-            call()
-    assert opened.get(("u", "1"), "k").value == {"text": "mine"}

@@ -119,9 +119,7 @@ def test_a_model_that_is_not_here_is_not_downloaded_unasked(name):
 
 
 @pytest.mark.parametrize(
-    "theirs",
-    [DeterministicFakeEmbedding(size=12), MockEmbedding(embed_dim=12, model_name="mock")],
-    ids=["langchain", "llama_index"],
+    "theirs", [DeterministicFakeEmbedding(size=12), MockEmbedding(embed_dim=12, model_name="mock")]
 )
 def test_embeddings_of_the_frameworks_are_understood_and_own_ones_pass_through(theirs):
     wrapped = as_embedder(theirs)

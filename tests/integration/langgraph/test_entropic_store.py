@@ -57,6 +57,10 @@ class TestConformance(StoreConformance):
         PutOp(("a", ""), "k", {}),
         SearchOp(("a", 1)),
         ListNamespacesOp((MatchCondition("prefix", ("a.b",)),)),
+        GetOp("u1", "k"),
+        PutOp("u1", "k", {"v": 1}),
+        SearchOp("u1"),
+        ListNamespacesOp((MatchCondition("prefix", "u1"),)),
     ],
 )
 def test_what_cannot_be_stored_is_refused_before_anything_is_written(store, op):

@@ -53,7 +53,6 @@ def post(client, path="/v1/rerank", **body):
         lambda url: CohereRerank(base_url=url, api_key=TOKEN, top_n=2),
         lambda url: TextEmbeddingInference(base_url=url, auth_token=f"Bearer {TOKEN}", top_n=2),
     ],
-    ids=["jina", "jina-v1", "cohere", "tei"],
 )
 def test_clients_of_llama_index_rerank(serve, make):
     nodes = [NodeWithScore(node=TextNode(text=text)) for text in TEXTS]

@@ -37,7 +37,6 @@ def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path
         (json.dumps({"page_content": FERRY}), [FERRY]),
         (f"\ufeff{GULLS}\r\n{FERRY}\r\n", [GULLS, FERRY]),
     ],
-    ids=["lines", "a brace begins JSON lines", "byte order mark and Windows line ends"],
 )
 def test_standard_input_is_read_by_how_it_begins(run, given, found) -> None:
     result = shaped(run, "-", stdin=given.encode())

@@ -6,10 +6,7 @@ from itertools import pairwise
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import (
-    PriceVector,
-    efficiency_score,
-)
+from ecs_plugins.frontier.cost import PriceVector, efficiency_score
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
 from ecs_plugins.frontier.hull import non_dominated
 from ecs_plugins.frontier.report import lookup_table, regimes

@@ -55,11 +55,7 @@ def dump_of(memory, folder):
     return exported(memory, folder).read_text().splitlines()[1:-1]
 
 
-@pytest.mark.parametrize(
-    ("reembedded", "dimension"),
-    [(None, 32), (None, 64), (64, 64)],
-    ids=["as it is", "by another embedder", "while vectors of items are to be replaced"],
-)
+@pytest.mark.parametrize(("reembedded", "dimension"), [(None, 32), (None, 64), (64, 64)])
 def test_an_import_holds_what_was_exported(filled, open_memory, tmp_path, reembedded, dimension):
     if reembedded:
         filled.admin.reembed(FakeEmbedder(reembedded))

@@ -126,7 +126,6 @@ def test_a_reader_leaves_the_file_as_it_is(path):
         lambda memory: memory.admin.compact(),
         lambda memory: memory.admin.reembed(FakeEmbedder(8)),
     ],
-    ids=["add", "sleep", "forget", "update", "observe", "compact", "reembed"],
 )
 def test_what_would_write_is_refused_to_a_reader(path, write):
     before = path.read_bytes()
@@ -223,7 +222,6 @@ def import_itself(memory):
         lambda memory: memory.admin.compact(),
         lambda memory: memory.admin.backup(f"{memory.path}.copy"),
     ],
-    ids=["open", "read", "export", "import", "verify", "compact", "backup"],
 )
 def test_nothing_that_a_process_does_drops_its_locks(path, touch):
     files = Path(f"{path}-shm"), path
@@ -330,7 +328,6 @@ def test_a_memory_in_memory_is_copied_into_the_child():
         lambda memory, space: memory.messages(space)[0],
         lambda memory, space: memory.memories(space)[0],
     ],
-    ids=["recall", "get", "messages", "memories"],
 )
 def test_metadata_that_is_handed_out_is_nobody_elses(path, handed_out):
     with opened(path) as memory:
