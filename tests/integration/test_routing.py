@@ -38,6 +38,7 @@ from ecs_plugins.integrations import tracing
 from ecs_plugins.langchain import FrontierRouter
 from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.llama_index import FrontierQuery, FrontierQueryEngine, FrontierSelector
+from tests.unit.frontier.conftest import sample_measurements
 
 QUESTION = "Who built the mill?"
 TEXTS = (
@@ -276,6 +277,24 @@ class TestChoice:
         assert ledger.count("c") == 2
         ((queries, _, _),) = ledger.observed("cost").values()
         assert queries == 2
+
+    def test_cautious_and_in_time_are_settings_and_scores_are_learned_from(self, kind, ledger):
+        rows, _ = sample_measurements(questions=60)
+        measured = EfficiencyFrontier.from_measurements(rows)
+        memory = measured.get("memory", ratio=0.25)
+        target = (memory.f1 + measured.f1_interval(memory).low) / 2
+        known = {"reuse": 100, "target_f1": target, "ledger": ledger}
+        known["names"] = ("full", "tfidf", "memory")
+        router = kind.named(measured, cautious=True, **known)
+        assert kind.ask(router).text == "full"
+        report = kind.ask(router, target_f1=0.5).report
+        core = getattr(router, "selector", router).core
+        for _ in range(200):
+            core.observe(report, 1.0)
+        assert kind.ask(router).text == "memory"
+        assert "F1 1.000" in core.drift()[0]
+        with pytest.raises(UnreachableTargetError, match="at p95"):
+            kind.ask(kind.named(measured, max_seconds=0.1, **known))
 
     def test_an_artefact_that_was_measured_again_is_read_again(self, kind, frontier, tmp_path):
         path = str(frontier.save(tmp_path / "f.json"))

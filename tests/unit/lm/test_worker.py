@@ -11,7 +11,7 @@ import pytest
 from ecs_plugins.common.aio import run_sync
 from ecs_plugins.errors import ModelBusyError, ModelError, ModelTimeoutError, ScoringError
 from ecs_plugins.lm.scoring.request import Continuation, EngineResult, TokenRequest
-from ecs_plugins.lm.worker import Scoring, Worker
+from ecs_plugins.lm.worker import Call, Scoring, Worker
 
 BUDGET = 100
 WAIT = 20.0
@@ -77,6 +77,9 @@ class Bench:
     def score(self, *requests, max_waiting=100, **options):
         return self.worker.compute(self.job(*requests, **options), max_waiting)
 
+    def run(self, function):
+        return self.worker.compute(Call(function, None), 100)
+
     def call(self, *requests, **options):
         return self.pool.submit(self.score, *requests, **options)
 
@@ -141,6 +144,17 @@ def test_calls_with_other_limits_take_turns_and_are_not_merged(bench) -> None:
     for call in calls:
         call.result(WAIT)
     assert sorted(bench.engine.rounds[1:]) == [["500", "500"], ["600"]]
+
+
+def test_what_cannot_be_merged_takes_its_turn_too(bench) -> None:
+    bench.occupied()
+    alone = bench.pool.submit(bench.run, lambda: len(bench.engine.rounds))
+    bench.waiting(2)
+    behind = bench.call(request("behind"))
+    bench.waiting(3)
+    bench.engine.let_go()
+    assert alone.result(WAIT) == 1
+    behind.result(WAIT)
 
 
 def test_an_error_reaches_only_the_call_that_caused_it(bench) -> None:
