@@ -25,16 +25,13 @@ def chat():
     return FakeLanguageModel(replies={"Who": "Ann"}, layout=ChatLayout("<user>", "<bot>", True))
 
 
-def test_a_language_model_answers_within_its_layout(chat):
+def test_a_language_model_answers_within_its_layout_where_a_colon_opens_the_reply(chat):
     (reply,) = as_answer_model(chat).complete(["Who?"], max_new_tokens=5)
     assert reply.text == "Ann"
-    assert chat.prompts == ["<user>Who?<bot>"]
-    assert (reply.input_tokens, reply.output_tokens) == (8, 1)
-
-
-def test_a_last_line_with_a_colon_opens_the_reply(chat):
     LocalAnswerModel(chat).complete(["Who?\nAnswer:", "Who?\nnow"], max_new_tokens=5)
-    assert chat.prompts == ["<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
+    expected = ["<user>Who?<bot>", "<user>Who?<bot>Answer:", "<user>Who?\nnow<bot>"]
+    assert chat.prompts == expected
+    assert (reply.input_tokens, reply.output_tokens) == (8, 1)
 
 
 def test_a_prompt_beyond_the_window_is_refused():
@@ -49,30 +46,24 @@ def test_a_langchain_chat_model_without_usage_needs_a_counter():
     chat = FakeListChatModel(responses=["Ann Lee"])
     with pytest.raises(ConfigurationError, match="count_tokens"):
         as_answer_model(chat).complete(["Who is it?"], max_new_tokens=5)
+    with pytest.raises(ConfigurationError, match="int cannot answer"):
+        as_answer_model(3)
     (reply,) = as_answer_model(chat, count_tokens=words).complete(["Who is it?"], max_new_tokens=5)
     assert (reply.text, reply.input_tokens, reply.output_tokens) == ("Ann Lee", 3, 2)
+
+
+TOLD = {"input_tokens": 100, "output_tokens": 2}
+RAW = {"cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}
 
 
 @pytest.mark.parametrize(
     "said",
     [
         {
-            "usage_metadata": {
-                "input_tokens": 100,
-                "output_tokens": 2,
-                "input_token_details": {"cache_read": 60, "cache_creation": 30},
-            }
+            "usage_metadata": TOLD
+            | {"input_token_details": {"cache_read": 60, "cache_creation": 30}}
         },
-        {
-            "raw": {
-                "usage": {
-                    "input_tokens": 10,
-                    "output_tokens": 2,
-                    "cache_read_input_tokens": 60,
-                    "cache_creation_input_tokens": 30,
-                }
-            }
-        },
+        {"raw": {"usage": TOLD | {"input_tokens": 10} | RAW}},
     ],
 )
 def test_what_a_prompt_cache_read_and_took_is_told_by_both_frameworks(said):
@@ -88,29 +79,23 @@ def test_an_hour_in_the_cache_is_told_from_five_minutes():
     assert cache_tokens(SimpleNamespace(raw=SimpleNamespace(usage=openai))) == (64, 0, 0)
 
 
-def test_prompts_are_answered_in_order_by_several_workers():
-    model = CallableAnswerModel(str.upper, name="upper", count_tokens=words, workers=4)
+def test_prompts_are_answered_in_order_by_several_workers_in_the_callers_context():
+    asked_by = contextvars.ContextVar("asked_by", default="nobody")
+
+    def answer(prompt):
+        return f"{asked_by.get()}: {prompt}"
+
+    model = CallableAnswerModel(answer, name="x", count_tokens=words, workers=4)
+    asked_by.set("ann")
     prompts = [f"prompt {k}" for k in range(20)]
     replies = model.complete(prompts, max_new_tokens=5)
-    assert [reply.text for reply in replies] == [prompt.upper() for prompt in prompts]
-
-
-def test_what_cannot_answer_is_refused():
-    with pytest.raises(ConfigurationError, match="int cannot answer"):
-        as_answer_model(3)
+    assert [reply.text for reply in replies] == [f"ann: {prompt}" for prompt in prompts]
 
 
 def test_braces_in_context_and_question_are_plain_text():
     prompt = answer_prompt("a {question}", "what is {context}?")
     assert "a {question}" in prompt
     assert "Question: what is {context}?" in prompt
-
-
-def test_a_function_runs_in_the_callers_context():
-    asked_by = contextvars.ContextVar("asked_by", default="nobody")
-    model = CallableAnswerModel(lambda _: asked_by.get(), name="x", count_tokens=words, workers=2)
-    asked_by.set("ann")
-    assert [c.text for c in model.complete(["a", "b"], max_new_tokens=1)] == ["ann", "ann"]
 
 
 def test_any_failure_of_a_providers_client_is_a_model_error():

@@ -35,29 +35,13 @@ def test_route_prints_the_choice_the_numbers_and_why_not(artefact):
 @pytest.mark.parametrize("asked", ["--target-f1=0.6", "--weight=0.95", "--budget=3000"])
 def test_a_decision_between_long_names_is_told_in_eighty_columns(tmp_path, asked):
     known = {"ratio": 0.25, "signal": "query_likelihood+bm25"}
-    points = [
-        point(
-            "memory_compression+ecs",
-            0.6 + depth / 10,
-            900 * depth,
-            200 + depth,
-            depth=depth,
-            **known,
-        )
-        for depth in (1, 2)
-    ]
-    path = EfficiencyFrontier([*points, point("full_context", 0.61, 0, 2000)]).save(tmp_path / "f")
+    one = point("memory_compression+ecs", 0.7, 900, 201, depth=1, **known)
+    two = point("memory_compression+ecs", 0.8, 1800, 202, depth=2, **known)
+    full = point("full_context", 0.61, 0, 2000)
+    path = EfficiencyFrontier([one, two, full]).save(tmp_path / "f")
     done = run("route", "--frontier", path, "--reuse", 40, asked)
     assert done.exit_code == 0, done.output
     assert max(map(len, done.output.splitlines())) <= 80
-
-
-def test_route_as_json_is_the_decision(artefact):
-    done = run(
-        "route", "--frontier", artefact, "--reuse", 40, "--performance-weight", 0.93, "--json"
-    )
-    decision = EfficiencyFrontier.load(artefact).decide(weight=0.93, reuse=40)
-    assert json.loads(done.output) == decision.to_dict()
 
 
 @pytest.mark.slow
@@ -221,13 +205,16 @@ def test_route_counts_in_money_with_a_price_list(artefact, tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "value"),
-    [(("--max-tokens", "--budget"), 900), (("--performance-weight", "--weight"), 0.9)],
+    [(("--max-tokens", "--budget"), 900.0), (("--performance-weight", "--weight"), 0.9)],
 )
 def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact, names, value):
     asked = ("route", "--frontier", artefact, "--reuse", 4, "--json")
     first, second = (run(*asked, name, value) for name in names)
     assert first.exit_code == 0, first.output
     assert first.output == second.output
+    objective = {names[1].removeprefix("--"): value}
+    decision = EfficiencyFrontier.load(artefact).decide(reuse=4, **objective)
+    assert json.loads(first.output) == decision.to_dict()
 
 
 def test_a_price_list_that_is_no_utf_8_is_refused_with_what_to_do(tmp_path, artefact):

@@ -51,14 +51,11 @@ def test_a_bad_line_is_named_with_file_and_line(tmp_path, bad, message):
         read_questions(path)
 
 
-def test_missing_and_empty_files_are_refused(tmp_path):
+def test_missing_and_empty_files_and_repeated_ids_are_refused(tmp_path):
     with pytest.raises(StorageError, match="cannot read"):
         read_questions(tmp_path / "missing.json")
     with pytest.raises(InvalidInputError, match="no question"):
         read_questions(write(tmp_path, "\n"))
-
-
-def test_repeated_ids_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="'a' occurs twice"):
         read_questions(write(tmp_path, line(id="a") + "\n" + line(id="a")))
 

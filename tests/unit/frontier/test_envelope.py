@@ -123,13 +123,6 @@ def test_the_oracle_is_never_routed(frontier):
     assert reasons["oracle"].startswith("measured as an upper bound")
 
 
-def test_a_target_above_what_was_measured_names_the_nearest(frontier):
-    with pytest.raises(UnreachableTargetError, match="full") as caught:
-        frontier.decide(target_f1=0.85, reuse=10)
-    assert caught.value.nearest == 0.84
-    assert pickle.loads(pickle.dumps(caught.value)).nearest == 0.84
-
-
 def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
     frontier = EfficiencyFrontier(
         [point("a", 0.7, 0, 300), point("b", 0.7, 900, 350), point("c", 0.8, 0, 900)]
@@ -222,6 +215,7 @@ def test_the_nearest_target_and_budget_of_a_refusal_are_met_when_asked_for(f1):
         with pytest.raises(UnreachableTargetError) as caught:
             frontier.decide(reuse=1, **asked)
         number = str(caught.value).partition(f"{word} ")[2].split()[0]
+        assert pickle.loads(pickle.dumps(caught.value)).nearest == caught.value.nearest
         assert frontier.decide(reuse=1, **dict.fromkeys(asked, float(number))).label == "a"
 
 
@@ -257,6 +251,7 @@ def test_only_keeps_the_measurements_of_what_is_left(measured_frontier):
         (lambda f: f.only(["tfidf"]), "at least two"),
         (lambda f: f.decide(target_f1=0.5, reuse=0), "at least 1"),
         (lambda f: f.decide(reuse=1), "exactly one"),
+        (lambda f: f.decide(reuse=1, target_f1=0.6, max_seconds=1), "means only"),
         (lambda f: f.decide(reuse=1, weight=0.5, budget=100), "exactly one"),
         (lambda f: f.priced(PriceVector(unit="USD", scorer=0.0)), "no token usage"),
     ],
