@@ -4,6 +4,7 @@ import pytest
 from ecs_plugins.frontier.cost import Dropped, Provenance, StrategyPoint
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Measurements
+from ecs_plugins.frontier.reuse import ReuseLedger
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.tokens import Role, Stage
 
@@ -32,6 +33,12 @@ def hand_points():
 @pytest.fixture
 def frontier():
     return EfficiencyFrontier(hand_points())
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    with ReuseLedger(tmp_path / "r.db") as made:
+        yield made
 
 
 def sample_measurements(questions=400, seed=0, spread=1.0):

@@ -93,7 +93,7 @@ def path(tmp_path):
     return tmp_path / "journal.db"
 
 
-def test_every_strategy_is_measured_on_the_same_questions():
+def test_every_strategy_is_measured_on_the_same_questions_and_what_they_share_is_counted():
     frontier, _ = measure(data="doors")
     assert frontier.get("full_context").f1 == 1.0
     assert frontier.get("oracle").f1 == 1.0
@@ -104,10 +104,6 @@ def test_every_strategy_is_measured_on_the_same_questions():
     assert frontier.decide(target_f1=1.0, reuse=1).label == "bm25(depth=1)"
     assert frontier.provenance.models == {"answer": "door-reader"}
     assert frontier.provenance.questions == 12
-
-
-def test_the_context_that_all_questions_share_is_counted():
-    frontier, _ = measure()
     full, found = frontier.get("full_context").usage, frontier.get("bm25", depth=1).usage
     read = full.tokens[(Stage.QUERY, Role.ANSWER_INPUT)]
     assert 0.8 * read < full.shared_input < read

@@ -38,10 +38,12 @@ def test_equation_two_uses_the_natural_logarithm():
     assert efficiency_score(0.8, 500, 1.0) == 0.8
 
 
-def test_exchange_rate_of_the_design_document():
+def test_exchange_rate_of_the_design_document_and_none_where_one_dominates():
     assert exchange_rate(0.7, gain=0.10) == pytest.approx(0.26, abs=0.005)
     assert exchange_rate(0.0) == 0.0
     assert exchange_rate(1.0) == math.inf
+    for dominating in (0.8, 0.7):
+        assert weight_crossover(dominating, 100, 0.7, 200) is None
 
 
 @given(f1s, costs, f1s, costs)
@@ -51,11 +53,6 @@ def test_scores_are_equal_at_the_weight_crossover(f1_a, cost_a, f1_b, cost_b):
         return
     difference = efficiency_score(f1_a, cost_a, weight) - efficiency_score(f1_b, cost_b, weight)
     assert abs(difference) < 1e-9
-
-
-def test_there_is_no_weight_crossover_where_one_dominates():
-    assert weight_crossover(0.8, 100, 0.7, 200) is None
-    assert weight_crossover(0.7, 100, 0.7, 200) is None
 
 
 USAGE = Usage(
@@ -72,11 +69,7 @@ USAGE = Usage(
 )
 
 
-def test_by_default_every_token_costs_one_token():
-    assert PriceVector().stages(USAGE) == (1200.0, 810.0)
-
-
-def test_roles_have_prices_of_their_own():
+def test_roles_have_prices_of_their_own_and_seconds_and_joules_count_wall_time():
     prices = PriceVector(
         unit="USD",
         answer=ModelPrice(input=2.0, output=8.0),
@@ -85,6 +78,9 @@ def test_roles_have_prices_of_their_own():
         prepare_factor=0.5,
     )
     assert prices.stages(USAGE) == (0.5 * (1000 + 800), 600 + 80 + 50)
+    assert PriceVector().stages(USAGE) == (1200.0, 810.0)
+    assert PriceVector.seconds().stages(USAGE) == (4.0, 0.5)
+    assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
 
 
 def test_prompt_cache_is_exact_for_every_reuse():
@@ -144,11 +140,6 @@ def test_the_public_price_map_of_litellm_is_read(tmp_path):
     assert prices.compressor == ModelPrice(input=1e-7, output=4e-7)
     with pytest.raises(ConfigurationError, match="no price of 'huge'"):
         PriceVector.read(path, {"answer": "huge"})
-
-
-def test_seconds_and_joules_count_wall_time():
-    assert PriceVector.seconds().stages(USAGE) == (4.0, 0.5)
-    assert PriceVector.joules(watts=65).stages(USAGE) == (260.0, 32.5)
 
 
 LIST = {

@@ -172,13 +172,9 @@ def test_points_that_cannot_be_chosen_between_are_refused(points, message):
 def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.5, 0, 10)])
     assert (len(frontier.envelope(5)), frontier.transitions(5)) == (1, ())
+    assert [regime.name for regime in regimes(frontier)] == ["any"]
     decision = frontier.decide(target_f1=0.5, reuse=5)
     assert (decision.strategy, "the same" in decision.why_not()["b"]) == ("a", True)
-
-
-def test_regimes_collapse_to_one_where_reuse_does_not_matter():
-    frontier = EfficiencyFrontier([point("a", 0.5, 0, 10), point("b", 0.6, 0, 20)])
-    assert [r.name for r in regimes(frontier)] == ["any"]
 
 
 def test_lookup_table_covers_all_targets_without_gaps(frontier):
@@ -227,16 +223,13 @@ def test_whole_numbers_beyond_a_float_are_infinite(frontier):
         frontier.decide(reuse=1, weight=huge)
 
 
-def test_only_keeps_what_is_named_by_label_or_strategy(frontier):
+def test_only_keeps_what_is_named_and_its_measurements(frontier, measured_frontier):
     fewer = frontier.only(["tfidf", "memory(ratio=0.3)"])
     labels = [point.label for point in fewer.points]
     assert labels == ["tfidf(depth=10)", "tfidf(depth=2)", "memory(ratio=0.3)"]
     assert fewer.decide(target_f1=0.78, reuse=1).label == "tfidf(depth=10)"
     with pytest.raises(UnreachableTargetError):
         fewer.decide(target_f1=0.84, reuse=1)
-
-
-def test_only_keeps_the_measurements_of_what_is_left(measured_frontier):
     fewer = measured_frontier.only(["memory", "tfidf"])
     for kept in fewer.points:
         assert fewer.f1_interval(kept) == measured_frontier.f1_interval(kept)

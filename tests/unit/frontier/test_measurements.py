@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ecs_plugins.errors import InvalidInputError
-from ecs_plugins.frontier.cost import ModelPrice, PriceVector, weight_crossover
+from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.measurements import Arm, Bootstrap, Interval, Measurements
 from ecs_plugins.tokens import Role, Stage
@@ -109,24 +109,6 @@ def test_stage_one_is_averaged_over_contexts_and_stage_two_over_questions():
     assert (memory.stage1, memory.stage2) == (5_500, 82)
     assert memory.usage.tokens[(Stage.PREPARE, Role.COMPRESS_INPUT)] == 5_500
     assert float(np.median(frontier.bootstrap.stage1[1])) == pytest.approx(5_500)
-
-
-def test_round_trip_recovers_the_crossovers_of_hidden_parameters():
-    rows, hidden = sample_measurements(questions=2000, spread=0.5)
-    true = {strategy: values for (strategy, _), values in hidden.items()}
-    frontier = EfficiencyFrontier.from_measurements(rows)
-    full, tfidf = frontier.get("full"), frontier.get("tfidf", depth=4)
-    memory = frontier.get("memory", ratio=0.25)
-    in_weight = weight_crossover(true["full"][0], 1300, true["tfidf"][0], 500)
-    assert weight_crossover(full.f1, full.stage2, tfidf.f1, tfidf.stage2) == pytest.approx(
-        in_weight, abs=0.005
-    )
-    assert in_weight in frontier.bootstrap.weight_crossover(
-        frontier.row(full), frontier.row(tfidf), 1
-    )
-    (_, one, two), (_, _, other) = true["memory"], true["tfidf"]
-    (_, step) = frontier.reuse_path(target_f1=memory.f1 - 0.05)
-    assert step.low == pytest.approx(one / (other - two), rel=0.02)
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():

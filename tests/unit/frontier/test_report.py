@@ -30,25 +30,16 @@ def test_a_report_is_one_page_and_four_figures_in_two_formats(written):
         assert head.startswith(b"\x89PNG" if path.suffix == ".png" else b"<")
 
 
-def test_the_page_needs_nothing_from_elsewhere(written):
+def test_the_page_is_whole_alone_and_shows_regimes_and_what_was_dropped(written):
     page = written[0].read_text()
     assert page.count("<svg") == 4
     outside = re.findall(r'(?:src|href)\s*=\s*"(?!#)[^"]*"|@import|url\((?!#)[^)]*\)', page)
     assert outside == []
-
-
-def test_the_figures_of_a_page_do_not_share_ids(written):
-    ids = re.findall(r'\bid="([^"]+)"', written[0].read_text())
+    ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', written[0].read_text()))
-    assert used <= set(ids)
-
-
-def test_the_page_shows_intervals_regimes_and_what_was_dropped(written):
-    page = written[0].read_text()
-    assert "dominated by tfidf(depth=4)" in page
-    assert "oracle (upper bound)" in page
-    assert "<td>balanced</td>" in page
+    assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', page)) <= set(ids)
+    for shown in ("dominated by tfidf(depth=4)", "oracle (upper bound)", "<td>balanced</td>"):
+        assert shown in page
 
 
 def test_the_same_frontier_gives_the_same_files(written, measured_frontier, tmp_path):
@@ -81,15 +72,17 @@ def test_the_map_says_what_the_router_would_choose():
     assert covered == pytest.approx((high - low) * 999)
 
 
-@pytest.mark.parametrize("reuses", [[], [1, float("inf")]])
-def test_a_report_without_an_n_to_compare_is_refused(tmp_path, reuses):
-    with pytest.raises(InvalidInputError, match="give 1,10,100"):
-        write_report(EfficiencyFrontier(hand_points()), tmp_path, reuses=reuses)
-
-
-def test_a_report_of_an_unreachable_target_writes_nothing(tmp_path):
-    with pytest.raises(UnreachableTargetError):
-        write_report(EfficiencyFrontier(hand_points()), tmp_path / "r", target_f1=0.99)
+@pytest.mark.parametrize(
+    ("asked", "error", "message"),
+    [
+        ({"reuses": []}, InvalidInputError, "give 1,10,100"),
+        ({"reuses": [1, float("inf")]}, InvalidInputError, "give 1,10,100"),
+        ({"target_f1": 0.99}, UnreachableTargetError, "nearest"),
+    ],
+)
+def test_a_report_that_cannot_be_is_refused_and_writes_nothing(tmp_path, asked, error, message):
+    with pytest.raises(error, match=message):
+        write_report(EfficiencyFrontier(hand_points()), tmp_path / "r", **asked)
     assert not (tmp_path / "r").exists()
 
 

@@ -14,12 +14,6 @@ from ecs_plugins.frontier.routing import Router, RouterConfig
 KEY = ("memory_compression", '{"ratio":0.25}')
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    with ReuseLedger(tmp_path / "reuse.db") as made:
-        yield made
-
-
 def test_a_directory_is_refused_and_keeps_its_mode(tmp_path):
     tmp_path.chmod(0o755)
     with pytest.raises(StorageError, match="directory"):

@@ -19,12 +19,6 @@ from ecs_plugins.tokens import Role, Stage, TokenLedger
 from .conftest import point
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    with ReuseLedger(tmp_path / "r.db") as made:
-        yield made
-
-
 def test_without_n_and_ledger_a_query_stands_alone(frontier):
     decision = Router(frontier, RouterConfig(target_f1=0.78)).route()
     assert (decision.strategy, decision.reuse) == ("tfidf", 1.0)

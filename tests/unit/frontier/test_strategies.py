@@ -36,11 +36,9 @@ class Notes:
 
     def __init__(self):
         self.prompts = []
-        self.limits = []
 
     def complete(self, prompts, *, max_new_tokens):
         self.prompts += prompts
-        self.limits.append(max_new_tokens)
         return [Completion(f" note of {len(p)} ", len(p.split()), 4) for p in prompts]
 
     def count_tokens(self, texts):
@@ -73,19 +71,12 @@ def test_what_ignores_the_question_is_shared(strategy):
     assert len(one.text) <= len(CONTEXT.text)
 
 
-class CountingEmbedder(FakeEmbedder):
-    def __init__(self):
-        super().__init__()
-        self.documents = []
-
-    def embed_documents(self, texts):
-        self.documents.extend(texts)
-        return super().embed_documents(texts)
-
-
-def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once():
-    embedder = CountingEmbedder()
-    own = StrategySet(embedder=embedder)
+def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once(monkeypatch):
+    embedded, embed = [], FakeEmbedder.embed_documents
+    monkeypatch.setattr(
+        FakeEmbedder, "embed_documents", lambda self, x: embedded.extend(x) or embed(self, x)
+    )
+    own = StrategySet(embedder=FakeEmbedder())
     texts = {}
     for question in ("bread?", "ferries?", "Rye bread two days oven"):
         for depth in (1, 2):
@@ -93,7 +84,7 @@ def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once():
             texts[depth] = strategy.build(strategy.prepare(CONTEXT), question).text
     assert texts[1] == "Bread: Rye bread needs two days. The oven must be hot."
     assert len(texts[2]) > len(texts[1])
-    assert sorted(embedder.documents) == sorted(d.titled for d in CONTEXT.documents)
+    assert sorted(embedded) == sorted(d.titled for d in CONTEXT.documents)
 
 
 @pytest.fixture
@@ -127,8 +118,10 @@ def test_a_cached_compression_is_not_written_again_and_reports_its_cost(cached):
     assert again.seconds > 0
 
 
-@pytest.mark.parametrize("change", ["ratio", "model", "prompt", "content"])
-def test_the_cache_tells_everything_that_matters_apart(cached, change, monkeypatch):
+@pytest.mark.parametrize("change", ["ratio", "model", "prompt", "content", "damage"])
+def test_the_cache_tells_everything_that_matters_apart_and_writes_what_is_damaged_again(
+    cached, change, monkeypatch
+):
     model, ratio, context = Notes(), 0.25, CONTEXT
     if change == "ratio":
         ratio = 0.5
@@ -136,17 +129,12 @@ def test_the_cache_tells_everything_that_matters_apart(cached, change, monkeypat
         model.name = "other"
     elif change == "prompt":
         monkeypatch.setattr(compression, "COMPRESS_PROMPT", "{documents} in {words}")
-    else:
+    elif change == "content":
         context = Context.of(["another text"])
-    MemoryCompression(model, ratio, cache_dir=cached).prepare(context)
-    assert len(model.prompts) == 1
-
-
-def test_a_damaged_cache_entry_is_written_again(cached):
-    (entry,) = cached.glob("*/*.json")
-    entry.write_text(entry.read_text()[:20])
-    model = Notes()
-    assert not MemoryCompression(model, 0.25, cache_dir=cached).prepare(CONTEXT).reused
+    else:
+        (entry,) = cached.glob("*/*.json")
+        entry.write_text(entry.read_text()[:20])
+    assert not MemoryCompression(model, ratio, cache_dir=cached).prepare(context).reused
     assert len(model.prompts) == 1
 
 
@@ -236,14 +224,8 @@ def test_a_strategy_that_is_not_there_or_lacks_something_is_refused(own, name, c
         own.get(name, config)
 
 
-def scorer():
-    model = FakeLanguageModel(replies=lambda prompt: "Gdynia")
-    return model, SharedScorer(model, signal="query_likelihood", ranker=None, measuring=True)
-
-
 def test_ecs_keeps_the_passage_that_helps_and_books_the_scorer():
-    _, shared = scorer()
-    strategy = ShapedPassages(shared, 1)
+    strategy = shaped(FakeLanguageModel(), measuring=True)
     built = strategy.build(strategy.prepare(CONTEXT), "Maria Nowak paints ferries")
     assert built.text.startswith("Painters:")
     assert built.ledger.total(Stage.QUERY, Role.SCORER) > 0
@@ -254,9 +236,9 @@ QUESTIONS = ("Who paints ferries?", "Where does Maria live?")
 OTHER = Context.of(["The wheel is of oak.", "Hester Vane built the mill."])
 
 
-def shaped(model, measuring, depth=1):
+def shaped(model, measuring, depth=1, after=None):
     scorer = SharedScorer(model, signal="query_likelihood", ranker=None, measuring=measuring)
-    return ShapedPassages(scorer, depth)
+    return ShapedPassages(scorer, depth, after=after)
 
 
 def spent_on(strategy, contexts):
@@ -304,8 +286,8 @@ def test_notes_that_were_found_are_not_paid_again_but_reading_them_is(tmp_path):
     notes.prepare(CONTEXT)
 
     def stage_one(measuring):
-        scorer = SharedScorer(Reading(), signal="query_likelihood", measuring=measuring)
-        return ShapedPassages(scorer, 1, after=notes).prepare(CONTEXT).ledger.to_dict()["prepare"]
+        strategy = shaped(Reading(), measuring, after=notes)
+        return strategy.prepare(CONTEXT).ledger.to_dict()["prepare"]
 
     assert stage_one(measuring=False) == {"scorer": 7}
     assert stage_one(measuring=True).keys() == {"compress_input", "compress_output", "scorer"}
@@ -319,8 +301,7 @@ class Reading(FakeLanguageModel):
 
 
 def test_ecs_after_compression_shapes_the_notes_and_keeps_stage_one():
-    _, shared = scorer()
-    strategy = ShapedPassages(shared, 1, after=MemoryCompression(Wordy(), 0.3))
+    strategy = shaped(FakeLanguageModel(), True, after=MemoryCompression(Wordy(), 0.3))
     assert strategy.name == "memory_compression+ecs"
     assert strategy.config == {"ratio": 0.3, "depth": 1, "signal": "query_likelihood"}
     prepared = strategy.prepare(CONTEXT)
