@@ -326,13 +326,15 @@ class TestChoice:
 
 
 class TestCounting:
-    def test_the_prompt_of_the_calibration_is_filled(self, kind, frontier):
+    def test_the_prompt_of_the_calibration_is_filled_also_by_a_retriever(self, kind, frontier):
         llm = kind.model()
         answer = kind.ask(kind.routed(frontier, llm=llm, target_f1=None, budget=60))
         assert answer.text == "Hester Vane did"
         assert "Context:\nThe mill: Hester Vane built the mill in 1764." in llm.prompts[0]
         assert "32 blades" not in llm.prompts[0]
         assert llm.prompts[0].endswith(f"Question: {QUESTION}\nAnswer:")
+        kind.ask(kind.routed(frontier, llm=llm, found="Somebody built it."))
+        assert "Somebody built it." in llm.prompts[1]
 
     async def test_reported_usage_stands_beside_the_forecast(self, kind, frontier):
         router = kind.routed(frontier)
@@ -382,11 +384,6 @@ class TestCounting:
         answer = kind.ask(router, context_id="c")
         assert answer.text == "Hester Vane did"
         assert "the ledger failed: cannot open" in answer.report["note"]
-
-    def test_a_retriever_gives_what_is_asked_about(self, kind, frontier):
-        llm = kind.model()
-        kind.ask(kind.routed(frontier, llm=llm, found="Somebody built it."))
-        assert "Somebody built it." in llm.prompts[0]
 
 
 class TestTrace:
@@ -566,12 +563,6 @@ async def test_what_was_prepared_is_noted_when_a_stream_is_closed_early(
     assert ledger.prepared("c")
 
 
-def test_input_overrides_configurable(named):
-    config = {"configurable": {"reuse": 40}}
-    assert named.invoke("q", config).text == "memory_compression"
-    assert named.invoke({"question": "q", "reuse": 1}, config).text == "full_context"
-
-
 async def test_batches_route_every_input_by_itself(named):
     inputs = [{"reuse": 1}, {"reuse": 40}]
     expected = ["full_context", "memory_compression"]
@@ -580,7 +571,10 @@ async def test_batches_route_every_input_by_itself(named):
     assert [chunk.text async for chunk in named.astream(inputs[1])] == expected[1:]
 
 
-def test_configurable_fields_rebuild_the_router(named):
+def test_configurable_fields_rebuild_the_router_and_the_input_overrides_them(named):
+    config = {"configurable": {"reuse": 40}}
+    assert named.invoke("q", config).text == "memory_compression"
+    assert named.invoke({"question": "q", "reuse": 1}, config).text == "full_context"
     router = named.configurable_fields(
         reuse=ConfigurableField(id="queries", name="N"), weight=ConfigurableField(id="w")
     )

@@ -148,16 +148,12 @@ def test_drawing_contexts_keeps_their_questions_together():
     assert Bootstrap(rows, replicates=20, by="context").f1.std() > 0
 
 
-def test_a_crossover_that_does_not_exist_has_share_zero():
-    rows, _ = sample_measurements()
-    nowhere = Bootstrap(rows).weight_crossover(3, 0, 1)
-    assert nowhere.share == 0
-    assert math.isnan(nowhere.low)
-
-
-def test_transitions_carry_intervals_that_hold_the_estimate(measured_frontier):
+def test_transitions_carry_intervals_that_hold_the_estimate_or_are_none(measured_frontier):
     for transition in measured_frontier.transitions(10, intervals=True):
         assert transition.weight in transition.interval
+    nowhere = measured_frontier.bootstrap.weight_crossover(3, 0, 1)
+    assert nowhere.share == 0
+    assert math.isnan(nowhere.low)
 
 
 def tied_frontier(gap):

@@ -242,11 +242,14 @@ def test_only_what_answers_in_time_is_chosen_and_the_others_say_why(
     assert measured_frontier.decide(reuse=1, weight=0.9, max_seconds=nearest).strategy == "memory"
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
-def test_a_score_that_is_none_is_refused(frontier, ledger, score):
+def test_scores_that_are_none_and_more_cached_tokens_than_were_read_are_refused(frontier, ledger):
     router = Router(frontier, RouterConfig(target_f1=0.78), ledger=ledger)
-    with pytest.raises(InvalidInputError):
-        router.observe(router.route(reuse=1), score)
+    decision = router.route(reuse=10)
+    for score in (-0.1, 1.1, float("nan")):
+        with pytest.raises(InvalidInputError):
+            router.observe(decision, score)
+    with pytest.raises(InvalidInputError, match="of 10 prompt"):
+        router.settle(decision, spent(0, 10), cache=(9, 2, 0))
 
 
 def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger):
@@ -257,12 +260,6 @@ def test_what_was_paid_is_not_forgotten_when_it_is_found_later(frontier, ledger)
             decision, spent(0, 450), context_id="a", prepared={decision.point.key: tokens}
         )
     assert ledger.prepared("a") == {decision.point.key: 1500}
-
-
-def test_more_cached_tokens_than_were_read_are_refused(frontier):
-    router = Router(frontier, RouterConfig(target_f1=0.78))
-    with pytest.raises(InvalidInputError, match="of 10 prompt"):
-        router.settle(router.route(reuse=10), spent(0, 10), cache=(9, 2, 0))
 
 
 def test_a_locked_ledger_costs_no_answer_and_the_decision_says_so(
