@@ -308,12 +308,6 @@ def test_a_memory_without_a_file_or_a_path_in_place_of_a_memory_is_refused():
                 chat(wrong)
 
 
-def test_an_empty_memory_is_true(memory):
-    # Agents replace a memory that is false by one of their own.
-    assert chat(memory)
-    assert not hasattr(chat(memory), "__len__")
-
-
 async def test_a_function_agent_uses_it_over_several_runs(memory):
     recorder = Recorder("Lovely.", *[call("read", path="a"), "In Tarrow."] * 2)
     log = chat(memory)

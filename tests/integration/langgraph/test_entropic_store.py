@@ -183,16 +183,6 @@ async def test_embedder_and_database_run_off_the_event_loop(store, threads):
 
 
 class TestMessages:
-    def test_a_message_is_got_verbatim_and_recalled(self, store):
-        value = {"role": "user", "content": "I keep bees on the roof.", "lang": "en"}
-        store.put(CHAT, "m1", value)
-        store.put(CHAT, "m2", {"content": "The ferry was late."})
-        assert store.get(CHAT, "m1").value == value
-        (found,) = store.search(CHAT, query="who will keep bees?", limit=1)
-        assert (found.key, found.value, found.namespace) == ("m1", value, CHAT)
-        assert 0.01 < found.score <= 1.0
-        assert keys(store.search(CHAT)) == ["m1", "m2"]
-
     def test_repeats_are_merged_in_memory_and_stay_apart_by_key(self, store, memory):
         for n in range(3):
             store.put(CHAT, f"m{n}", {"role": "user", "content": "I keep bees on the roof."})

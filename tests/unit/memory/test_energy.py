@@ -49,11 +49,6 @@ def test_the_examples_in_the_documentation_hold():
     assert doctest.testmod(energy).failed == 0
 
 
-def test_free_energy_is_energy_plus_weighted_entropy():
-    terms = energy.free_energy(utility=0.8, entropy=0.5, entropy_weight=2.0)
-    assert (terms.energy, terms.entropy, terms.total) == (-0.8, 0.5, pytest.approx(0.2))
-
-
 @given(
     delta=st.floats(allow_nan=False),
     first=st.floats(0, allow_nan=False),
@@ -76,13 +71,6 @@ def test_exposure_is_the_age_at_first_and_saturates_with_the_half_life():
     young, old = energy.effective_age(np.array([2.0, 1e9]), 100.0).tolist()
     assert young == pytest.approx(2.0, rel=0.01)
     assert old == pytest.approx(100.0 / math.log(2.0))
-
-
-@given(st.floats(0, 1e3), st.floats(0, 1e3), st.floats(1, 1e5), st.floats(1e-4, 1.0))
-def test_more_demand_never_lowers_the_rate(first, second, exposure, prior):
-    low, high = sorted((first, second))
-    rates = energy.log_demand_rate(np.array([low, high]), np.array([exposure] * 2), prior)
-    assert rates[0] <= rates[1]
 
 
 @given(st.integers(1, 12), st.integers(0, 1000))

@@ -2,6 +2,7 @@ import inspect
 import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from operator import methodcaller
 
 import pytest
 from hypothesis import given
@@ -17,19 +18,6 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 def texts(found) -> list[str]:
     return [item.text for item in found]
-
-
-def test_a_recollection_accounts_for_itself(open_memory):
-    memory = open_memory()
-    ids = memory.add(["the boat is blue", "the boat is blue"], metadata={"topic": "boat"})
-    found = memory.recall("the boat is blue")[0]
-    assert (found.similarity, found.coverage) == pytest.approx((1.0, 1.0))
-    assert 0.999 < found.score <= 1.0
-    assert found.tier == "hot"
-    assert found.support == 2
-    assert list(found.provenance) == ids
-    assert found.metadata == {"topic": "boat"}
-    assert "support 2" in found.why
 
 
 BAD = [
@@ -187,6 +175,9 @@ def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):
             open_memory(config=wrong)
 
 
+VERBS = ["sleep", "sleeps", "decisions", "replay", "messages", "memories", "namespaces", "forget"]
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -196,14 +187,7 @@ def test_settings_are_taken_as_json_and_unknown_ones_are_refused(open_memory):
         lambda memory: memory.recall("text", also="user"),
         lambda memory: memory.recall("text", exclude="user"),
         lambda memory: memory.observe("text", "answer", namespace="user"),
-        lambda memory: memory.sleep("user"),
-        lambda memory: memory.sleeps("user"),
-        lambda memory: memory.decisions("user"),
-        lambda memory: memory.replay("user"),
-        lambda memory: memory.messages("user"),
-        lambda memory: memory.memories("user"),
-        lambda memory: memory.namespaces("user"),
-        lambda memory: memory.forget("user"),
+        *(methodcaller(verb, "user") for verb in VERBS),
         lambda memory: memory.admin.stats("user"),
         lambda memory: memory.admin.export("out.jsonl", namespace="user"),
     ],
