@@ -26,16 +26,9 @@ def axis(index, toward=None, cosine=1.0):
     return vector
 
 
-def evidence(step=0, support=1, demand=0.0, **changes):
-    values = {
-        "created": step,
-        "updated": step,
-        "last_seen": step,
-        "support": support,
-        "demand": demand,
-        "resultant": float(support),
-    }
-    return Evidence(**(values | changes))
+def evidence(step=0, support=1, **changes):
+    counted = {"last_seen": step, "support": support, "resultant": float(support), **changes}
+    return Evidence(created=step, updated=step, **counted)
 
 
 def text_of(name):

@@ -35,7 +35,6 @@ from ecs_plugins.memory.types import ColdMemory, Evidence, QueryEvent
 from ecs_plugins.memory.utility import QUERY_WINDOW, entropies, mean_surprise, utilities
 from tests.unit.memory.factories import DIMENSION, axis, cold, hot
 
-finite = st.floats(-1e6, 1e6)
 PAPER = MemoryConfig.paper()
 
 
@@ -49,24 +48,6 @@ def test_the_examples_in_the_documentation_hold():
     assert doctest.testmod(energy).failed == 0
 
 
-@given(
-    delta=st.floats(allow_nan=False),
-    first=st.floats(0, allow_nan=False),
-    second=st.floats(0, allow_nan=False),
-)
-def test_acceptance_is_a_probability_and_no_less_in_a_hotter_store(delta, first, second):
-    chances = [energy.acceptance_probability(delta, each) for each in sorted((first, second))]
-    assert 0.0 <= chances[0] <= chances[1] <= 1.0
-    assert energy.acceptance_probability(delta, 0.0) == (delta <= 0.0)
-
-
-@given(st.lists(finite, min_size=2, max_size=20), st.floats(1e-3, 1e3))
-def test_scaled_temperature_follows_the_unit_of_utility(totals, unit):
-    plain = energy.scaled_temperature(0.1, totals)
-    scaled = energy.scaled_temperature(0.1, [unit * total for total in totals])
-    assert scaled == pytest.approx(unit * plain, rel=1e-6, abs=1e-6)
-
-
 def test_exposure_is_the_age_at_first_and_saturates_with_the_half_life():
     young, old = energy.effective_age(np.array([2.0, 1e9]), 100.0).tolist()
     assert young == pytest.approx(2.0, rel=0.01)
@@ -78,13 +59,6 @@ def test_cluster_variance_of_unit_vectors_is_one_minus_the_squared_mean(count, s
     vectors = units(np.random.default_rng(seed), (count, 16))
     mean = vectors.mean(axis=0, dtype=np.float64)
     assert energy.cluster_variance(vectors) == pytest.approx(1.0 - float(mean @ mean), abs=1e-5)
-
-
-def test_softmax_entropy_cannot_tell_one_embedding_from_another():
-    vectors = units(np.random.default_rng(0), (50, 384))
-    values = [energy.embedding_entropy(vector) for vector in vectors]
-    assert max(values) - min(values) < 1e-3
-    assert values[0] == pytest.approx(math.log(384), abs=2e-3)
 
 
 # Of memories

@@ -5,14 +5,12 @@ from itertools import product
 from operator import methodcaller
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, NewMessage, StoreConfig
 from ecs_plugins.memory.admin import MemoryAdmin
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.store.tiers import checked, decode, encode, under
+from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
@@ -267,21 +265,6 @@ HOSTILE = [
     "a", "a.b", "a/b", 'a"b', "a'b", "a%", "a_", "%", "_", "ab", "a,b", "a]", '["a"', "\\",
     "\\u0061", "é", "e\u0301", "😀", "\x00", " ", "a ", "'; DROP TABLE messages; --", "-", ",",
 ]  # fmt: skip
-
-labels = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
-namespaces = st.lists(labels, min_size=1, max_size=4).map(tuple)
-
-
-@given(namespaces)
-def test_a_key_gives_its_namespace_back(namespace):
-    assert decode(encode(namespace)) == namespace
-
-
-@given(namespaces, namespaces)
-def test_keys_fall_into_the_range_of_a_prefix_exactly_when_labels_do(prefix, other):
-    low, high = (bound.encode() for bound in under(prefix, "key")[1][1:])
-    inside = low <= encode(other).encode() < high
-    assert inside == (len(other) > len(prefix) and other[: len(prefix)] == prefix)
 
 
 @pytest.mark.parametrize("namespace", ["bare", (), ("",), ("a", 1), ("\ud800",), ("a" * 513,)])

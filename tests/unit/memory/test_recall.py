@@ -327,13 +327,6 @@ def test_a_recall_and_its_observation_are_one_query_and_every_answer_stays(memor
     assert [event[1] for event in events(memory)] == ["in the harbour", "at sea"]
 
 
-def test_an_observation_may_name_what_other_namespaces_held(memory):
-    memory.add("all boats are in the harbour", namespace=("team",))
-    used = ask(memory, also=[("team",)])
-    memory.observe(QUESTION, "in the harbour", used)
-    assert [event[:2] for event in events(memory)] == [(QUESTION, "in the harbour")]
-
-
 def test_only_what_a_recall_returns_is_hit(memory):
     memory.add("where is the blue boat", namespace=("team",))
     (best,) = memory.recall(QUESTION, also=[("team",)], k=1)
