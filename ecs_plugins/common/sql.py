@@ -6,11 +6,9 @@ Statements are written in the SQL that both understand, with ``?`` or ``?1`` for
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,16 +27,6 @@ class Connection(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Transaction:
-    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
-
-    connection: Any
-    writes: bool
-    committed: bool = False
-    ends: list[Callable[[bool], object]] = field(default_factory=list)
-
-
 class SqlDatabase(ABC):
     """A database and its connections, each lent to one user at a time. Thread-safe.
 
@@ -53,29 +41,19 @@ class SqlDatabase(ABC):
     in_memory = False
     read_only: bool
 
-    def __init__(self) -> None:
-        self._here = threading.local()
-        self.at_fork: list[Callable[[], object]] = []
+    at_fork: list[Callable[[], object]]
 
     @property
-    def _transaction(self) -> Transaction | None:
-        """The transaction of this thread."""
-        return getattr(self._here, "transaction", None)
-
-    @property
+    @abstractmethod
     def is_writing(self) -> bool:
         """Whether this thread is inside a write transaction."""
-        return self._transaction is not None and self._transaction.writes
 
+    @abstractmethod
     def on_end(self, end: Callable[[bool], object]) -> None:
         """Call a function once the write transaction of this thread is over, or now without one.
 
         It gets whether the transaction was committed.
         """
-        if self.is_writing:
-            self._here.transaction.ends.append(end)
-        else:
-            end(True)
 
     @abstractmethod
     def read(self) -> AbstractContextManager[Any]:

@@ -27,11 +27,11 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ecs_plugins.common.sql import Connection, SqlDatabase, Transaction
+from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.errors import StorageError
 
 MEMORY = ":memory:"
@@ -93,6 +93,16 @@ class Schema:
     upgrade: Callable[[sqlite3.Connection, int], object]
 
 
+@dataclass(slots=True)
+class Transaction:
+    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+
+    connection: sqlite3.Connection
+    writes: bool
+    committed: bool = False
+    ends: list[Callable[[bool], object]] = field(default_factory=list)
+
+
 class Database(SqlDatabase):
     """A file, or ``":memory:"``, and its connections, each lent to one user at a time.
 
@@ -125,7 +135,8 @@ class Database(SqlDatabase):
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._real_path = os.path.realpath(self.path)
-        super().__init__()
+        self._here = threading.local()
+        self.at_fork: list[Callable[[], object]] = []
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self._reset()
@@ -211,6 +222,26 @@ class Database(SqlDatabase):
                 f"this version knows {self._schema.version}); upgrade ecs-plugins"
             )
         return version
+
+    @property
+    def _transaction(self) -> Transaction | None:
+        """The transaction of this thread."""
+        return getattr(self._here, "transaction", None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is inside a write transaction."""
+        return self._transaction is not None and self._transaction.writes
+
+    def on_end(self, end: Callable[[bool], object]) -> None:
+        """Call a function once the write transaction of this thread is over, or now without one.
+
+        It gets whether the transaction was committed.
+        """
+        if self.is_writing:
+            self._here.transaction.ends.append(end)
+        else:
+            end(True)
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:

@@ -110,7 +110,7 @@ def run(demo: Demo) -> None:
             for p in frontier.points
         ],
         "chosen": {
-            str(item.decision.reuse): {
+            f"{item.decision.reuse:g}": {
                 "label": item.decision.label,
                 "f1": item.decision.f1,
                 "expected": [item.decision.stage1, item.decision.stage2],

@@ -105,6 +105,9 @@ class Intake:
 
     def _admit(self, new: HotItem, message: NewMessage) -> None:
         near = {} if self._index is None else self._near(self._index, new.vector)
+        if not near:
+            self._write(self._row(new, message), [new.id])
+            return
         hot, cold = near.get("hot"), near.get("cold")
         item = admit(
             new,

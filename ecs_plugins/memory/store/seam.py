@@ -62,7 +62,8 @@ class SpaceIndexes(ABC):
     def prepare(self) -> None:  # noqa: B027
         """Make what is kept for the dimension of the vectors, if it is missing."""
 
-    def settle(self, connection: Connection, space: Space | None = None) -> None:  # noqa: B027
+    @abstractmethod
+    def settle(self, connection: Connection, space: Space | None = None) -> None:
         """Index what a transaction wrote to a namespace, or to all, before it commits."""
 
     def committed(self, space: Space) -> None:  # noqa: B027

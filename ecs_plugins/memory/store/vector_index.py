@@ -30,7 +30,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -303,6 +303,7 @@ class OpenIndex:
     last_row: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock)
     words: CoverageIndex = field(default_factory=CoverageIndex)
+    _said: dict[int, str | None] = field(default_factory=dict)  # what `words` has not read; or gone
 
     @property
     def size(self) -> int:
@@ -320,12 +321,12 @@ class OpenIndex:
     def covering(self, query: str, k: int) -> list[tuple[int, float]]:
         """The ``k`` rows that cover most of the query; see `CoverageIndex.nearest`."""
         with self.lock:
-            return self.words.nearest(query, k)
+            return self._read().nearest(query, k)
 
     def coverage(self, query: str, rows: Collection[int]) -> dict[int, float]:
         """How much of the query each row covers."""
         with self.lock:
-            return self.words.coverage(query, rows)
+            return self._read().coverage(query, rows)
 
     def add(self, row: int, vector: Vector) -> None:
         """Add a row that a transaction has written and not committed."""
@@ -336,7 +337,21 @@ class OpenIndex:
         """Remove rows; unknown ones are ignored."""
         self.index.remove(rows)
         for row in rows.tolist():
-            self.words.discard(row)
+            if self._said.pop(row, None) is None:
+                self._said[row] = None
+
+    def say(self, texts: Mapping[int, str]) -> None:
+        """Take the words of rows, which are read by the next recall."""
+        self._said |= texts
+
+    def _read(self) -> CoverageIndex:
+        for row, text in self._said.items():
+            if text is None:
+                self.words.discard(row)
+            else:
+                self.words.add(row, text)
+        self._said.clear()
+        return self.words
 
 
 _LIVE, _AMONG = "namespace = ? AND live = 1", "row IN (SELECT value FROM json_each(?))"
@@ -407,7 +422,7 @@ class Indexes(SpaceIndexes):
             found = {}
             for row, vector, check, name, asked, text in rows:
                 found[row] = unpack(vector, check, self._dimension, str(name))
-                opened.words.add(row, f"{asked} {text}")
+                opened.say({row: f"{asked} {text}"})
             opened.last_row = max(opened.last_row, *found, 0)
             if opened.revision < 0 and space.items >= _LARGE and not index.linked:
                 _restore(connection, space, index, found)
@@ -432,14 +447,16 @@ class Indexes(SpaceIndexes):
         else:
             self._worn.append(opened.index)
 
+    def settle(self, connection: Connection, space: Space | None = None) -> None:
+        """Nothing: an index follows when it is read next."""
+
     def committed(self, space: Space) -> None:
         """Follow a transaction of this process that is on disk."""
         opened = self._open.get(space.id)
         if opened is None or opened.epoch != space.epoch:
             return
         with opened.lock:
-            for row, text in space.written.items():
-                opened.words.add(row, text)
+            opened.say(space.written)
             opened.remove(_numbers(space.gone))
             if opened.revision == space.revision - 1 and len(opened.index) == space.items:
                 opened.revision = space.revision
