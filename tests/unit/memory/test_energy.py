@@ -61,6 +61,13 @@ def test_cluster_variance_of_unit_vectors_is_one_minus_the_squared_mean(count, s
     assert energy.cluster_variance(vectors) == pytest.approx(1.0 - float(mean @ mean), abs=1e-5)
 
 
+def test_softmax_entropy_cannot_tell_one_embedding_from_another():
+    vectors = units(np.random.default_rng(0), (50, 384))
+    values = [energy.embedding_entropy(vector) for vector in vectors]
+    assert max(values) - min(values) < 1e-3
+    assert values[0] == pytest.approx(math.log(384), abs=2e-3)
+
+
 # Of memories
 
 
