@@ -30,7 +30,7 @@ BUDGETS = {
     "arrows that run the wrong way": 0,
     "strangers at the root": 0,
     "classes of one name": 0,
-    "lines of tests": 19_500,  # on the way to 18,000
+    "lines of tests": 18_000,
 }
 """What the house may be at most. A change lowers these numbers or leaves them."""
 

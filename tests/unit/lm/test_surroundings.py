@@ -25,7 +25,6 @@ def by_backend():
 
 @pytest.fixture
 def settings():
-    """Puts back what a test changes."""
     yield
     torch.backends.fp32_precision = "none"
     torch.backends.cuda.matmul.fp32_precision = "none"
@@ -92,8 +91,6 @@ def test_a_callers_autocast_does_not_reach_the_model(settings) -> None:
 
 @pytest.fixture
 def card(monkeypatch):
-    """Puts in one CUDA card of a given generation."""
-
     def put_in(major):
         supported = lambda including_emulation=True: including_emulation or major >= 8  # noqa: E731
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -104,17 +101,12 @@ def card(monkeypatch):
     return put_in
 
 
-def test_a_card_that_is_not_there_is_refused_by_number(card) -> None:
-    card(8)
-    assert resolve_device("cuda:0") == torch.device("cuda:0")
+@pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
+def test_a_card_that_is_there_computes_in_what_it_can(card, major, dtype) -> None:
+    card(major)
+    assert resolve_dtype("auto", resolve_device("cuda:0")) is dtype
     with pytest.raises(ConfigurationError, match=r"'cuda:3'.*there are 1"):
         resolve_device("cuda:3")
-
-
-@pytest.mark.parametrize(("major", "dtype"), [(7, torch.float16), (8, torch.bfloat16)])
-def test_bfloat16_is_chosen_where_a_card_computes_in_it(card, major, dtype) -> None:
-    card(major)
-    assert resolve_dtype("auto", torch.device("cuda:0")) is dtype
 
 
 @pytest.mark.parametrize(
