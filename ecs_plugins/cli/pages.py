@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
-
+from ecs_plugins.common.pages import rendered
 from ecs_plugins.common.text import sentence_spans
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.types import Namespace
@@ -26,7 +25,7 @@ def shape_page(shaped: ShapedContext, sentences: Coloured) -> str:
     order = sorted(
         shaped.verdicts, key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index)
     )
-    return _rendered("shape.html.j2", shaped.query, shaped=shaped, order=order, sentences=sentences)
+    return rendered("shape.html.j2", shaped.query, shaped=shaped, order=order, sentences=sentences)
 
 
 def coloured(shaper: ContextShaper, shaped: ShapedContext) -> Coloured:
@@ -65,7 +64,7 @@ def memory_page(memory: EntropicMemory, namespaces: Sequence[Namespace]) -> str:
         for each in namespaces
         if each in stats
     ]
-    return _rendered("memory.html.j2", Path(memory.path).name, spaces=spaces)
+    return rendered("memory.html.j2", Path(memory.path).name, spaces=spaces)
 
 
 def _life(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
@@ -95,8 +94,3 @@ def _life(memory: EntropicMemory, namespace: Namespace) -> dict[str, Any]:
         for report in reports
     ]
     return {"lives": lives, "sleeps": phases}
-
-
-def _rendered(template: str, title: str, **values: Any) -> str:
-    pages = Environment(loader=PackageLoader("ecs_plugins.cli"), autoescape=True, trim_blocks=True)
-    return pages.get_template(template).render(title=title, **values)

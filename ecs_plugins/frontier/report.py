@@ -9,7 +9,6 @@ The page loads no font, script, style or image: it can be mailed, archived and o
 
 from __future__ import annotations
 
-import html
 import io
 import math
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.files import write_atomically
+from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, amount
@@ -43,14 +43,6 @@ _CAPTIONS = {
     "map": "The cheapest strategy by reuse and target F1",
     "reuse": "Cost over reuse: the router against always the same",
 }
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h2 { font-size: 1.15rem; margin-top: 2.2rem; } figure { margin: 1rem 0; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; border-bottom: 1px solid #e4e4e4; text-align: left; }
-"""
 # Okabe and Ito: told apart with every kind of colour vision.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
 GREY = "#9a9a9a"
@@ -102,12 +94,11 @@ def write_report(
     }
     folder = Path(directory)
     written = []
-    figures = []
+    figures = {}
     for name, figure in drawn.items():
         svg, *_ = files = write_figure(figure, folder, name)
         written += files
-        inline = _inline(svg.read_text("utf-8"), name)
-        figures.append(f"<h2>{_CAPTIONS[name]}</h2><figure>{inline}</figure>")
+        figures[_CAPTIONS[name]] = _inline(svg.read_text("utf-8"), name)
     page = _page(frontier, figures, reuses)
     return [write_atomically(folder / "frontier.html", page), *written]
 
@@ -149,48 +140,21 @@ def _inline(svg: str, name: str) -> str:
     return element
 
 
-def _page(frontier: EfficiencyFrontier, figures: Sequence[str], reuses: Sequence[float]) -> str:
-    record = frontier.provenance
-    about = [
-        f"{record.questions} questions" if record.questions else "",
-        f"data {record.data}" if record.data else "",
-        ", ".join(f"{role}: {name}" for role, name in record.models.items()),
-        record.created,
-        f"ecs_plugins {record.package_version}" if record.package_version else "",
-        frontier.caution,
-    ]
+def _page(frontier: EfficiencyFrontier, figures: Mapping[str, str], reuses: Sequence[float]) -> str:
     at = [f"N = {reuse:g}" for reuse in reuses]
     change = ("N", "w", "95 % interval", "0.01 F1 is worth", "below", "above")
     dropped = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
-    tables = {
-        "Regimes: the dominant strategy by F1 and reuse": _table(
-            ("regime", "F1", *at), _regimes(frontier, reuses)
+    tables: dict[str, tuple[Sequence[str], list[Sequence[object]]]] = {
+        "Regimes: the dominant strategy by F1 and reuse": (
+            ("regime", "F1", *at),
+            [*_regimes(frontier, reuses)],
         ),
-        "Where the choice changes as w rises": _table(change, _transitions(frontier, reuses)),
-        "Everything that was measured": _table((*POINT_COLUMNS, *at), point_rows(frontier, reuses)),
-        "Given up": _table(("configuration", "questions", "why"), dropped),
+        "Where the choice changes as w rises": (change, [*_transitions(frontier, reuses)]),
+        "Everything that was measured": ((*POINT_COLUMNS, *at), [*point_rows(frontier, reuses)]),
+        "Given up": (("configuration", "questions", "why"), [*dropped]),
     }
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(f'Efficiency Frontier {record.data}'.strip())}</title>"
-        f"<style>{_STYLE}</style></head><body><h1>Efficiency Frontier</h1>"
-        f"<p>{html.escape(' · '.join(part for part in about if part))}</p>{''.join(figures)}"
-        + "".join(
-            f"<h2>{html.escape(title)}</h2>{table}"
-            for title, table in tables.items()
-            if "<td>" in table
-        )
-        + "</body></html>\n"
-    )
-
-
-def _table(head: Sequence[str], rows: _Rows) -> str:
-    lines = [
-        "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in row)
-        for tag, row in (("th", head), *(("td", row) for row in rows))
-    ]
-    return f"<figure><table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></figure>"
+    title = f"Efficiency Frontier {frontier.provenance.data}".strip()
+    return rendered("frontier.html.j2", title, frontier=frontier, figures=figures, tables=tables)
 
 
 def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
