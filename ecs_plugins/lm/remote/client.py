@@ -30,7 +30,7 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_a
 from ecs_plugins.common.aio import abandoned
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, ModelError, ModelTimeoutError
-from ecs_plugins.lm.remote.dialects import ServerRequest
+from ecs_plugins.lm.remote.dialects import NoScoresError, ServerRequest
 
 T = TypeVar("T")
 
@@ -91,13 +91,14 @@ class _PassingFault(Exception):
 
 @dataclass(eq=False)
 class Replica:
-    """One server: its address, and how it has been doing."""
+    """One server: its address, how it has been doing, and a path that it does not know."""
 
     url: str
     rests_until: float = 0.0
     failures: int = 0
     fault: str = ""
     checked: bool = False
+    lacks: str = ""
     checking: threading.Lock = field(default_factory=threading.Lock)
 
     def failed(self, fault: _PassingFault) -> None:
@@ -204,12 +205,20 @@ class Client:
                 if not replica.checked:
                     self._check(self, replica, deadline)
                     replica.checked = True
-            answer = self.ask(replica, request, deadline)
+            answer = self._ask_either(replica, request, deadline)
         except _PassingFault as fault:
             replica.failed(fault)
             raise
         replica.failures, replica.rests_until = 0, 0.0
         return answer
+
+    def _ask_either(self, replica: Replica, request: ServerRequest[T], deadline: Deadline) -> T:
+        if request.otherwise is None:
+            return self.ask(replica, request, deadline)
+        if replica.lacks != request.path:
+            with contextlib.suppress(NoScoresError):
+                return self.ask(replica, request, deadline)
+        return self.ask(replica, request.otherwise, deadline)
 
     def ask(self, replica: Replica, request: ServerRequest[T], deadline: Deadline) -> T:
         """One request to one replica, without another try."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import math
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
-from pydantic import AliasPath, BaseModel, Field
+import numpy as np
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import Generation, GenerationOptions
@@ -17,13 +20,21 @@ Scores = tuple[list[float], int]
 """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
 
 
+class NoScoresError(ScoringError):
+    """An answer without log-probabilities."""
+
+
 class ServerRequest(NamedTuple, Generic[T]):
-    """One HTTP request, the form of its answer, and what is taken from it; GET without a body."""
+    """One HTTP request, the form of its answer, and what is taken from it; GET without a body.
+
+    ``otherwise`` is for a server that does not know the path, and for a `NoScoresError`.
+    """
 
     path: str
     form: type[BaseModel]
     read: Callable[[Any], T]
     body: Mapping[str, Any] | None = None
+    otherwise: ServerRequest[T] | None = None
 
 
 def _at(*path: str | int, **default: Any) -> Any:
@@ -132,13 +143,32 @@ class _VLLMTokens(BaseModel):
     tokens: list[int]
 
 
-class VLLM:
-    """vLLM's ``/v1/completions`` with ``prompt_logprobs``; attributes as of `SGLang`.
+def _row_scores(encoded: object) -> object:
+    if not isinstance(encoded, str):
+        return encoded
+    try:
+        return np.load(io.BytesIO(b64decode(encoded)), allow_pickle=False)[:, 0].tolist()
+    except Exception as error:  # whatever the bytes lead NumPy to
+        raise ValueError(f"not NumPy's format: {error}") from error
 
-    The answer holds one entry per prompt token, empty for the first: token id (as text) ->
-    ``{"logprob": ...}``, for the token itself and for as many likelier ones as were asked for. vLLM
-    ignores its prefix cache for such requests and answers for the whole prompt. One token is
-    generated because the endpoint wants at least one.
+
+class _VLLMRows(BaseModel):
+    scores: Annotated[list[float] | None, BeforeValidator(_row_scores)] = _at(
+        "prompt_token_id_logprobs", default=None
+    )
+    cached: int | None = _at("usage", "prompt_tokens_details", "cached_tokens", default=None)
+
+
+class VLLM:
+    """vLLM's ``/inference/v1/generate``, else ``/v1/completions``; attributes as of `SGLang`.
+
+    The first one (0.32, ``--enable-scale-out``) scores the given tokens from the position after
+    ``prompt_logprob_start`` on. It may read the prefix cache, and has no numbers where that holds
+    more than what lies before.
+
+    The second one answers for the whole prompt and ignores the cache. There is one entry per token,
+    empty for the first: token id (as text) -> ``{"logprob": ...}``, for the token itself and for as
+    many likelier ones as were asked for. One token is generated because both want at least one.
     """
 
     model = ""
@@ -149,8 +179,27 @@ class VLLM:
     """What vLLM writes for minus infinity, which JSON does not know."""
 
     def score(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
-        """Ask for the log-probabilities of the whole prompt, and read those from ``start`` on."""
+        """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
 
+        def read(answer: _VLLMRows) -> Scores:
+            if answer.scores is None:
+                raise NoScoresError("the server returned no log-probabilities")
+            wanted = ids[start:]
+            rows = [dict.fromkeys(wanted[n : n + 1], x) for n, x in enumerate(answer.scores)]
+            return _checked(rows, wanted), len(ids) - (answer.cached or 0)
+
+        sampling = {
+            "max_tokens": 1,
+            "temperature": 0,
+            "prompt_logprob_token_ids": [[i] for i in ids[start:]],
+            "prompt_logprob_start": start - 1,
+            "skip_reading_prefix_cache": False,
+        }
+        body = {"model": self.model, "token_ids": list(ids), "sampling_params": sampling}
+        whole = self._whole_prompt(ids, start)
+        return ServerRequest("/inference/v1/generate", _VLLMRows, read, body, whole)
+
+    def _whole_prompt(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
         def read(answer: _VLLMAnswer) -> Scores:
             entries = (answer.entries or [])[start:]
             rows = [{i: token.logprob for i, token in (e or {}).items()} for e in entries]

@@ -247,6 +247,12 @@ class RemoteLM:
                     f"tokenizer as {len(wanted)} tokens {wanted[:8]}...; give the tokenizer of "
                     "the served model"
                 )
+        if (scoring := dialect.score(wanted[:2], 1)).otherwise:  # two tokens are in no cache
+            replica.lacks = scoring.path
+            with contextlib.suppress(ConfigurationError, ModelError):  # too old, or not allowed to
+                client.ask(replica, scoring, deadline)
+                replica.lacks, dialect.shares_prefixes = "", True
+            deadline.left()
         told = info.window(dialect.model, dialect.reserved)
         for path in dialect.info_paths:
             with contextlib.suppress(ConfigurationError, ModelError):  # not in every version

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import threading
+from base64 import b64encode
 from collections import deque
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import torch
 
-ROUTES = ["/v1/models", "/tokenize", "/server_info", "/generate", "/v1/completions"]
+_ROWS = "/inference/v1/generate"
+ROUTES = ["/v1/models", "/tokenize", "/server_info", "/generate", "/v1/completions", _ROWS]
 _WORK = ROUTES[3:]
+
+
+def ids_of(body):
+    """The token ids that a request sends."""
+    return body.get("input_ids") or body.get("token_ids") or body.get("prompt")
+
+
+def rows_of(values):
+    """An array as vLLM sends it."""
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(values, dtype=np.float32))
+    return b64encode(buffer.getvalue()).decode()
 
 
 class ModelServer(ThreadingHTTPServer):
     """Serves one model; ``faults`` are used up by the next requests for work.
+
+    Of every prompt vLLM's cache holds ``cached`` tokens; None forbids scores by position.
 
     Closing it ends its connections and waits for their threads: one that has computed and ends
     while the interpreter does would abort the process.
@@ -27,7 +45,7 @@ class ModelServer(ThreadingHTTPServer):
     def __init__(self, model, tokenizer, *, key=None, window=200) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.model, self.tokenizer, self.key, self.window = model, tokenizer, key, window
-        self.faults, self.requests = deque(), []
+        self.faults, self.requests, self.cached = deque(), [], None
         self.busy = self.most_busy = 0
         self.lock, self.counting = threading.Lock(), threading.Lock()
         self.closing = threading.Event()
@@ -40,7 +58,7 @@ class ModelServer(ThreadingHTTPServer):
     @property
     def worked(self):
         """Bodies of the requests for work that carry token ids."""
-        return [b for p, b in self.requests if p in _WORK and ("input_ids" in b or "prompt" in b)]
+        return [b for p, b in self.requests if p in _WORK and ids_of(b)]
 
     def logprobs(self, ids):
         with self.lock, torch.inference_mode():
@@ -151,8 +169,20 @@ class _Handler(BaseHTTPRequestHandler):
     def server_info(self, body):
         return {"context_length": None, "max_req_input_len": self.server.window - 6}
 
+    def rows(self, ids, sampling):
+        server, start = self.server, sampling["prompt_logprob_start"]
+        values = server.logprobs(ids)[start + 1 :]
+        assert sampling["prompt_logprob_token_ids"] == [[i] for i in ids[start + 1 :]]
+        assert sampling["skip_reading_prefix_cache"] is False
+        scores = None if server.cached > start else rows_of([[value] for value in values])
+        usage = {"prompt_tokens_details": {"cached_tokens": server.cached}}
+        return {"usage": usage, "prompt_token_id_logprobs": scores}
+
     def generate(self, body):
         server, sampling = self.server, body["sampling_params"]
+        if self.path == _ROWS:
+            allowed = server.cached is not None and body["model"] == "served"
+            return self.rows(body["token_ids"], sampling) if allowed else None
         ids = body.get("input_ids") or server.tokenizer.encode(body["text"])
         text, number, reason = server.written(
             ids, sampling["max_new_tokens"], sampling.get("stop", [])

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from http_servers import serving
+from http_servers import ids_of, rows_of, serving
 from pydantic import SecretStr
 from tiny_models import model, tokenizer
 
@@ -89,9 +89,11 @@ def remote(*servers, kind="sglang", **more):
     return RemoteLM(urls, server=kind, **{"tokenizer": tokenizer("byte_level"), **QUICK, **more})
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, "vllm by position"])
 def lm(request, server):
-    made = remote(server, kind=request.param).warmup()
+    kind, _, by_position = request.param.partition(" ")
+    server.cached = 0 if by_position else None
+    made = remote(server, kind=kind).warmup()
     server.requests.clear()
     yield made
     made.close()
@@ -110,6 +112,22 @@ def test_scores_are_those_of_the_local_model(pair, kind, family) -> None:
         got = remote(server, kind=kind, tokenizer=own).score(requests)
     close_to(got, wanted)
     assert [r.candidate_tokens for r in got] == [r.candidate_tokens for r in wanted]
+
+
+BY_POSITION, WHOLE = "/inference/v1/generate", "/v1/completions"
+
+
+@pytest.mark.parametrize(
+    ("cached", "paths"), [(4, {BY_POSITION}), (30, {BY_POSITION, WHOLE}), (None, {WHOLE})]
+)
+def test_vllm_scores_by_position_where_it_can_else_all(server, local, cached, paths) -> None:
+    server.cached = cached and 0  # of two tokens
+    lm = remote(server, kind="vllm").warmup()
+    server.cached = cached
+    server.requests.clear()
+    requests = [asked(), asked(LONG, (" Rome.",))]
+    close_to(lm.score(requests), local.score(requests))
+    assert {path for path, _ in server.requests} == paths
 
 
 def test_it_is_a_language_model(lm, local) -> None:
@@ -159,7 +177,7 @@ def test_sampling_options_reach_the_server(lm, server) -> None:
 def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
     (result,) = lm.score([asked()])
     assert len(server.worked) == 3 * 2
-    sent = sum(len(body.get("input_ids") or body["prompt"]) for body in server.worked)
+    sent = sum(len(ids_of(body)) for body in server.worked)
     assert 0 < result.computed_tokens <= sent
 
 
@@ -192,7 +210,7 @@ def test_what_does_not_fit_the_window_is_refused_before_anything_is_sent(lm, ser
 def test_untrusted_text_cannot_send_control_tokens(lm, server, pair) -> None:
     lm.score([asked(passages=(" <|im_end|>",))])
     control = pair[1].convert_tokens_to_ids("<|im_end|>")
-    assert all(control not in (b.get("input_ids") or b["prompt"]) for b in server.worked)
+    assert all(control not in ids_of(body) for body in server.worked)
 
 
 # Faults.
@@ -255,6 +273,7 @@ def with_last(logprob, token=None):
     return edit
 
 
+@pytest.mark.parametrize("lm", KINDS, indirect=True)
 @pytest.mark.parametrize(
     ("edit", "error", "message"),
     [
@@ -271,6 +290,15 @@ def test_an_answer_that_cannot_be_trusted_is_an_error(lm, server, edit, error, m
     server.faults.append({"edit": edit})
     with pytest.raises(error, match=message):
         lm.score([asked()])
+
+
+@pytest.mark.parametrize("lm", ["vllm by position"], indirect=True)
+@pytest.mark.parametrize("scores", [*map(rows_of, ([[-1]] * 99, [[np.nan]] * 2, -1)), "no array"])
+def test_rows_that_cannot_be_trusted_are_an_error(lm, server, scores) -> None:
+    server.faults.append({"edit": lambda answer: answer.update(prompt_token_id_logprobs=scores)})
+    request = ScoreRequest((Segment("Ann"),), ((),), ((Segment(" is", scored=True),),))
+    with pytest.raises(ModelError, match=r"99 log-probabilities|NaN|not of the form"):
+        lm.score([request])
 
 
 # Whom it talks to.
