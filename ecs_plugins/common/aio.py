@@ -22,7 +22,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ecs_plugins.errors import ConfigurationError
 
 P = ParamSpec("P")
-S = TypeVar("S")
 T = TypeVar("T")
 
 MAX_WORKERS = 8  # threads of a pool that nobody sized
@@ -90,12 +89,12 @@ def abandoned() -> threading.Event | None:
 
 
 def bridged(
-    method: Callable[Concatenate[S, P], T], *, asks_model: bool = False
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    method: Callable[Concatenate[Any, P], T], *, asks_model: bool = False
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """The async form of a method, off the event loop; a recall by ``shaper`` asks a model too."""
 
     @functools.wraps(method)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         run = run_sync if asks_model or kwargs.get("shaper") else run_memory
         return await run(method, self, *args, **kwargs)
 

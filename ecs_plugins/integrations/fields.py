@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from cachetools import LRUCache
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -139,9 +139,6 @@ class ShapingFields(StrictFields):
         "None: the offline one.",
     )
 
-    # Services that are shared by all, and frozen values: a deep copy refers to the same ones.
-    _shared: ClassVar[tuple[str, ...]] = ("model", "config", "answer", "neighbours", "embedder")
-
     def __init__(self, *args: Any, **fields: Any) -> None:
         if "top_n" in fields:  # as other rerankers call it
             if "top_k" in fields:
@@ -237,11 +234,8 @@ class ShapingFields(StrictFields):
         return kept[2]
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        memo = {} if memo is None else memo
-        shared = [getattr(self, name) for name in self._shared]
-        for part in (*shared, self.__dict__.get("_dropped")):
-            memo[id(part)] = part
-        return super().__deepcopy__(memo)
+        """Shallow: the fields are services that are shared by all, and frozen values."""
+        return self.model_copy()
 
 
 def verdict_metadata(

@@ -15,7 +15,7 @@ from langchain_core.tools import StructuredTool
 from pydantic import ConfigDict
 from typing_extensions import TypedDict, override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
@@ -89,12 +89,7 @@ class ECSDocumentCompressor(
         """
         return self.invoke({"documents": documents, "query": query}, {"callbacks": callbacks})
 
-    @override
-    async def acompress_documents(
-        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
-    ) -> list[Document]:
-        """`compress_documents` with the model off the event loop."""
-        return await run_sync(self.compress_documents, documents, query, callbacks)
+    acompress_documents = bridged(compress_documents, asks_model=True)
 
     @override
     def invoke(
@@ -140,7 +135,7 @@ class ECSDocumentCompressor(
         return {"config": dict(self.config)}
 
 
-def _unpack(input: CompressionInput) -> tuple[list[Document], str]:
+def _unpack(input: CompressionInput) -> tuple[Sequence[Document], str]:
     if not isinstance(input, Mapping) or "documents" not in input or "query" not in input:
         raise InvalidInputError(
             'the compressor as a Runnable takes {"documents": [Document, ...], "query": str}'
@@ -148,16 +143,14 @@ def _unpack(input: CompressionInput) -> tuple[list[Document], str]:
     return checked_documents(input["documents"]), input["query"]
 
 
-def checked_documents(documents: Sequence[object]) -> list[Document]:
+def checked_documents(documents: Sequence[Document]) -> Sequence[Document]:
     """The documents, or the error that something else is among them."""
-    found: list[Document] = []
     for document in documents:
         if not isinstance(document, Document):
             raise InvalidInputError(
                 f"documents must be langchain_core Documents, got {type(document).__name__}"
             )
-        found.append(document)
-    return found
+    return documents
 
 
 def _kept(documents: Sequence[Document], shaped: ShapedContext) -> list[Document]:

@@ -19,7 +19,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_memory, run_sync
+from ecs_plugins.common.aio import bridged, run_memory, run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, MissingExtraError, ModelNotFoundError
 from ecs_plugins.integrations.conversation import last_index
@@ -196,12 +196,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         last = messages[-1].id if messages else None
         return update | ({"ecs_remembered": {self.name: last}} if last else {})
 
-    @override
-    async def aafter_agent(
-        self, state: EntropicMemoryState, runtime: Runtime[Any]
-    ) -> dict[str, Any] | None:
-        """`after_agent` with the embedder and the database off the event loop."""
-        return await run_memory(self.after_agent, state, runtime)
+    aafter_agent = bridged(after_agent)
 
     def _remember(
         self, state: EntropicMemoryState, runtime: Runtime[Any], namespace: Namespace

@@ -476,8 +476,7 @@ def _last_chunk(chunk: Any, report: Mapping[str, object]) -> Iterator[AIMessageC
 
 def _answer_template(template: str) -> PromptTemplate:
     """The calibration's prompt; braces around anything else are plain text."""
-    head, _, rest = template.partition("{context}")
-    middle, _, tail = rest.partition("{question}")
-    plain = [part.replace("{", "{{").replace("}", "}}") for part in (head, middle, tail)]
-    text = f"{plain[0]}{{context}}{plain[1]}{{question}}{plain[2]}"
-    return PromptTemplate(template=text, input_variables=["context", "question"])
+    text = template.replace("{", "{{").replace("}", "}}")
+    for place in ("{context}", "{question}"):
+        text = text.replace(f"{{{place}}}", place)
+    return PromptTemplate.from_template(text)

@@ -6,7 +6,7 @@ A translation only: `NodeWithScore` in, `NodeWithScore` out, with rerank events 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
@@ -17,7 +17,7 @@ from llama_index.core.tools import FunctionTool
 from pydantic import ConfigDict, Field
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import bridged
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.integrations.fields import (
     METADATA_KEY,
@@ -59,8 +59,6 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         description="Which text of a node is scored; by default what the answering model reads.",
     )
 
-    _shared: ClassVar[tuple[str, ...]] = (*ShapingFields._shared, "callback_manager")
-
     @classmethod
     @override
     def class_name(cls) -> str:
@@ -100,11 +98,7 @@ class ECSPostprocessor(ShapingFields, BaseNodePostprocessor):
         _dispatcher.event(ReRankEndEvent(nodes=kept))
         return kept
 
-    @override
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        return await run_sync(self._postprocess_nodes, nodes, query_bundle)
+    _apostprocess_nodes = bridged(_postprocess_nodes, asks_model=True)
 
     def _read(self, nodes: list[NodeWithScore], texts: list[str]) -> list[str] | None:
         turns = [node.node.get_content(metadata_mode=MetadataMode.NONE) for node in nodes]

@@ -32,7 +32,7 @@ from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, Query
 from llama_index.core.tools import ToolMetadata
 from typing_extensions import override
 
-from ecs_plugins.common.aio import run_sync
+from ecs_plugins.common.aio import bridged, run_sync
 from ecs_plugins.common.config import strict_keywords
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
@@ -199,9 +199,7 @@ class FrontierSelector(BaseSelector):
         names = [choice.get_name() for choice in choices]
         return _selection(self.route(query, names=names).decision, names)
 
-    @override
-    async def _aselect(self, choices: Sequence[ToolMetadata], query: QueryBundle) -> SelectorResult:
-        return await run_sync(self._select, choices, query)
+    _aselect = bridged(_select, asks_model=True)
 
     @override
     def _get_prompts(self) -> PromptDictType:
