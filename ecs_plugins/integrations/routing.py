@@ -17,10 +17,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from cachetools import LRUCache
+from pydantic import Field, PlainValidator, Strict, model_validator
 
+from ecs_plugins.common.config import StrictFields
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -40,7 +42,7 @@ from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, conf
 from ecs_plugins.frontier.data import Context
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, Objective, RoutingDecision, amount
 from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
-from ecs_plugins.frontier.routing import Router, RouterConfig
+from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
 from ecs_plugins.frontier.strategies.base import BuiltContext, Prepared, Strategy
 from ecs_plugins.integrations.fields import as_model
@@ -61,11 +63,16 @@ _log = logging.getLogger(__name__)
 _building: ContextVar[bool] = ContextVar("ecs_plugins_building", default=False)
 
 
+_Number = Annotated[float | None, Strict()]
+
 # Sources: an object, or the path of one, opened when it is needed and then shared.
 
 
 def check_frontier(value: object) -> EfficiencyFrontier | str:
     """A frontier, or the path of an artefact that exists."""
+    # A dict is what `langchain_core.load.dumps` made of an object.
+    if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):
+        return EfficiencyFrontier.from_json(value["artefact"], source="the router's frontier")
     if isinstance(value, EfficiencyFrontier):
         return value
     if not isinstance(value, str | os.PathLike):
@@ -230,7 +237,7 @@ class RoutedQuery:
             prepared=self.prepared,
             answered=self.error is None,
         )
-        cost: dict[str, object] = {
+        cost: dict[str, Any] = {
             "expected": {"stage1": settled.expected_stage1, "stage2": settled.expected_stage2},
             "actual": {"stage1": settled.actual_stage1, "stage2": settled.actual_stage2},
             "ratio": None if self.uncounted or self.error is not None else settled.ratio,
@@ -245,9 +252,8 @@ class RoutedQuery:
         if self.error is not None:
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         trace_attributes({"settlement": cost})
-        known = {"expected": settled.expected_stage1 + settled.expected_stage2}
-        known["actual"] = settled.actual_stage1 + settled.actual_stage2
-        record_metrics({**known, "seconds": seconds}, self.decision.label)
+        sums = {name: sum(cost[name].values()) for name in ("expected", "actual")}
+        record_metrics({**sums, "seconds": seconds}, self.decision.label)
         return {**self.decision.summary(), "settlement": cost}
 
 
@@ -257,25 +263,61 @@ def _router(frontier: EfficiencyFrontier, config: RouterConfig, ledger: Ledger |
     return Router(frontier, config, ledger=ledger)
 
 
-@dataclass(frozen=True, slots=True)
-class RouterSource:
-    """A frontier and a ledger, each an object or its path, and what is asked of every decision."""
+class RoutingFields(StrictFields):
+    """The fields of every integration that routes.
 
-    frontier: EfficiencyFrontier | str
-    config: RouterConfig
+    Attributes:
+        frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
+        reuse: N, where it is known and the same for all.
+        target_f1: Choose the cheapest that reaches it.
+        budget: Choose the best F1 within this cost per query.
+        weight: Choose the best efficiency score.
+        context_id: What queries are about, where they do not say.
+        ledger: A `ReuseLedger` or the path of one, or another `Ledger`; gives N otherwise.
+        policy: How to decide when N is unknown; None trusts the forecast of the ledger.
+        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
+        max_seconds: Choose among what answers within it at p95, as it was measured.
+    """
+
+    frontier: Annotated[
+        Any, PlainValidator(check_frontier, json_schema_input_type=str | dict[str, str])
+    ]
+    reuse: _Number = Field(default=None, description="N: queries that share the context.")
+    target_f1: _Number = Field(default=None, description="The cheapest that reaches it.")
+    budget: _Number = Field(default=None, description="The best F1 within this cost.")
+    weight: _Number = Field(default=None, description="The best efficiency score.")
+    context_id: str | None = Field(default=None, description="What queries are about.")
     ledger: Ledger | str | None = None
+    policy: OnlinePolicy | None = None
+    cautious: bool = False
+    max_seconds: float | None = None
 
-    def core(self, names: Iterable[str] = ()) -> Router:
-        """The engine's router, for scores that are observed and alarms of drift.
+    @model_validator(mode="after")
+    def _check_settings(self) -> Self:
+        settings_of(self), self._config
+        return self
+
+    @property
+    def _config(self) -> RouterConfig:
+        return RouterConfig(
+            policy=self.policy, cautious=self.cautious, max_seconds=self.max_seconds
+        )
+
+    @property
+    def core(self) -> Router:
+        """The engine's router: `Router.observe` and `Router.drift`.
 
         Raises:
             StorageError: The frontier or the ledger cannot be opened.
         """
+        return self._core(())
+
+    def _core(self, names: Iterable[str]) -> Router:
         ledger: Any = self.ledger
         opened = _named_ledger(ledger) if isinstance(ledger, str) else ledger
-        return _router(open_frontier(self.frontier, names), self.config, opened)
+        return _router(open_frontier(self.frontier, names), self._config, opened)
 
-    def route(
+    def _decided(
         self,
         asked: Mapping[str, Any],
         *,
@@ -285,15 +327,16 @@ class RouterSource:
     ) -> RoutedQuery:
         """Decide for one query, by `settings_of` it.
 
-        A ledger that fails is noted in the decision and costs no answer.
+        ``names`` is what runs the choices, where that is known; with ``count=False`` it is a dry
+        run. A ledger that fails is noted in the decision and costs no answer.
         """
         frontier, failed = open_frontier(self.frontier, names), ""
         try:
-            router = self.core(names)
+            router = self._core(names)
         except StorageError as failure:
             failed = f"as the ledger failed: {failure}"
             _log.warning("%s", failed)
-            router = Router(frontier, self.config)
+            router = Router(frontier, self._config)
         decision = router.route(count=count, **asked)
         if failed:
             decision = replace(decision, note=f"N = {decision.reuse:g}, {failed}")

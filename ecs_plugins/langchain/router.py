@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, M
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Annotated, Any, Self, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
 from langchain_core.callbacks import (
@@ -31,7 +31,6 @@ from langchain_core.runnables import (
     RunnableSerializable,
 )
 from langchain_core.runnables.utils import ConfigurableFieldSpec, get_unique_config_specs
-from pydantic import Field, PlainValidator
 from typing_extensions import override
 
 from ecs_plugins.common.aio import run_sync
@@ -39,14 +38,12 @@ from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter
 from ecs_plugins.frontier.cost import config_json
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
-from ecs_plugins.frontier.reuse import Ledger
-from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
     ContextBuilder,
     RoutedQuery,
-    RouterSource,
+    RoutingFields,
     check_frontier,
     check_names,
     chosen_name,
@@ -67,14 +64,7 @@ SyncManager = CallbackManagerForChainRun
 AsyncManager = AsyncCallbackManagerForChainRun
 
 
-def _check_frontier(value: object) -> EfficiencyFrontier | str:
-    # A dict is what `langchain_core.load.dumps` made of an object.
-    if isinstance(value, Mapping) and isinstance(value.get("artefact"), str):
-        return EfficiencyFrontier.from_json(value["artefact"], source="the router's frontier")
-    return check_frontier(value)
-
-
-class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
+class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, Any]):
     """Runs the chain of the strategy that is right for this query's reuse and target.
 
     ```python
@@ -92,39 +82,20 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
     ``{"question": ..., "documents": [...]}``. Decision and cost are custom events, and stand in
     ``response_metadata["frontier"]`` of a message or of the last chunk of a stream.
 
+    The fields are those of `RoutingFields`, where ``context_id`` is by default the hash of the
+    documents, and:
+
     Attributes:
-        frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
         chains: Label (``"bm25(depth=4)"``) or strategy (``"bm25"``) -> chain.
         documents: What every query is asked about.
         retriever: Finds what a query is asked about, in place of ``documents``.
-        reuse: N, where it is known and the same for all.
-        target_f1: Choose the cheapest that reaches it.
-        budget: Choose the best F1 within this cost per query.
-        weight: Choose the best efficiency score.
-        context_id: What queries are about; by default the hash of the documents.
-        ledger: A `ReuseLedger` or the path of one, or another `Ledger`.
-        policy: How to decide when N is unknown; None trusts the forecast of the ledger.
-        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
-        max_seconds: Choose among what answers within it at p95, as it was measured.
         fallback: Runs when a chain fails, unless its stream has begun.
         count_tokens: Tokens of each text, for models that do not report what they used.
     """
 
-    frontier: Annotated[
-        Any, PlainValidator(_check_frontier, json_schema_input_type=str | dict[str, str])
-    ]
     chains: dict[str, Runnable[Any, Any]]
     documents: list[Document] | None = None
     retriever: Runnable[Any, Any] | None = None
-    reuse: float | None = Field(default=None, description="N: queries that share the context.")
-    target_f1: float | None = Field(default=None, description="The cheapest that reaches it.")
-    budget: float | None = Field(default=None, description="The best F1 within this cost.")
-    weight: float | None = Field(default=None, description="The best efficiency score.")
-    context_id: str | None = Field(default=None, description="What queries are about.")
-    ledger: Ledger | str | None = None
-    policy: OnlinePolicy | None = None
-    cautious: bool = False
-    max_seconds: float | None = None
     fallback: Runnable[Any, Any] | None = None
     count_tokens: TokenCounter | None = None
 
@@ -133,7 +104,6 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         """Refuse what cannot work, as far as that takes no file."""
         if not self.chains:
             raise ConfigurationError("chains is empty; give at least one strategy's chain")
-        settings_of(self), self._source
         if self.documents is not None and self.retriever is not None:
             raise ConfigurationError("give documents or a retriever, not both")
         if isinstance(self.frontier, EfficiencyFrontier):
@@ -330,19 +300,7 @@ class FrontierRouter(WritableFields, RunnableSerializable[Any, Any]):
         if "context_id" not in asked and self.ledger is not None and documents:
             asked["context_id"] = as_context(documents).id
         counts = self.count_tokens
-        return self._source.route(asked, count_tokens=counts, count=count, names=self.chains)
-
-    @property
-    def _source(self) -> RouterSource:
-        config = RouterConfig(
-            policy=self.policy, cautious=self.cautious, max_seconds=self.max_seconds
-        )
-        return RouterSource(self.frontier, config, self.ledger)
-
-    @property
-    def core(self) -> Router:
-        """The engine's router: `Router.observe` and `Router.drift`."""
-        return self._source.core()
+        return self._decided(asked, count_tokens=counts, count=count, names=self.chains)
 
     # What LangChain asks of a Runnable.
 

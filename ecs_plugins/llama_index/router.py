@@ -39,15 +39,12 @@ from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_p
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.data import Context, Document
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
-from ecs_plugins.frontier.reuse import Ledger
-from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
-from ecs_plugins.frontier.strategies.base import BuiltContext, Strategy
+from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
-    SETTINGS,
     ContextBuilder,
     RoutedQuery,
-    RouterSource,
+    RoutingFields,
     check_frontier,
     check_names,
     chosen_name,
@@ -100,7 +97,7 @@ class FrontierQuery(QueryBundle):
     weight: float | None = None
 
 
-class FrontierSelector(BaseSelector):
+class FrontierSelector(RoutingFields, BaseSelector):
     """Selects the tool of the strategy that is right for the query's reuse and target.
 
     ```python
@@ -119,48 +116,16 @@ class FrontierSelector(BaseSelector):
     configurations. The reason of the selection holds the numbers. A selector does not see what
     a query costs: `FrontierQueryEngine` settles too.
 
-    Args:
-        frontier: An `EfficiencyFrontier`, or the path of an artefact, read when first needed.
-        target_f1: Choose the cheapest that reaches it.
-        budget: Choose the best F1 within this cost per query.
-        weight: Choose the best efficiency score.
-        reuse: N, where the query does not say.
-        context_id: What queries are about, where they do not say.
-        ledger: A `ReuseLedger` or the path of one, or another `Ledger`; gives N otherwise.
-        policy: How to decide when N is unknown; None trusts the forecast of the ledger.
-        cautious: Whether the lower end of its interval counts as the F1 of a strategy.
-        max_seconds: Choose among what answers within it at p95, as it was measured.
+    The fields are those of `RoutingFields`.
 
     Raises:
         StorageError: There is no such artefact.
-        ConfigurationError: The frontier or the policy is none, or a keyword is unknown.
-        InvalidInputError: A number is none, or two objectives are given.
+        ConfigurationError: The frontier or the policy is none, a number is none, two objectives are
+            given, or a field is unknown.
     """
 
-    @strict_keywords
-    def __init__(
-        self,
-        frontier: EfficiencyFrontier | str,
-        *,
-        target_f1: float | None = None,
-        budget: float | None = None,
-        weight: float | None = None,
-        reuse: float | None = None,
-        context_id: str | None = None,
-        ledger: Ledger | str | None = None,
-        policy: OnlinePolicy | None = None,
-        cautious: bool = False,
-        max_seconds: float | None = None,
-    ) -> None:
-        given = (reuse, context_id, target_f1, budget, weight)
-        self.request = settings_of(dict(zip(SETTINGS, given, strict=True)))
-        config = RouterConfig(policy=policy, cautious=cautious, max_seconds=max_seconds)
-        self.source = RouterSource(check_frontier(frontier), config, ledger)
-
-    @property
-    def core(self) -> Router:
-        """The engine's router: `Router.observe` and `Router.drift`."""
-        return self.source.core()
+    def __init__(self, frontier: EfficiencyFrontier | str, **fields: Any) -> None:
+        super().__init__(frontier=frontier, **fields)
 
     def route(
         self,
@@ -171,26 +136,19 @@ class FrontierSelector(BaseSelector):
         count: bool = True,
         names: Iterable[str] = (),
     ) -> RoutedQuery:
-        """Decide for a query.
+        """Decide; ``context_id`` is what it is about where neither query nor selector says."""
+        asked: object = query if isinstance(query, FrontierQuery) else {}
+        settings = settings_of(asked, self, {"context_id": context_id})
+        return self._decided(settings, count_tokens=count_tokens, count=count, names=names)
 
-        ``context_id`` is what it is about where neither query nor selector says, ``names`` what
-        runs the choices, where that is known; with ``count=False`` it is a dry run.
+    def decide(self, query: QueryBundle | str) -> RoutingDecision:
+        """What would be chosen, without counting the query.
 
         Raises:
             InvalidInputError: A setting is out of range.
             UnreachableTargetError: Nothing measured reaches the target or fits the budget.
             ConfigurationError: No objective is given.
             StorageError: The artefact cannot be read.
-        """
-        asked: object = query if isinstance(query, FrontierQuery) else {}
-        settings = settings_of(asked, self.request, {"context_id": context_id})
-        return self.source.route(settings, count_tokens=count_tokens, count=count, names=names)
-
-    def decide(self, query: QueryBundle | str) -> RoutingDecision:
-        """What would be chosen, without counting the query.
-
-        Raises:
-            EcsPluginsError: As `route`.
         """
         return self.route(query, count=False).decision
 
@@ -255,7 +213,7 @@ class FrontierQueryEngine(BaseQueryEngine):
     ) -> None:
         if not engines:
             raise ConfigurationError("engines is empty; give at least one strategy's engine")
-        check_names(engines, open_frontier(selector.source.frontier, engines))
+        check_names(engines, open_frontier(selector.frontier, engines))
         self.selector = selector
         self.engines = dict(engines)
         self.context_id = context_id
@@ -320,8 +278,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         asked = retriever if context is None else context
         assert asked is not None
         engines: dict[str, BaseQueryEngine] = {
-            point.label: StrategyQueryEngine(point, builder, llm=llm, source=asked, prompt=prompt)
-            for point in points
+            point.label: StrategyQueryEngine(point, builder, llm, asked, prompt) for point in points
         }
         return cls(
             FrontierSelector(source, **settings),
@@ -386,57 +343,46 @@ class FrontierQueryEngine(BaseQueryEngine):
         return cast("PromptMixinType", dict(self.engines))
 
 
+@dataclass(eq=False)
 class StrategyQueryEngine(BaseQueryEngine):
     """Answers from the context that one measured strategy builds; the default engine."""
 
-    def __init__(
-        self,
-        point: StrategyPoint,
-        builder: ContextBuilder,
-        *,
-        llm: LLM,
-        source: Context | BaseRetriever,
-        prompt: str = ANSWER_PROMPT,
-    ) -> None:
-        self._point = point
-        self._builder = builder
-        self._llm = llm
-        self._source = source
-        self._prompt = prompt
+    point: StrategyPoint
+    builder: ContextBuilder
+    llm: LLM
+    source: Context | BaseRetriever
+    prompt: str = ANSWER_PROMPT
+
+    def __post_init__(self) -> None:
         super().__init__(None)
 
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        source = self._source
+        source = self.source
         found = source.retrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
-        paid = self._build(found, query_bundle.query_str)
-        reply = self._llm.complete(self._fill(paid, query_bundle))
-        return self._response(paid, reply.text)
+        context, prompt = self._build(found, query_bundle.query_str)
+        return self._response(context, self.llm.complete(prompt).text)
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
-        source = self._source
+        source = self.source
         found = await source.aretrieve(query_bundle) if isinstance(source, BaseRetriever) else ()
-        paid = await run_sync(self._build, found, query_bundle.query_str)
-        reply = await self._llm.acomplete(self._fill(paid, query_bundle))
-        return self._response(paid, reply.text)
+        context, prompt = await run_sync(self._build, found, query_bundle.query_str)
+        return self._response(context, (await self.llm.acomplete(prompt)).text)
 
-    def _build(self, found: Sequence[NodeWithScore], question: str) -> BuiltContext:
-        context = self._source
+    def _build(self, found: Sequence[NodeWithScore], question: str) -> tuple[str, str]:
+        """The context of a question, and the prompt with both."""
+        context = self.source
         if isinstance(context, BaseRetriever):
             context = as_context([node.node for node in found])
-        query = _query.get()
-        paid = self._builder.build(self._point.strategy, self._point.config, context, question)
-        if query is not None:
-            query.add_context(self._point.key, paid.ledger, paid.seconds)
-        return paid
+        paid = self.builder.build(self.point.strategy, self.point.config, context, question)
+        if (query := _query.get()) is not None:
+            query.add_context(self.point.key, paid.ledger, paid.seconds)
+        return paid.text, answer_prompt(paid.text, question, self.prompt)
 
-    def _fill(self, paid: BuiltContext, query: QueryBundle) -> str:
-        return answer_prompt(paid.text, query.query_str, self._prompt)
-
-    def _response(self, paid: BuiltContext, text: str) -> Response:
+    def _response(self, context: str, text: str) -> Response:
         # What was read is one text: its pieces may be parts of several nodes.
-        node = TextNode(text=paid.text, metadata={"strategy": self._point.label})
+        node = TextNode(text=context, metadata={"strategy": self.point.label})
         return Response(text, source_nodes=[NodeWithScore(node=node)])
 
     @override

@@ -502,6 +502,7 @@ class TestBadInput:
             ({"prompt": "no places"}, "context"),
             ({"fallback": "nothing"}, "nothing"),
             ({"policy": "hope"}, "policy"),
+            ({"reuse": "5"}, "reuse"),
             ({"target_f2": 0.7}, "did you mean target_f1"),
         ],
     )
