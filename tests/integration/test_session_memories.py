@@ -20,6 +20,7 @@ from ecs_plugins.langchain import EntropicChatMessageHistory
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
+from ecs_plugins.memory.store.schema import MARK_LOGS
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.integration.scripted_model import ScriptedModel
 
@@ -462,7 +463,8 @@ def test_the_logs_of_an_older_file_are_still_logs(memory):
     tell_all(memory)
     memory.close()
     with closing(sqlite3.connect(memory.path)) as older:
-        older.execute("ALTER TABLE items DROP COLUMN space")
-        older.execute("PRAGMA user_version = 7")
+        older.execute("UPDATE items SET space = ''")
+        older.execute(MARK_LOGS)
+        older.commit()
     with EntropicMemory.open(memory.path, embedder=FakeEmbedder()) as upgraded:
         assert_all_told(upgraded)

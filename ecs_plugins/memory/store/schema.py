@@ -1,8 +1,8 @@
 """The tables of a memory file, and how files of version 0.1 get them.
 
-``PRAGMA user_version`` says which schema a file has. Tests open files of the first one and of the
-one that 0.1.0 wrote, with data in them. What is released is never edited: a change of the tables is
-a further, numbered step at the end of `upgrade`.
+``PRAGMA user_version`` says which schema a file has: 4 in all that 0.1.0 wrote. Tests open such a
+file, with data in it. What is released is never edited: a later change of the tables is a further,
+numbered step of `upgrade`.
 
 Within an epoch a row of `tiers` never changes its vector: a changed item is a new row, whose number
 was never used before, under the same public id, and a row that left its tier never comes back. An
@@ -18,9 +18,10 @@ from contextlib import closing
 from functools import lru_cache
 
 from ecs_plugins.common.sqlite import MEMORY, Database, Schema
+from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store import messages
 
-TABLES = (
+NEWEST = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     # `epoch` counts re-embeddings, after which no vector is what it was.
     """CREATE TABLE IF NOT EXISTS namespaces (
@@ -36,6 +37,7 @@ TABLES = (
         hot_count INTEGER NOT NULL DEFAULT 0,
         cold_count INTEGER NOT NULL DEFAULT 0
     )""",
+    # `asked` is the question that a text replies to, `asker` the message it stands in.
     """CREATE TABLE IF NOT EXISTS messages (
         seq INTEGER PRIMARY KEY AUTOINCREMENT,
         id TEXT NOT NULL UNIQUE,
@@ -49,8 +51,11 @@ TABLES = (
         expires REAL,
         vector BLOB NOT NULL,
         text_crc INTEGER NOT NULL,
-        vector_crc INTEGER NOT NULL
+        vector_crc INTEGER NOT NULL,
+        asked TEXT NOT NULL DEFAULT '',
+        asker TEXT
     )""",
+    "CREATE INDEX IF NOT EXISTS messages_by_asker ON messages (asker) WHERE asker IS NOT NULL",
     "CREATE INDEX IF NOT EXISTS messages_by_namespace ON messages (namespace, seq)",
     "CREATE INDEX IF NOT EXISTS messages_by_expiry ON messages (expires) WHERE expires IS NOT NULL",
     """CREATE TABLE IF NOT EXISTS sleeps (
@@ -86,7 +91,8 @@ TABLES = (
         evidence TEXT NOT NULL,
         vector BLOB NOT NULL,
         text_crc INTEGER NOT NULL,
-        vector_crc INTEGER NOT NULL
+        vector_crc INTEGER NOT NULL,
+        asked TEXT NOT NULL DEFAULT ''
     )""",
     "CREATE INDEX IF NOT EXISTS tiers_by_namespace ON tiers (namespace, live, tier, row)",
     "CREATE INDEX IF NOT EXISTS tiers_by_id ON tiers (id)",
@@ -149,6 +155,7 @@ TABLES = (
     )""",
     "CREATE INDEX IF NOT EXISTS queries_by_namespace ON queries (namespace, id)",
     # Key-value items beside the messages (`items`); one that belongs to a message goes with it.
+    # `space` says whose an item is; '' is that of key-value items.
     """CREATE TABLE IF NOT EXISTS items (
         row INTEGER PRIMARY KEY AUTOINCREMENT,
         namespace TEXT NOT NULL,
@@ -161,6 +168,7 @@ TABLES = (
         expires REAL,
         message TEXT REFERENCES messages(id) ON DELETE CASCADE,
         text_key TEXT,
+        space TEXT NOT NULL DEFAULT '',
         UNIQUE (namespace, key)
     )""",
     "CREATE INDEX IF NOT EXISTS items_by_message ON items (message) WHERE message IS NOT NULL",
@@ -179,19 +187,21 @@ TABLES = (
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Make the tables of a new file (version 0), or those of an older version into these."""
-    if 0 < version < 5:
-        connection.execute("ALTER TABLE provenance RENAME COLUMN memory TO item")
-    _run(connection, TABLES)
-    if 0 < version < 5:
-        _take_over(connection, version)
-    if version < 6:
-        _run(connection, _REPLIES)
-    if 0 < version < 7:
-        said = connection.execute(f"{messages.SAID} ORDER BY seq").fetchall()
-        messages.write_claims(connection, said)
-    if version < 8:
-        _run(connection, ("ALTER TABLE items ADD COLUMN space TEXT NOT NULL DEFAULT ''", MARK_LOGS))
+    """Make the tables of a new file (version 0), or those of one of 0.1.0 (version 4) into these.
+
+    Raises:
+        StorageError: The file is of another version, which was never released.
+    """
+    if version not in (0, 4):
+        raise StorageError(
+            f"the file has schema {version}, which was never released; export it with the version "
+            "that wrote it, and import that"
+        )
+    if version:
+        _run(connection, _NEW_COLUMNS)
+    _run(connection, NEWEST)
+    if version:
+        _take_over(connection)
 
 
 MEMORY_FILE = Schema("memory file", application_id=0x4563_734D, version=9, upgrade=upgrade)
@@ -213,75 +223,62 @@ def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
         connection.execute(statement)
 
 
-def _take_over(connection: sqlite3.Connection, version: int) -> None:
-    """Move the items of both tiers from the tables that 0.1 kept them in.
-
-    Since version 4 a hot item of one message had no row of its own: every message from `hot_since`
-    on was one, unless `not_hot` listed it.
-    """
+def _take_over(connection: sqlite3.Connection) -> None:
+    """Move the items of both tiers from the tables that 0.1 kept them in, and find the claims."""
     connection.create_function("crc", 1, lambda text: zlib.crc32(text.encode()), deterministic=True)
-    hot = _HOT_ITEMS + (_HOT_MESSAGES if version == 4 else "")
-    _run(
-        connection,
-        (
-            _COLD,
-            f"{_HOT} FROM ({hot}) ORDER BY number",
-            "INSERT OR IGNORE INTO provenance (message, item, version)"
-            " SELECT message, item, 1 FROM hot_members"
-            " WHERE item IN (SELECT id FROM tiers WHERE tier = 'hot')",
-            "INSERT OR IGNORE INTO provenance (message, item, version)"
-            " SELECT id, id, 1 FROM tiers WHERE tier = 'hot'",
-            "DROP VIEW IF EXISTS hot_messages",
-        ),
-    )
+    _run(connection, (_COLD, _HOT, *_PROVENANCE, "DROP VIEW hot_messages", MARK_LOGS))
     old = ("not_hot", "hot_members", "hot_items", "memories", "snapshots")
-    _run(connection, (f"DROP TABLE IF EXISTS {name}" for name in old))
+    _run(connection, (f"DROP TABLE {name}" for name in old))
     gone = (
         "novel",
         "hot_generation",
         "hot_rewritten",
+        "hot_since",
         "cold_generation",
         "cold_rewritten",
         "statistics",
-        *(["hot_since"] if version == 4 else []),
     )
     _run(connection, (f"ALTER TABLE namespaces DROP COLUMN {name}" for name in gone))
+    said = connection.execute(f"{messages.SAID} ORDER BY seq").fetchall()
+    messages.write_claims(connection, said)
 
 
-# Version 8: `space` says whose an item is; '' is that of key-value items.
+_NEW_COLUMNS = (
+    "ALTER TABLE provenance RENAME COLUMN memory TO item",
+    "ALTER TABLE messages ADD COLUMN asked TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE messages ADD COLUMN asker TEXT",
+    "ALTER TABLE items ADD COLUMN space TEXT NOT NULL DEFAULT ''",
+)
 MARK_LOGS = (
     "UPDATE items SET space = iif(json_type(value, '$.type') IS NULL, 'llama_index', 'langchain')"
     " WHERE space = '' AND length(key) = 32 AND key NOT GLOB '*[^0-9a-f]*' AND json_valid(value)"
     " AND json_type(value, '$.data.additional_kwargs') = 'object'"
 )
 """Tells the session logs that version 0.1 kept among the key-value items."""
-
-# Version 6: `asked` is the question that a text replies to, `asker` the message it stands in.
-_REPLIES = (
-    "ALTER TABLE messages ADD COLUMN asked TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE messages ADD COLUMN asker TEXT",
-    "ALTER TABLE tiers ADD COLUMN asked TEXT NOT NULL DEFAULT ''",
-    "CREATE INDEX messages_by_asker ON messages (asker) WHERE asker IS NOT NULL",
-)
 _COLD = (
     "INSERT INTO tiers SELECT row, id, namespace, 'cold', live, version, born, died, text,"
     " metadata, created, changed, expires, pinned, 0, energy, entropy, free_energy,"
-    " cluster_entropy, evidence, vector, text_crc, vector_crc FROM memories"
+    " cluster_entropy, evidence, vector, text_crc, vector_crc, '' FROM memories"
 )
+# A hot item of one message had no row of its own: every message from `hot_since` on was one, unless
+# `not_hot` listed it.
 _HOT = (
     "INSERT INTO tiers (id, namespace, tier, live, version, text, metadata, created, changed,"
     " expires, pinned, judged, cluster_entropy, evidence, vector, text_crc, vector_crc)"
     " SELECT id, namespace, 'hot', 1, 1, text, metadata, created, created, expires, 0, judged,"
-    " 0.0, evidence, vector, crc(text), vector_crc"
-)
-_HOT_ITEMS = (
+    " 0.0, evidence, vector, crc(text), vector_crc FROM ("
     "SELECT h.row AS number, h.id, h.namespace, COALESCE(h.text, m.text) AS text, h.metadata,"
     " COALESCE(m.created, 0.0) AS created, h.expires, h.judged, h.evidence,"
     " COALESCE(h.vector, m.vector) AS vector, COALESCE(h.vector_crc, m.vector_crc) AS vector_crc"
     " FROM hot_items h LEFT JOIN messages m ON m.id = h.id WHERE h.live = 1"
-)
-_HOT_MESSAGES = (
     " UNION ALL SELECT m.seq, m.id, m.namespace, m.text, m.metadata, m.created, m.expires, 0,"
     " '{\"created\":' || m.step || ',\"updated\":' || m.step || ',\"last_seen\":' || m.step || '}',"
     " m.vector, m.vector_crc FROM hot_messages x JOIN messages m ON m.seq = x.message"
+    ") ORDER BY number"
+)
+_PROVENANCE = (
+    "INSERT OR IGNORE INTO provenance (message, item, version) SELECT message, item, 1"
+    " FROM hot_members WHERE item IN (SELECT id FROM tiers WHERE tier = 'hot')",
+    "INSERT OR IGNORE INTO provenance (message, item, version)"
+    " SELECT id, id, 1 FROM tiers WHERE tier = 'hot'",
 )

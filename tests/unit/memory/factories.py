@@ -13,7 +13,7 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 DIMENSION = 8
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "memory"
-FIRST_SCHEMA = FIXTURES / "first-schema.db.gz"
+OF_0_1_0 = FIXTURES / "memory.db.gz"
 SECRET = "xyzzysecret plugh lives at harbour 4711"
 
 

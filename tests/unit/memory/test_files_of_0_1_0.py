@@ -8,7 +8,6 @@ import pytest
 
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
-from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import FIXTURES
 
@@ -71,6 +70,8 @@ def test_an_old_file_answers_what_it_answered(old):
 
 def test_an_old_file_can_be_added_to_slept_and_erased(old):
     hot = [r for r in old.recall("A last hot one.", record=False) if r.tier == "hot"]
+    paris, oslo = (old.recall("Ada lives in Paris.")[0].id, *old.add("Ada lives in Oslo.", at=5e9))
+    assert old.history(paris)[-1].superseded_by == oslo
     old.add("A last hot one.")
     (again,) = [r for r in old.recall("A last hot one.") if r.text == "A last hot one."]
     assert (again.id, again.support) == (hot[0].id, hot[0].support + 1)
@@ -94,16 +95,6 @@ def test_old_index_snapshots_are_removed_and_nothing_else(tmp_path, name, stays)
     inside.write_text("vectors, or somebody's notes")
     EntropicMemory.open(file, embedder=FakeEmbedder(16)).close()
     assert (inside.exists(), Path(f"{file}.index").exists()) == (stays, stays)
-
-
-def test_a_file_of_the_first_schema_opens(tmp_path):
-    file = unpacked("first-schema.db", tmp_path / "first.db")
-    with EntropicMemory.open(file, embedder=FakeEmbedder(32)) as memory:
-        assert memory.admin.stats().schema == MEMORY_FILE.version
-        assert [item.text for item in memory.recall("an old fact")] == ["an old fact"]
-        memory.add("a new fact")
-        memory.sleep()
-        assert memory.admin.verify().problems == ()
 
 
 def test_an_old_export_is_refused_and_says_what_to_open(old, tmp_path):

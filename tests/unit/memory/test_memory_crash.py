@@ -21,7 +21,7 @@ import pytest
 
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import FIRST_SCHEMA
+from tests.unit.memory.factories import FIXTURES, OF_0_1_0
 
 FILES, KILLS_PER_FILE = 20, 10
 
@@ -29,7 +29,7 @@ FILES, KILLS_PER_FILE = 20, 10
 def opened(path: Path) -> EntropicMemory:
     return EntropicMemory.open(
         path,
-        embedder=FakeEmbedder(32),
+        embedder=FakeEmbedder(16),
         config=MemoryConfig(hot_capacity=60, cold_capacity=30, merge_threshold=0.95),
         store=StoreConfig(sleep="manual"),
     )
@@ -132,8 +132,10 @@ def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
     rng = random.Random(file)
     promises = Promises()
     if file % 4 == 0:  # the first kills hit the upgrade of an old file
-        db.write_bytes(gzip.decompress(FIRST_SCHEMA.read_bytes()))
-        promises.kept["old"] = "an old fact"
+        db.write_bytes(gzip.decompress(OF_0_1_0.read_bytes()))
+        answers = json.loads((FIXTURES / "answers.json").read_text())
+        first = answers["spaces"]["default"]["messages"][0]
+        promises.kept[first[0]] = first[4]
     for kill in range(KILLS_PER_FILE):
         opening = kill < 2
         delay = rng.uniform(0, 0.01) if opening and file % 4 == 0 else rng.uniform(0, 0.25)

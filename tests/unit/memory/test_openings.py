@@ -23,7 +23,7 @@ from ecs_plugins.memory import EntropicMemory, StoreConfig
 from ecs_plugins.memory.store import schema
 from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import FIRST_SCHEMA, in_child
+from tests.unit.memory.factories import OF_0_1_0, in_child
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 FACT = "Ada lives in Paris."
@@ -81,14 +81,14 @@ def test_a_path_that_cannot_be_made_or_that_somebody_else_removes_is_refused(tmp
 
 
 def test_an_upgrade_that_fails_leaves_the_old_file(db, monkeypatch):
-    db.write_bytes(gzip.decompress(FIRST_SCHEMA.read_bytes()))
-    broken = (*schema.TABLES, "CREATE TABLE half_done (x)", "SELECT nothing")
-    monkeypatch.setattr(schema, "TABLES", broken)
+    db.write_bytes(gzip.decompress(OF_0_1_0.read_bytes()))
+    broken = (*schema.NEWEST, "CREATE TABLE half_done (x)", "SELECT nothing")
+    monkeypatch.setattr(schema, "NEWEST", broken)
     with pytest.raises(StorageError):
         Database(db, MEMORY_FILE)
     connection = sqlite3.connect(db)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (4,)
     assert not {"half_done", "tiers"} & tables
 
 
@@ -148,8 +148,9 @@ def test_a_reader_makes_no_file_and_upgrades_none(path, tmp_path):
     assert not (tmp_path / "none.db").exists()
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 5")
-    with pytest.raises(StorageError, match="schema 5"):
-        opened(path, read_only=True)
+    for read_only in (True, False):
+        with pytest.raises(StorageError, match="schema 5"):
+            opened(path, read_only=read_only)
 
 
 def test_a_reader_needs_no_embedder_until_it_embeds(path):

@@ -184,18 +184,6 @@ def test_a_correction_outlives_an_export_and_the_log_but_no_erasure(memory, tmp_
         assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
 
 
-def test_a_file_of_the_schema_before_gets_its_claims(memory):
-    memory.add([ROME, OSLO])
-    memory.close()
-    with sqlite3.connect(memory.path) as connection:
-        connection.execute("DROP TABLE claims")
-        connection.execute("ALTER TABLE items DROP COLUMN space")
-        connection.execute("PRAGMA user_version = 6")
-    with EntropicMemory.open(memory.path, embedder=FakeEmbedder()) as upgraded:
-        assert texts(upgraded) == [OSLO]
-        assert upgraded.admin.verify().ok
-
-
 @pytest.mark.parametrize(("outdated", "victim"), [(True, "strong"), (False, "weak")])
 def test_a_superseded_memory_is_the_first_victim(outdated, victim):
     strong = replace(cold("strong", axis(0), demand=50.0, support=9), superseded=outdated)
