@@ -48,8 +48,7 @@ _END = re.compile(
     """,
     re.VERBOSE,
 )
-_LETTER = re.compile(r"[^\W\d_]")
-_WORD_BACKWARDS = re.compile(r"[\w.]*")
+_LAST_WORD = re.compile(r"[^\W\d_][\w.]*\Z")  # from its first letter on
 _LONGEST_WORD = 24  # characters before a full stop that are looked at
 
 MIN_TURNS = 12
@@ -128,20 +127,13 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     word follows. White space belongs to the sentence before it.
     """
     spans: list[tuple[int, int]] = []
-    start = 0
-    for match in _END.finditer(text):
-        if match["space"] and not _ends_sentence(text, match):
-            continue
-        if text[start : match.end()].strip() or not spans:
-            spans.append((start, match.end()))
+    found = _END.finditer(text)
+    ends = [each.end() for each in found if not each["space"] or _ends_sentence(text, each)]
+    for start, end in pairwise(dict.fromkeys((0, *ends, len(text)))):
+        if text[start:end].strip() or not spans:
+            spans.append((start, end))
         else:
-            spans[-1] = (spans[-1][0], match.end())
-        start = match.end()
-    if start < len(text):
-        if text[start:].strip() or not spans:
-            spans.append((start, len(text)))
-        else:
-            spans[-1] = (spans[-1][0], len(text))
+            spans[-1] = (spans[-1][0], end)
     return spans
 
 
@@ -152,20 +144,13 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     mark = match.group().rstrip()
     if mark != ".":
         return True
-    before = _last_word(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
-    if not before:
+    word = _LAST_WORD.search(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
+    if word is None:
         return True
+    before = word.group()
     # A single capital is an initial ("J. Smith"), but "I" and "A" also end sentences.
     initial = len(before) == 1 and before.isupper() and before != "I"
     return not initial and before.lower() not in _ABBREVIATIONS
-
-
-def _last_word(text: str) -> str:
-    """The word that a text ends with, from its first letter on; blank if it ends with none."""
-    backwards = _WORD_BACKWARDS.match(text[::-1])
-    run = backwards.group()[::-1] if backwards else ""
-    letter = _LETTER.search(run)
-    return run[letter.start() :] if letter else ""
 
 
 def names_and_numbers(text: str) -> list[str]:

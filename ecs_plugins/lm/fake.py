@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import rel_entr, softmax
 
 from ecs_plugins.errors import InvalidInputError
@@ -84,61 +85,53 @@ class FakeLanguageModel:
         prefix = _text(request.prefix)
         scores: list[tuple[tuple[SegmentScore, ...], ...]] = []
         unscored: dict[int, str] = {}
-        lengths: list[int] = []
+        texts = [_text(candidate) for candidate in request.candidates]
         computed = len(_tokens(prefix))
-        for index, candidate in enumerate(request.candidates):
-            head = prefix + _text(candidate)
-            lengths.append(len(_tokens(_text(candidate))))
-            row: list[tuple[SegmentScore, ...]] = []
-            longest = 0
-            for continuation in request.continuations:
-                found = self._continue(head, continuation)
-                if request.divergence:
-                    found = self._compare(found, prefix, head, continuation)
-                row.append(found)
-                longest = max(longest, len(_tokens(head + _text(continuation))))
+        for index, head in enumerate(prefix + text for text in texts):
+            longest = max(len(_tokens(head + _text(each))) for each in request.continuations)
             if longest > self.max_tokens:
                 unscored[index] = f"{longest} tokens exceed the window of {self.max_tokens}"
-                row = [tuple(_not_a_number(score) for score in segments) for segments in row]
+            base = prefix if request.divergence else None
+            row = [self._continue(head, each, base) for each in request.continuations]
+            if index in unscored:
+                row = [tuple(map(_not_a_number, segments)) for segments in row]
             computed += max(0, longest - len(_tokens(prefix)))
             scores.append(tuple(row))
-        return ScoreResult(tuple(scores), tuple(lengths), computed, unscored)
+        return ScoreResult(tuple(scores), tuple(self.count_tokens(texts)), computed, unscored)
 
-    def _continue(self, head: str, continuation: Segments) -> tuple[SegmentScore, ...]:
-        out: list[SegmentScore] = []
-        for segment in continuation:
-            if segment.scored:
-                count = len(_tokens(segment.text))
-                if not count:
-                    raise InvalidInputError(f"nothing to score in {segment.text!r}")
-                total = self._logprob(head, segment.text)
-                out.append(SegmentScore(np.full(count, total / count, dtype=np.float32)))
-            head += segment.text
-        return tuple(out)
-
-    def _compare(
-        self,
-        scores: tuple[SegmentScore, ...],
-        base: str,
-        head: str,
-        continuation: Segments,
+    def _continue(
+        self, head: str, continuation: Segments, base: str | None
     ) -> tuple[SegmentScore, ...]:
-        """Add how far the next word behind ``head`` is distributed from that behind ``base``."""
+        """Scores behind ``head``, with divergences from what is said behind a ``base``."""
         out: list[SegmentScore] = []
+        behind = ""
         for segment in continuation:
             if segment.scored:
-                score, written, found = scores[len(out)], "", []
-                for token in _tokens(segment.text):
-                    words = dict.fromkeys(_tokens(f"{head} {base} {segment.text}"))
-                    ours, theirs = (
-                        softmax([self._logprob(text + written, word) for word in words])
-                        for text in (head, base)
-                    )
-                    found.append(rel_entr(ours, np.maximum(theirs, 1e-300)).sum())
-                    written += f" {token}"
-                out.append(SegmentScore(score.logprobs, np.array(found, dtype=np.float32)))
-            head, base = head + segment.text, base + segment.text
+                tokens, context = _tokens(segment.text), head + behind
+                if not tokens:
+                    raise InvalidInputError(f"nothing to score in {segment.text!r}")
+                each = self._logprob(context, segment.text) / len(tokens)
+                logprobs = np.full(len(tokens), each, dtype=np.float32)
+                contexts = None if base is None else (context, base + behind)
+                found = None if contexts is None else self._divergence(contexts, tokens)
+                out.append(SegmentScore(logprobs, found))
+            behind += segment.text
         return tuple(out)
+
+    def _divergence(
+        self, contexts: tuple[str, str], tokens: Sequence[str]
+    ) -> npt.NDArray[np.float32]:
+        """How far the next word behind one context is distributed from that behind another."""
+        words = dict.fromkeys(_tokens(" ".join((*contexts, *tokens))))
+        found = []
+        for count in range(len(tokens)):
+            written = "".join(f" {token}" for token in tokens[:count])
+            ours, theirs = (
+                softmax([self._logprob(text + written, word) for word in words])
+                for text in contexts
+            )
+            found.append(rel_entr(ours, np.maximum(theirs, 1e-300)).sum())
+        return np.array(found, dtype=np.float32)
 
     def generate(
         self,

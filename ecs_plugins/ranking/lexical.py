@@ -30,15 +30,17 @@ def tfidf_matrix(texts: Sequence[str]) -> csr_matrix | None:
     Inverse document frequency is smoothed (scikit-learn's default), so a term that occurs in
     every text still counts a little and a single text has a vector.
     """
-    if not any(terms(text) for text in texts):
-        return None
-    return _vectorizer().fit_transform(texts)
+    found = _fitted(texts)
+    return None if found is None else found[1]
 
 
-def _vectorizer(**settings: Any) -> TfidfVectorizer:
+def _fitted(texts: Sequence[str], **settings: Any) -> tuple[TfidfVectorizer, csr_matrix] | None:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(tokenizer=terms, token_pattern=None, lowercase=False, **settings)
+    if not any(terms(text) for text in texts):
+        return None
+    found = TfidfVectorizer(tokenizer=terms, token_pattern=None, lowercase=False, **settings)
+    return found, found.fit_transform(texts)
 
 
 class TfidfQueryRanker:
@@ -48,10 +50,9 @@ class TfidfQueryRanker:
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores in [0, 1]; all zero where no passage shares a term with the query."""
-        if not any(terms(passage) for passage in passages):
+        if (found := _fitted(passages)) is None:
             return Ranking.from_scores([0.0] * len(passages))
-        vectorizer = _vectorizer()
-        rows = vectorizer.fit_transform(passages)
+        vectorizer, rows = found
         cosines = rows @ vectorizer.transform([query]).T
         # Sums over the same terms in another order differ in the last bits; a tie must tie.
         return Ranking.from_scores(cosines.toarray()[:, 0].round(12))
@@ -69,9 +70,9 @@ class TfidfRanker:
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Scores are non-negative; a passage without terms has 0."""
         del query
-        if not any(terms(passage) for passage in passages):
+        if (found := _fitted(passages, norm=None)) is None:
             return Ranking.from_scores([0.0] * len(passages))
-        rows = _vectorizer(norm=None).fit_transform(passages)
+        _, rows = found
         totals = np.asarray(rows.sum(axis=1)).ravel()
         distinct = rows.getnnz(axis=1)
         return Ranking.from_scores((totals / distinct.clip(min=1)).round(12))

@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ecs_plugins.common.aio import bridged
@@ -336,6 +336,7 @@ class ContextShaper:
         )
 
 
+@dataclass
 class PassageScoring:
     """One question put to one model through one signal, and the tokens that it takes.
 
@@ -345,57 +346,49 @@ class PassageScoring:
     the reason by passage.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        signal: Signal,
-        task: ScoringTask,
-        passages: Sequence[str],
-        units: Mapping[int, tuple[Unit, ...]],
-        tokens: Sequence[int],
-        length_penalty: float,
-        until: float | None = None,
-    ) -> None:
-        self.ledger = TokenLedger()
-        self.unscored: dict[int, str] = {}
-        self.timed_out = False
-        self._until = until
-        self._model = model
-        self._signal = signal
-        self._context = task.context
-        self._passages = passages
-        self._units = units
-        self._tokens = tokens
-        self._length_penalty = length_penalty
+    model: LanguageModel
+    signal: Signal
+    task: ScoringTask
+    passages: Sequence[str]
+    units: Mapping[int, tuple[Unit, ...]]
+    tokens: Sequence[int]
+    length_penalty: float
+    until: float | None = None
+    ledger: TokenLedger = field(default_factory=TokenLedger)
+    unscored: dict[int, str] = field(default_factory=dict)
+    timed_out: bool = False
+
+    def __post_init__(self) -> None:
         self._warned = False
-        self._room = self._room_for(task)
-        task = replace(task, context=self._fitted([task.context]))
-        self._task = signal.prepare(task, model, self.ledger)
-        if self._task.answers != task.answers:
-            self._room = self._room_for(self._task)
+        self._context, answers = self.task.context, self.task.answers
+        self._room = self._room_for(self.task)
+        fitted = replace(self.task, context=self._fitted([self._context]))
+        self.task = self.signal.prepare(fitted, self.model, self.ledger)
+        if self.task.answers != answers:
+            self._room = self._room_for(self.task)
 
     def score(self, indices: Sequence[int], kept: Sequence[int]) -> dict[int, UnitUtility]:
         """Score passages once others are kept; those that cannot be scored are left out.
 
         Of a context beyond the model's window the oldest part, which stands first, is left out.
         """
-        units = [unit for index in indices for unit in self._units[index]]
+        units = [unit for index in indices for unit in self.units[index]]
         if not units:
             return {}
-        known = self._fitted([self._context, *(self._passages[index] for index in kept)])
+        known = self._fitted([self._context, *(self.passages[index] for index in kept)])
         utilities = self._utilities([unit.text.strip() for unit in units], known)
         best: dict[int, UnitUtility] = {}
         for unit, found in zip(units, utilities, strict=True):
             if not math.isfinite(found.utility) or not math.isfinite(found.score):
                 self.unscored.setdefault(unit.source, found.reason or "the score is not finite")
                 continue
-            penalty = self._length_penalty * self._tokens[unit.source]
+            penalty = self.length_penalty * self.tokens[unit.source]
             score = found.score - penalty
             if unit.source not in best or score > best[unit.source].score:
                 parts = dict(found.parts)
-                if self._length_penalty:
+                if self.length_penalty:
                     parts["length_penalty"] = penalty
-                siblings = self._units[unit.source]
+                siblings = self.units[unit.source]
                 if len(siblings) > 1:
                     parts |= {"units": len(siblings), "best_unit": siblings.index(unit)}
                 utility = float(found.utility - penalty)
@@ -419,10 +412,10 @@ class PassageScoring:
 
     def _utilities(self, texts: Sequence[str], known: str) -> Sequence[UnitUtility]:
         """In time, NaN for those that there was no time for."""
-        if self._until is None:
-            return self._asked(self._model, texts, known)
-        once = ScoredOnce(self._model)
-        done = in_portions(texts, lambda few: self._asked(once, few, known), self._until)
+        if self.until is None:
+            return self._asked(self.model, texts, known)
+        once = ScoredOnce(self.model)
+        done = in_portions(texts, lambda few: self._asked(once, few, known), self.until)
         self.timed_out |= done < len(texts)
         late = [UnitUtility(math.nan, reason="the time was up")] * (len(texts) - done)
         # Some signals compare passages with each other, so once more together, at no cost.
@@ -431,8 +424,8 @@ class PassageScoring:
     def _asked(
         self, model: LanguageModel, texts: Sequence[str], known: str
     ) -> Sequence[UnitUtility]:
-        task = self._task.narrowed(texts, known)
-        requests = self._signal.requests(task, model.layout)
+        task = self.task.narrowed(texts, known)
+        requests = self.signal.requests(task, model.layout)
         results = model.score(requests)
         if len(results) != len(requests):
             raise ScoringError(
@@ -440,28 +433,28 @@ class PassageScoring:
             )
         for result in results:
             self.ledger.book(Stage.QUERY, Role.SCORER, result.computed_tokens)
-        utilities = self._signal.utilities(task, results)
+        utilities = self.signal.utilities(task, results)
         if len(utilities) != len(texts):
             raise ScoringError(
-                f"the signal {self._signal.name!r} gave {len(utilities)} utilities for "
+                f"the signal {self.signal.name!r} gave {len(utilities)} utilities for "
                 f"{len(texts)} passages; it must give one for each"
             )
         return utilities
 
     def _room_for(self, task: ScoringTask) -> int:
-        asked = self._model.count_tokens([task.query, *task.answers])
-        longest = max((unit.tokens for found in self._units.values() for unit in found), default=0)
-        left = self._model.max_tokens - TEMPLATE_ROOM - longest
+        asked = self.model.count_tokens([task.query, *task.answers])
+        longest = max((unit.tokens for found in self.units.values() for unit in found), default=0)
+        left = self.model.max_tokens - TEMPLATE_ROOM - longest
         return left - asked[0] - max([0, *asked[1:]])
 
     def _fitted(self, context: Sequence[str]) -> str:
         texts = [text.strip() for text in context if text.strip()]
         if not texts:
             return ""
-        lengths = self._model.count_tokens(texts)
+        lengths = self.model.count_tokens(texts)
         if sum(lengths) + len(texts) <= self._room:
             return "\n".join(texts)
-        units = split_passages(texts, self._model.count_tokens, lengths=lengths)
+        units = split_passages(texts, self.model.count_tokens, lengths=lengths)
         kept: list[str] = []
         left = self._room
         for unit in reversed(units):
@@ -474,7 +467,7 @@ class PassageScoring:
             _log.warning(
                 "the context does not fit the model's window of %d tokens: its oldest %d of %d "
                 "parts are left out of the scoring",
-                self._model.max_tokens,
+                self.model.max_tokens,
                 len(units) - len(kept),
                 len(units),
             )

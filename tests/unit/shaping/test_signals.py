@@ -282,8 +282,8 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
 
 
 class Silent(FakeLanguageModel):
-    def _compare(self, scores, *others):
-        return scores
+    def _divergence(self, contexts, tokens):
+        return None
 
 
 def test_a_model_without_divergences_is_named_as_the_reason():
