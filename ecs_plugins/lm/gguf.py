@@ -31,10 +31,6 @@ PROBE = (
 def convert_gguf(gguf: Path, target: Path) -> dict[str, object]:
     """Convert a GGUF file to float32 safetensors and a tokenizer, and check the copy.
 
-    Args:
-        gguf: The GGUF file.
-        target: An empty directory; receives what ``save_pretrained`` writes.
-
     Returns:
         The probe's token ids and log-probabilities, computed by the model as read from the
         GGUF file, and the versions of the libraries that read it.

@@ -8,7 +8,7 @@ numbers and only log a warning.
 from __future__ import annotations
 
 import os
-import time
+import timeit
 import warnings
 from functools import cache
 from pathlib import Path
@@ -128,12 +128,8 @@ def _seconds_of_a_product(dtype: str) -> float:
     """The quickest of three products of 256 by 256 numbers, after one that is not counted."""
     import torch
 
-    numbers, seconds = torch.ones(256, 256, dtype=getattr(torch, dtype)), []
-    for _ in range(4):
-        start = time.perf_counter()
-        torch.mm(numbers, numbers)
-        seconds.append(time.perf_counter() - start)
-    return min(seconds[1:])
+    numbers = torch.ones(256, 256, dtype=getattr(torch, dtype))
+    return min(timeit.repeat(lambda: torch.mm(numbers, numbers), number=1, repeat=4)[1:])
 
 
 def _load(

@@ -95,12 +95,8 @@ class PromptTemplate:
             *_fill("cue", self.cue, values, scored),
             *_fill("response", self.response, values, scored),
         )
-        present = {
-            name
-            for part in (self.after, self.cue, self.response)
-            for _, name in _parse(part, "")
-            if name
-        }
+        parts = _parse(f"{self.after}{self.cue}{self.response}", "")
+        present = {name for _, name in parts if name}
         if unknown := sorted(set(scored) - present):
             raise ConfigurationError(
                 f"cannot score {unknown}: the template's after, cue and response hold "

@@ -31,7 +31,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ecs_plugins.common.text import UNSPACED, sentence_spans
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.ranking.base import Ranker
 
 UNIT_TOKENS = 200
@@ -73,12 +72,7 @@ def split_passages(
 
     Units stand in reading order; those of one passage partition it. ``lengths`` are the tokens of
     every passage, where they have been counted already.
-
-    Raises:
-        ConfigurationError: ``max_tokens`` is not positive.
     """
-    if max_tokens < 1:
-        raise ConfigurationError(f"a unit needs at least one token, got max_tokens={max_tokens}")
     units: list[Unit] = []
     if lengths is None:
         lengths = count_tokens(passages) if passages else []

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from ecs_plugins.common.sql import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
@@ -150,20 +148,15 @@ class ItemView:
 
     def _scores(self, prefix: Namespace, rows: set[int], query: Vector) -> dict[int, float]:
         where, values = under(prefix, "i.namespace")
-        owners: list[int] = []
-        vectors: list[Vector] = []
+        best: dict[int, float] = {}
         for row, path, data, checksum in self._connection.execute(
             "SELECT v.item, v.path, v.vector, v.vector_crc FROM items i"
             f" JOIN item_vectors v ON v.item = i.row WHERE {where}",
             values,
         ):
             if row in rows:
-                owners.append(row)
-                vectors.append(unpack(data, checksum, self._dimension, f"item {row} at {path}"))
-        best: dict[int, float] = {}
-        if vectors:
-            for row, score in zip(owners, (np.stack(vectors) @ query).tolist(), strict=True):
-                best[row] = max(score, best.get(row, -2.0))
+                vector = unpack(data, checksum, self._dimension, f"item {row} at {path}")
+                best[row] = max(float(vector @ query), best.get(row, -2.0))
         return best
 
     def namespaces(self) -> list[Namespace]:

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecs_plugins.common.text import sentence_spans
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import ContextShaper, ShapingConfig
 from ecs_plugins.shaping.passages import beyond_question, split_passages
@@ -56,11 +55,6 @@ def test_a_long_text_is_cut_at_sentences_else_words_else_characters(passage, lim
     units = split_passages([passage], count, max_tokens=limit)
     assert all(re.fullmatch(unit, each.text) and each.tokens <= limit for each in units)
     assert len(units) == number
-
-
-def test_a_unit_holds_at_least_one_token():
-    with pytest.raises(ConfigurationError):
-        split_passages(["short"], count, max_tokens=0)
 
 
 WRITING = st.text(alphabet="ab. \n!?。A「」1\t\u3000é", max_size=120)
