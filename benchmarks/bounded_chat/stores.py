@@ -110,6 +110,7 @@ class TurnStore:
         self._recalls = room.recalls
         self._read = room.chat.read
         self._words = CoverageIndex()
+        self._worded: set[int] = set()
 
     def kept(self) -> list[int]:
         """Positions of the turns in the store."""
@@ -135,10 +136,11 @@ class TurnStore:
     def _found(self, question: ChatQuestion, k: int, threshold: float) -> list[int]:
         """Places of ``kept``, best first."""
         kept, words = self.kept(), self._words
-        for gone in words.numbers() - set(kept):
+        for gone in self._worded - set(kept):
             words.discard(gone)
-        for new in set(kept) - words.numbers():
+        for new in set(kept) - self._worded:
             words.add(new, self._read[new])
+        self._worded = set(kept)
         covered = words.coverage(question.text, kept)
         coverage = np.array([covered[at] for at in kept], dtype=np.float64)
         cosines = self._vectors[kept] @ self._embedder.embed_query(question.text)

@@ -30,6 +30,7 @@ UNSPACED += "\U00020000-\U0003ffff"
 _MARKS = "".join(c for c in map(chr, range(0x300, 0x1100)) if unicodedata.category(c)[0] == "M")
 _LETTERS = rf"(?:[^\W{UNSPACED}][{_MARKS}]*)+"
 _RUN = re.compile(rf"[{UNSPACED}]+|{_LETTERS}(?:['’]{_LETTERS})?")
+_ASCII_RUN = re.compile(r"\w+(?:'\w+)?")
 _POINTS = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670]")
 _IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 
@@ -111,6 +112,8 @@ def terms(text: str) -> list[str]:
     >>> terms("東京都へ")
     ['東京', '京都', '都へ']
     """
+    if text.isascii():
+        return _ASCII_RUN.findall(text.lower())
     out: list[str] = []
     for run in _RUN.findall(_POINTS.sub("", unicodedata.normalize("NFKC", text).casefold())):
         if len(run) > 1 and _IS_UNSPACED.match(run):

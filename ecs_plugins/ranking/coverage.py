@@ -14,9 +14,14 @@ cannot be told, and a term that none of three texts has would outweigh all that 
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Sequence, Set
+from array import array
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from ecs_plugins.common.text import terms
 from ecs_plugins.ranking.base import Ranking
@@ -25,7 +30,7 @@ MIN_TEXTS = 100
 """The least n."""
 POSTINGS_READ = 20_000
 """Occurrences that are read to find candidates, those of the rarest terms first."""
-_OCCURRENCE_BYTES = 100
+_OCCURRENCE_BYTES = 30
 
 
 class CoverageIndex:
@@ -35,33 +40,31 @@ class CoverageIndex:
     """
 
     def __init__(self) -> None:
-        self._postings: dict[str, set[int]] = {}
+        self._postings: dict[str, array[int]] = defaultdict(lambda: array("q"))  # ascending
         self._terms: dict[int, tuple[str, ...]] = {}
+        self._known: dict[str, str] = {}  # so that texts share the strings of their terms
         self._occurrences = 0
 
     def __len__(self) -> int:
         return len(self._terms)
-
-    def numbers(self) -> Set[int]:
-        """The numbers of the texts that are there."""
-        return self._terms.keys()
 
     @property
     def size(self) -> int:
         """Bytes held, about."""
         return _OCCURRENCE_BYTES * self._occurrences
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._terms
-
     def add(self, number: int, text: str) -> None:
         """Index a text; one that was there under the same number is replaced."""
         self.discard(number)
-        found = tuple(dict.fromkeys(terms(text)))
+        found = tuple(self._known.setdefault(term, term) for term in dict.fromkeys(terms(text)))
         self._terms[number] = found
         self._occurrences += len(found)
         for term in found:
-            self._postings.setdefault(term, set()).add(number)
+            having = self._postings[term]
+            if having and having[-1] > number:
+                insort(having, number)
+            else:
+                having.append(number)
 
     def discard(self, number: int) -> None:
         """Take a text out, if it is there."""
@@ -69,9 +72,9 @@ class CoverageIndex:
         self._occurrences -= len(gone)
         for term in gone:
             having = self._postings[term]
-            having.discard(number)
+            del having[bisect_left(having, number)]
             if not having:
-                del self._postings[term]
+                del self._postings[term], self._known[term]
 
     def nearest(self, query: str, k: int) -> list[tuple[int, float]]:
         """The ``k`` texts that cover most of the query, with how much; ties by number.
@@ -79,41 +82,46 @@ class CoverageIndex:
         Exact while the terms of the query occur at most `POSTINGS_READ` times in all. Beyond that
         its most frequent terms only decide among the ``4 k`` texts that are best by the others.
         """
-        known, total = self._weighed(query)
-        sums: dict[int, float] = {}
-        read = 0
-        for having, idf in sorted(known, key=lambda each: len(each[0])):
-            read += len(having)
-            if sums and read > POSTINGS_READ:
-                best = heapq.nlargest(4 * k, sums, key=sums.__getitem__)
-                covered = self.coverage(query, best)
-                break
-            for number in having:
-                sums[number] = sums.get(number, 0.0) + idf
-        else:
-            # Rounding costs more than comparing: only what may be among the best is rounded.
-            floor = min(heapq.nlargest(k, sums.values()), default=0.0) - 1e-9 * total
-            best = [number for number, value in sums.items() if value >= floor]
-            covered = {number: round(sums[number] / total, 12) for number in best}
-        return heapq.nsmallest(k, covered.items(), key=lambda each: (-each[1], each[0]))
+        known = sorted(self._weighed(query)[0], key=lambda each: len(each[0]))
+        if not known:
+            return []
+        read = np.cumsum([len(having) for having, _ in known])
+        exact = max(1, int((read <= POSTINGS_READ).sum()))
+        numbers, at = np.unique(
+            np.concatenate([having for having, _ in known[:exact]]), return_inverse=True
+        )
+        idf = np.repeat([idf for _, idf in known[:exact]], np.diff(read[:exact], prepend=0))
+        sums = np.bincount(at, idf)
+        worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
+        # Sums that may be equal are compared once they are rounded.
+        numbers = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
+        covered = self._shares(query, numbers)
+        best = np.lexsort((numbers, -covered))[:k]
+        return list(zip(numbers[best].tolist(), covered[best].tolist(), strict=True))
 
-    def coverage(self, query: str, numbers: Iterable[int]) -> dict[int, float]:
+    def coverage(self, query: str, numbers: Collection[int]) -> dict[int, float]:
         """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
-        known, total = self._weighed(query)
-        # Sums over the same terms in another order differ in the last bits; a tie must tie.
-        return {
-            number: round(sum(idf for having, idf in known if number in having) / total, 12)
-            for number in numbers
-        }
+        wanted = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
+        return dict(zip(numbers, self._shares(query, wanted).tolist(), strict=True))
 
-    def _weighed(self, query: str) -> tuple[list[tuple[set[int], float]], float]:
+    def _shares(self, query: str, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        known, total = self._weighed(query)
+        sums = np.zeros(len(numbers))
+        for having, idf in known:
+            at = np.minimum(having.searchsorted(numbers), len(having) - 1)
+            sums += idf * (having[at] == numbers)
+        # Sums over the same terms in another order differ in the last bits; a tie must tie.
+        return np.round(sums / total, 12)
+
+    def _weighed(self, query: str) -> tuple[list[tuple[npt.NDArray[np.int64], float]], float]:
         """The postings of the query's terms with their weights, and the weight of all its terms."""
         known, total, n = [], 0.0, max(MIN_TEXTS, len(self._terms))
         for term in dict.fromkeys(terms(query)):
-            having = self._postings.get(term, set())
+            having = self._postings.get(term, ())
             idf = math.log1p((n - len(having) + 0.5) / (len(having) + 0.5))
-            known.append((having, idf))
             total += idf
+            if having:
+                known.append((np.frombuffer(having, dtype=np.int64), idf))
         return known, total or 1.0
 
 

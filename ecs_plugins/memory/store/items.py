@@ -141,10 +141,8 @@ class ItemView:
         """Items by their best cosine to a query; those without a vector follow, score None."""
         found = self.find(prefix, condition=condition)
         scores = self._scores(prefix, {item.row for item in found}, query)
-        scored = [(item, scores[item.row]) for item in found if item.row in scores]
-        scored.sort(key=lambda pair: -pair[1])
-        rest = [(item, None) for item in found if item.row not in scores]
-        return [*scored, *rest][:limit]
+        ranked = sorted(found, key=lambda item: -scores.get(item.row, -2.0))
+        return [(item, scores.get(item.row)) for item in ranked[:limit]]
 
     def _scores(self, prefix: Namespace, rows: set[int], query: Vector) -> dict[int, float]:
         where, values = under(prefix, "i.namespace")

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -83,8 +83,7 @@ def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
     return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Score:
+class _Score(NamedTuple):
     score: float
     similarity: float
     coverage: float
@@ -110,7 +109,7 @@ def recall(
             if space is not None and space.items:
                 found += _recalled(store, connection, space, request)
                 asked.append((each, space.step))
-                erasures = erasures_of(connection)
+                erasures = erasures_of(connection) if record else 0
     found = sorted(found, key=lambda item: -item.score)[: request.k]
     if shaper is not None and found:
         judged = shaper.shape(request.query, [as_reply(each.text, each.asked) for each in found])
@@ -182,8 +181,8 @@ def _scored(
         rows, near = allowed, np.empty(0, dtype=np.float32)
     left = len(near) == count
     if request.by_cosine:
-        found = zip(rows.tolist(), near.tolist(), strict=True)
-        scores = {row: _Score(cosine, cosine, 0.0) for row, cosine in found}
+        found = (_Score(cosine, cosine, 0.0) for cosine in near.tolist())
+        scores = dict(zip(rows.tolist(), found, strict=True))
         return scores, float(near[-1]) if left else -math.inf
     covering: list[tuple[int, float]] = []
     if allowed is None:
@@ -192,12 +191,9 @@ def _scored(
     # Equal vectors must tie, although products in another order may differ in the last bits.
     cosines = opened.cosines(rows, request.vector).astype(np.float64).round(6)
     coverage = opened.coverage(request.query, rows.tolist())
-    covered = np.array([coverage[row] for row in rows.tolist()], dtype=np.float64)
-    columns = (probability(cosines, covered), cosines, covered)
-    scores = {
-        row: _Score(*values)
-        for row, *values in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True)
-    }
+    covered = np.array([*coverage.values()], dtype=np.float64)
+    columns = (each.tolist() for each in (probability(cosines, covered), cosines, covered))
+    scores = dict(zip(coverage, map(_Score, *columns), strict=True))
     if not left:
         return scores, -math.inf
     least = covering[-1][1] if len(covering) == count else 0.0
@@ -219,7 +215,7 @@ def _wanted(
         key=lambda row: -scores[row].score,
     )
     best: list[TierRow] = []
-    start, stop = 0, 2 * request.k
+    start, stop = 0, request.k
     while start < len(order) and len(best) < request.k:
         while stop < len(order) and scores[order[stop]].score == scores[order[stop - 1]].score:
             stop += 1

@@ -224,11 +224,13 @@ class VectorIndex:
     def scores(self, rows: Rows, query: Vector) -> Vector:
         """The inner products of live rows with ``query``; those of rows that left are -1."""
         with self._lock:
-            known, tail = self._places, self._tail
-            there = np.array([row in known or row in tail for row in rows.tolist()], dtype=bool)
+            places = np.array([self._places.get(row, -1) for row in rows.tolist()], dtype=np.int64)
+            linked = places >= 0
             out = np.full(len(rows), -1.0, dtype=np.float32)
-            if there.any():
-                out[there] = self._vectors(rows[there]) @ query
+            out[linked] = self._linked_vectors()[places[linked]] @ query
+            for at in np.flatnonzero(~linked).tolist():
+                if (vector := self._tail.get(int(rows[at]))) is not None:
+                    out[at] = vector @ query
             return out
 
     # Upkeep
@@ -345,7 +347,7 @@ class OpenIndex:
         self._said |= texts
 
     def _read(self) -> CoverageIndex:
-        for row, text in self._said.items():
+        for row, text in sorted(self._said.items()):
             if text is None:
                 self.words.discard(row)
             else:
@@ -418,7 +420,7 @@ class Indexes(SpaceIndexes):
 
         def load(where: str, value: object) -> None:
             sql = "SELECT row, vector, vector_crc, id, asked, text FROM tiers WHERE"
-            rows = connection.execute(f"{sql} {_LIVE} AND {where} ORDER BY row", (space.id, value))
+            rows = connection.execute(f"{sql} {_LIVE} AND {where}", (space.id, value))
             found = {}
             for row, vector, check, name, asked, text in rows:
                 found[row] = unpack(vector, check, self._dimension, str(name))
