@@ -138,8 +138,7 @@ def command(bench: str) -> Callable[..., None]:
             tuple(_listed(read)),
         )
         journal = out / f"{bench}.db"
-        before = journal.with_suffix(".jsonl")  # is taken over
-        if (journal.exists() or before.exists()) and not (resume or tables_only):
+        if journal.exists() and not (resume or tables_only):
             raise InvalidInputError(
                 f"{journal} is there already: go on with --resume, or name another --out"
             )

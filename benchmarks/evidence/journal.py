@@ -162,7 +162,7 @@ def read_journal(path: Path) -> Recorded:
         StorageError: It cannot be read, or is no journal.
         ConfigurationError: It is one of something else.
     """
-    if not (path.exists() or path.with_suffix(".jsonl").exists()):
+    if not path.exists():
         raise StorageError(f"there is no journal {path}; measure first")
     with closing(EvidenceJournal(path, None)) as journal:
         return Recorded(journal.identity, journal.rows)

@@ -119,6 +119,12 @@ def calibrate(
     if model is not None and answer_model is not None:
         raise ConfigurationError("give --model or --answer-model, not both")
     # Everything that can be refused is refused before a model is loaded.
+    journal = files.beside(out, f"{out.stem}.journal.db")
+    if not journal.exists() and (lines := journal.with_suffix(".jsonl")).exists():
+        raise ConfigurationError(
+            f"{lines} is a journal of version 0.1.0, which this version cannot go on with; move "
+            "it away to measure again"
+        )
     grid = _grid(
         sentences=sentences,
         documents=documents,
@@ -156,7 +162,7 @@ def calibrate(
         ),
         answerer,
         config=config,
-        journal=files.beside(out, f"{out.stem}.journal.db"),
+        journal=journal,
         data=data.name,
         models=models,
         settings={"dtype": dtype},

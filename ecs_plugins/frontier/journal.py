@@ -10,15 +10,13 @@ import json
 import os
 import sqlite3
 from collections.abc import Mapping
-from contextlib import ExitStack, closing, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
-from ecs_plugins.common.sqlite import MEMORY, Database, Schema, refuse_open_database
+from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import ConfigurationError, StorageError
 
 _TABLE = "CREATE TABLE journal (key INTEGER PRIMARY KEY, value TEXT NOT NULL)"
-_INSERT = "INSERT INTO journal VALUES (?, ?)"
 _FILE = Schema("journal", 0x6563736A, version=1, upgrade=lambda made, _: made.execute(_TABLE))
 
 
@@ -47,8 +45,6 @@ class Journal:
         identity: Mapping[str, object] | None,
     ) -> None:
         head = {"format": kind[0], "version": kind[1], "identity": dict(identity or {})}
-        if path is not None:
-            _import_lines(Path(path), kind)
         with ExitStack() as failed:
             self._database = Database(MEMORY if path is None else path, _FILE)
             failed.callback(self.close)
@@ -74,7 +70,8 @@ class Journal:
         path = self._database.path
         try:
             with self._database.write() as connection:
-                connection.execute(_INSERT, (self._next, json.dumps(record)))
+                row = (self._next, json.dumps(record))
+                connection.execute("INSERT INTO journal VALUES (?, ?)", row)
         except sqlite3.IntegrityError as error:
             raise StorageError(
                 f"somebody else writes {path}; wait, or name another file"
@@ -95,28 +92,3 @@ class Journal:
                     f"{known.get(name)!r}, not {asked.get(name)!r}; go on with the same "
                     "settings or name another file"
                 )
-
-
-def _import_lines(path: Path, kind: tuple[str, int]) -> None:
-    """Make a journal of JSON lines, as they were before, a table; leave any other file alone."""
-    lines = path if path.exists() else path.with_suffix(".jsonl")
-    content = b""
-    with suppress(OSError, StorageError):  # not there, open as a table, or that says why not
-        refuse_open_database(lines)
-        content = lines.read_bytes()
-    head = json.dumps({"format": kind[0], "version": kind[1]}).encode()[:-1]
-    if not content.startswith(head):
-        return
-    new = path.with_name(f"{path.name}.new")
-    new.unlink(missing_ok=True)  # of an import that was killed
-    with closing(Database(new, _FILE)) as made, made.write() as connection:
-        # What follows the last line break was cut short.
-        for number, line in enumerate(content.split(b"\n")[:-1]):
-            try:
-                connection.execute(_INSERT, (number, json.dumps(json.loads(line))))
-            except ValueError as error:
-                raise StorageError(
-                    f"{lines}:{number + 1} is damaged; move the file away to start again, "
-                    "or remove that line"
-                ) from error
-    new.replace(path)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from ecs_plugins.errors import StorageError
 from ecs_plugins.frontier import CalibrationConfig, EfficiencyFrontier, ReuseLedger, calibrate
 from ecs_plugins.frontier.answering import LocalAnswerModel
 from ecs_plugins.frontier.data import read_questions
@@ -16,8 +15,6 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 FILES = Path(__file__).parents[2] / "fixtures" / "0.1.0" / "frontier"
 KEY = ("memory_compression", '{"ratio":0.3}')
-POINTS = [("full_context", {}), ("bm25", {"depth": 1}), ("dense", {"depth": 1})]
-POINTS += [("memory_compression", {"ratio": 0.3}), ("oracle", {})]
 
 
 @pytest.fixture
@@ -33,27 +30,6 @@ def replies(prompt):
     if "wheel" in question:
         return "oak" if "of oak" in context else "iron"
     return "1850" if "1850" in context else "no idea"
-
-
-def resumed(folder, journal):
-    model = FakeLanguageModel(replies=replies)
-    questions = read_questions(folder / "questions.jsonl")
-    strategies = StrategySet(
-        LocalAnswerModel(model),
-        embedder=FakeEmbedder(),
-        cache_dir=folder / "compressions",
-        questions=questions,
-    )
-    frontier = calibrate(
-        questions,
-        [strategies.get(*point) for point in POINTS],
-        model,
-        config=CalibrationConfig(batch_size=2, max_new_tokens=8),
-        journal=folder / journal,
-        models={"embedder": "fake"},
-        settings={"dtype": "float32"},
-    )
-    return frontier, model
 
 
 def test_a_frontier_decides_as_it_did(folder):
@@ -87,26 +63,23 @@ def test_a_frontier_of_means_in_money_still_decides(folder):
     assert frontier.decide(reuse=1, target_f1=0.6).strategy == "bm25"
 
 
-@pytest.mark.parametrize(
-    ("journal", "asked"), [("finished.journal.jsonl", 0), ("half.journal.db", 9)]
-)
-def test_a_calibration_goes_on_where_it_stopped(folder, journal, asked):
-    frontier, model = resumed(folder, journal)
-    assert len(model.prompts) == asked
+def test_a_calibration_finds_the_compressions_and_measures_the_same(folder):
+    model = FakeLanguageModel(replies=replies)
+    questions = read_questions(folder / "questions.jsonl")
+    strategies = StrategySet(
+        LocalAnswerModel(model),
+        embedder=FakeEmbedder(),
+        cache_dir=folder / "compressions",
+        questions=questions,
+    )
+    points = [("full_context", {}), ("bm25", {"depth": 1}), ("dense", {"depth": 1})]
+    points += [("memory_compression", {"ratio": 0.3}), ("oracle", {})]
+    config = CalibrationConfig(batch_size=2, max_new_tokens=8)
+    again = calibrate(questions, [strategies.get(*each) for each in points], model, config=config)
+    assert len(model.prompts) == len(questions) * len(points)  # and none to write notes
     known = EfficiencyFrontier.load(folder / "frontier.json")
-    now, then = ([(p.key, p.f1, p.stage1, p.stage2) for p in f.points] for f in (frontier, known))
+    now, then = ([(p.key, p.f1, p.stage1, p.stage2) for p in f.points] for f in (again, known))
     assert now == then
-    assert resumed(folder, journal)[1].prompts == []
-
-
-def test_a_journal_of_json_lines_that_is_damaged_names_the_line(folder):
-    path = folder / "finished.journal.jsonl"
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([*lines[:3], lines[3][:-20], *lines[4:-1], b"cut short"]))
-    with pytest.raises(StorageError, match=r"journal\.jsonl:4 is damaged"):
-        resumed(folder, "finished.journal.db")
-    path.write_bytes(b"\n".join([*lines[:-1], b"cut short"]))
-    assert resumed(folder, "finished.journal.db")[1].prompts == []
 
 
 def test_a_reuse_ledger_keeps_its_counts_and_what_is_prepared(folder):
