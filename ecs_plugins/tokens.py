@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Any
 
 
 class Stage(StrEnum):
@@ -36,6 +37,28 @@ class Role(StrEnum):
     """Tokens that the compressing model wrote."""
 
 
+Account = tuple[Stage, Role]
+
+
+def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
+    """``{stage: {role: value}}``, as JSON holds it."""
+    out: dict[str, dict[str, Any]] = {}
+    for (stage, role), value in accounts.items():
+        out.setdefault(str(stage), {})[str(role)] = value
+    return out
+
+
+def flat(stored: Any) -> Any:
+    """The accounts behind `nested`; they themselves where they are given."""
+    if all(isinstance(name, tuple) for name in stored):
+        return stored
+    return {
+        (Stage(stage), Role(role)): value
+        for stage, roles in stored.items()
+        for role, value in roles.items()
+    }
+
+
 class TokenLedger:
     """A thread-safe count of tokens per (stage, role).
 
@@ -45,8 +68,8 @@ class TokenLedger:
     120
     """
 
-    def __init__(self, counts: Mapping[tuple[Stage, Role], int] | None = None) -> None:
-        self._counts: dict[tuple[Stage, Role], int] = {}
+    def __init__(self, counts: Mapping[Account, int] | None = None) -> None:
+        self._counts: dict[Account, int] = {}
         self._lock = threading.Lock()
         for (stage, role), tokens in (counts or {}).items():
             self.book(stage, role, tokens)
@@ -78,21 +101,14 @@ class TokenLedger:
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         """``{stage: {role: tokens}}``, for JSON."""
-        out: dict[str, dict[str, int]] = {}
-        for (stage, role), tokens in self:
-            out.setdefault(str(stage), {})[str(role)] = tokens
-        return out
+        return nested(dict(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Mapping[str, int]]) -> TokenLedger:
         """Rebuild a ledger from `to_dict`."""
-        ledger = cls()
-        for stage, roles in data.items():
-            for role, tokens in roles.items():
-                ledger.book(Stage(stage), Role(role), tokens)
-        return ledger
+        return cls(flat(data))
 
-    def __iter__(self) -> Iterator[tuple[tuple[Stage, Role], int]]:
+    def __iter__(self) -> Iterator[tuple[Account, int]]:
         with self._lock:
             items = sorted(self._counts.items())
         return iter(items)

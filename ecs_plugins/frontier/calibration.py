@@ -39,14 +39,13 @@ from ecs_plugins.frontier.cost import (
     PriceVector,
     Provenance,
     config_json,
-    flat,
 )
 from ecs_plugins.frontier.data import CalibrationQuestion, check_unique, data_hash
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
 from ecs_plugins.frontier.journal import Journal
 from ecs_plugins.frontier.measurements import TABLES, Arm, Measurements, check_choice
 from ecs_plugins.frontier.strategies.base import Prepared, Strategy, prepare_all
-from ecs_plugins.tokens import Role, Stage, TokenLedger
+from ecs_plugins.tokens import Role, Stage, TokenLedger, flat
 
 SEED = 42
 

@@ -24,9 +24,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from ecs_plugins.common.config import Config
 from ecs_plugins.common.files import read_text
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
-from ecs_plugins.tokens import Role, Stage
-
-Account = tuple[Stage, Role]
+from ecs_plugins.tokens import Account, Role, Stage, flat, nested
 
 _MILLION = 1_000_000
 _PER_TOKEN = {
@@ -37,25 +35,6 @@ _PER_TOKEN = {
     "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
 }
 """Prices of a model, and their names in LiteLLM's map."""
-
-
-def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
-    """``{stage: {role: value}}``, as JSON holds it."""
-    out: dict[str, dict[str, Any]] = {}
-    for (stage, role), value in accounts.items():
-        out.setdefault(str(stage), {})[str(role)] = value
-    return out
-
-
-def flat(stored: Any) -> Any:
-    """The accounts behind `nested`; they themselves where they are given."""
-    if all(isinstance(name, tuple) for name in stored):
-        return stored
-    return {
-        (Stage(stage), Role(role)): value
-        for stage, roles in stored.items()
-        for role, value in roles.items()
-    }
 
 
 def check_reuse(reuse: float) -> float:

@@ -28,12 +28,11 @@ from ecs_plugins.frontier.cost import (
     check_weight,
     efficiency_score,
     exchange_rate,
-    nested,
     weight_crossover,
 )
 from ecs_plugins.frontier.hull import Span, reuse_spans, weight_spans
 from ecs_plugins.frontier.measurements import Interval, MeasuredPoints
-from ecs_plugins.tokens import Stage
+from ecs_plugins.tokens import Stage, nested
 
 _SUMMARY = "label strategy config objective value reuse f1 effective stage1 stage2 unit sunk note"
 

@@ -27,7 +27,6 @@ from pydantic import BaseModel, PlainSerializer, PlainValidator, TypeAdapter
 from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
-    Account,
     ConfigValue,
     Dropped,
     PointKey,
@@ -38,11 +37,9 @@ from ecs_plugins.frontier.cost import (
     check_reuse,
     check_weight,
     config_json,
-    flat,
-    nested,
     weight_crossover,
 )
-from ecs_plugins.tokens import Stage
+from ecs_plugins.tokens import Account, Stage, flat, nested
 
 Array = npt.NDArray[np.float64]
 

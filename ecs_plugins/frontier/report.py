@@ -24,7 +24,7 @@ from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
 from ecs_plugins.frontier.cost import StrategyPoint, check_reuse
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, amount
-from ecs_plugins.frontier.hull import Span, non_dominated, weight_spans
+from ecs_plugins.frontier.hull import non_dominated, weight_spans
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _Rows = Iterable[Sequence[object]]
-_Table = tuple[Span, ...]
 
 POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
 
@@ -84,7 +83,11 @@ def write_report(
     if target_f1 is None:
         # Of equals the highest: there the alternatives are the dearest.
         levels = sorted({point.f1 for point in frontier.routable}, reverse=True)
-        target_f1 = max(levels, key=lambda level: _saving(frontier, reuses, level))
+        first, last = (
+            {f1: frontier.decide(reuse=reuse, target_f1=f1).effective for f1 in levels}
+            for reuse in (reuses[0], reuses[-1])
+        )
+        target_f1 = max(levels, key=lambda level: first[level] / last[level])
     frontier.decide(reuse=1, target_f1=target_f1)
     drawn = {
         "strategies": strategy_figure(frontier, reuses),
@@ -123,13 +126,6 @@ def write_figure(figure: Figure, directory: str | os.PathLike[str], name: str) -
             path = Path(directory) / f"{name}.{kind}"
             written.append(write_atomically(path, buffer.getvalue()))
     return written
-
-
-def _saving(frontier: EfficiencyFrontier, reuses: Sequence[float], target: float) -> float:
-    """How many times as much a query costs at the first N as at the last."""
-    ends = (frontier.decide(reuse=n, target_f1=target) for n in (reuses[0], reuses[-1]))
-    first, last = (decision.effective for decision in ends)
-    return first / last
 
 
 def _inline(svg: str, name: str) -> str:
@@ -201,17 +197,6 @@ class Regime:
     choices: Mapping[float, StrategyPoint]
 
 
-def lookup_table(frontier: EfficiencyFrontier, reuse: float) -> _Table:
-    """The cheapest point at N = ``reuse`` per F1 that is had, without gaps from 0 to 1.
-
-    A point stands for the F1 in [``low``, ``high``): its own up to that of the next dearer. The
-    cheapest stands for all below, and the best for 1, too.
-    """
-    points = non_dominated(frontier.routable, reuse)
-    edges = pairwise([0.0, *(point.f1 for point in points[1:]), 1.0])
-    return tuple(Span(point, *edge) for point, edge in zip(points, edges, strict=True))
-
-
 def regimes(
     frontier: EfficiencyFrontier, reuses: Sequence[float] = (1, 10, 100)
 ) -> tuple[Regime, ...]:
@@ -221,34 +206,37 @@ def regimes(
     of the paper, 0.78 and 0.82, belong to one data set. Where the choice depends on N nowhere,
     there is one regime, called "any".
     """
-    tables = {reuse: lookup_table(frontier, reuse) for reuse in reuses}
-    ends = sorted({0.0, *(span.high for table in tables.values() for span in table)})
-    varying = [edge for edge in pairwise(ends) if _varies(tables.values(), sum(edge) / 2)]
-    named = [("any", (0.0, ends[-1]))]
-    if varying:
-        names = ("efficiency-oriented", "balanced", "high-performance")
-        edges = pairwise((0.0, varying[0][0], varying[-1][1], ends[-1]))
-        named = list(zip(names, edges, strict=True))
-    return tuple(
-        Regime(name, low, high, {n: _dominant(table, low, high) for n, table in tables.items()})
-        for name, (low, high) in named
-        if high > low
-    )
+    tables = {reuse: non_dominated(frontier.routable, reuse) for reuse in reuses}
+    edges = sorted({0.0, 1.0, *(point.f1 for table in tables.values() for point in table)})
+    # A point stands for the F1 from its own up to that of the next dearer, the first for all below.
+    chosen = {
+        reuse: [next((p for p in reversed(table) if p.f1 <= low), table[0]) for low in edges[:-1]]
+        for reuse, table in tables.items()
+    }
+    varies = [
+        len({p.strategy for p in points}) > 1 for points in zip(*chosen.values(), strict=True)
+    ]
+    size = len(varies)
+    parts = {"any": (0, size)}
+    if True in varies:
+        first, last = varies.index(True), size - varies[::-1].index(True)
+        parts = {"efficiency-oriented": (0, first), "balanced": (first, last)}
+        parts["high-performance"] = (last, size)
+    found = []
+    for name, (start, end) in parts.items():
+        if start < end:
+            best = {n: _dominant(points[start:end], edges[start:]) for n, points in chosen.items()}
+            found.append(Regime(name, edges[start], edges[end], best))
+    return tuple(found)
 
 
-def _varies(tables: Iterable[_Table], f1: float) -> bool:
-    """Whether the cheapest strategy for an F1 depends on N."""
-    chosen = (next(span for span in table if f1 < span.high) for table in tables)
-    return len({span.point.strategy for span in chosen}) > 1
-
-
-def _dominant(table: _Table, low: float, high: float) -> StrategyPoint:
-    inside = [span for span in table if min(span.high, high) > max(span.low, low)]
+def _dominant(points: Sequence[StrategyPoint], edges: Sequence[float]) -> StrategyPoint:
+    """Of the strategy that is chosen for the largest part, the best point."""
     width: dict[str, float] = defaultdict(float)
-    for span in inside:
-        width[span.point.strategy] += min(span.high, high) - max(span.low, low)
+    for point, (low, high) in zip(points, pairwise(edges), strict=False):
+        width[point.strategy] += high - low
     widest = max(width, key=lambda name: width[name])
-    return next(span.point for span in reversed(inside) if span.point.strategy == widest)
+    return next(point for point in reversed(points) if point.strategy == widest)
 
 
 # Figures.
@@ -343,7 +331,7 @@ def _legend(axis: Axes, shown: Mapping[str, Artist]) -> None:
 def _reuse_axis(axis: Axes) -> None:
     axis.set_xscale("log")
     axis.set_xlim(1, _MOST_REUSE)
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.xaxis.set_major_formatter("{x:g}")
     axis.set_xlabel("queries that share a context, N")
 
 
@@ -428,8 +416,8 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figu
 
 def plain_log(axis: Axis, low: float, high: float) -> None:
     """Few round labels on a logarithmic axis, as plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator, NullLocator
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 300 else (1,)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axis.set_major_formatter("{x:,.6g}")

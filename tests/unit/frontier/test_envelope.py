@@ -9,7 +9,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import PriceVector, efficiency_score
 from ecs_plugins.frontier.envelope import EfficiencyFrontier, UnreachableTargetError
 from ecs_plugins.frontier.hull import non_dominated
-from ecs_plugins.frontier.report import lookup_table, regimes
+from ecs_plugins.frontier.report import regimes
 
 from .conftest import point
 
@@ -175,15 +175,6 @@ def test_identical_points_of_two_strategies_give_the_first_and_say_so():
     assert [regime.name for regime in regimes(frontier)] == ["any"]
     decision = frontier.decide(target_f1=0.5, reuse=5)
     assert (decision.strategy, "the same" in decision.why_not()["b"]) == ("a", True)
-
-
-def test_lookup_table_covers_all_targets_without_gaps(frontier):
-    bands = lookup_table(frontier, 100)
-    assert bands[0].low == 0
-    assert bands[-1].high == 1
-    assert all(a.high == b.low for a, b in pairwise(bands))
-    for band in bands[1:]:
-        assert frontier.decide(target_f1=band.low, reuse=100).point == band.point
 
 
 def test_the_regimes_of_the_paper_come_out_of_its_operating_points():
