@@ -15,7 +15,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -44,17 +44,10 @@ from ecs_plugins.tokens import Account, Stage, flat, nested
 Array = npt.NDArray[np.float64]
 
 
-def _array(rows: Any) -> Array:
-    try:
-        return np.array(rows, dtype=np.float64)
-    except (ValueError, TypeError) as error:
-        raise ValueError("measurements must be rows of numbers, all of one length") from error
-
-
-Table = Annotated[Array, PlainValidator(_array), PlainSerializer(np.ndarray.tolist)]
+Table = Annotated[Array, PlainValidator(lambda rows: rows), PlainSerializer(np.ndarray.tolist)]
 Tables = Annotated[
     Mapping[Account, Array],
-    PlainValidator(lambda stored: {name: _array(rows) for name, rows in flat(stored).items()}),
+    PlainValidator(flat),
     PlainSerializer(lambda tables: nested({name: v.tolist() for name, v in tables.items()})),
 ]
 FORMAT = "ecs_plugins.frontier"
@@ -62,7 +55,6 @@ VERSION = 1
 _LEVEL = 0.95  # of every interval
 _Z95 = 1.959963984540054
 FEW_QUESTIONS = 30
-_ABSENT: Array = np.zeros(0)
 TABLES = ("f1", "em", "shared_input", "prepare_seconds", "query_seconds")
 
 
@@ -96,9 +88,9 @@ class Measurements:
     f1: Table
     em: Table
     tokens: Tables
-    shared_input: Table = field(default_factory=lambda: _ABSENT)
-    prepare_seconds: Table = field(default_factory=lambda: _ABSENT)
-    query_seconds: Table = field(default_factory=lambda: _ABSENT)
+    shared_input: Table
+    prepare_seconds: Table
+    query_seconds: Table
 
     def __post_init__(self) -> None:
         if not all(self.shape):
@@ -114,13 +106,14 @@ class Measurements:
         }
         object.__setattr__(self, "tokens", tokens)
         for name in TABLES:
-            given = getattr(self, name)
-            values = np.zeros(self.shape) if given is _ABSENT else given
             top = 1.0 if name in ("f1", "em") else math.inf
-            object.__setattr__(self, name, self._checked(name, values, top))
+            object.__setattr__(self, name, self._checked(name, getattr(self, name), top))
 
-    def _checked(self, name: str, values: Array, top: float = math.inf) -> Array:
-        array = np.array(values, dtype=np.float64)
+    def _checked(self, name: str, values: Any, top: float = math.inf) -> Array:
+        try:
+            array = np.array(values, dtype=np.float64)
+        except (ValueError, TypeError) as error:
+            raise InvalidInputError(f"{name} must be rows of numbers, all of one length") from error
         if array.shape != self.shape:
             raise InvalidInputError(
                 f"{name} has shape {array.shape}, expected {self.shape} (configurations, questions)"

@@ -73,7 +73,9 @@ def sample_measurements(questions=400, seed=0, spread=1.0):
             (Stage.PREPARE, Role.COMPRESS_INPUT): np.array(one),
             (Stage.QUERY, Role.ANSWER_INPUT): np.array(two),
         },
-        query_seconds=np.array(two) / 1000,
+        np.zeros_like(f1),
+        np.zeros_like(f1),
+        np.array(two) / 1000,
     )
     return measured, hidden
 

@@ -8,7 +8,7 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.measurements import Arm, Bootstrap, Interval, Measurements
+from ecs_plugins.frontier.measurements import TABLES, Arm, Bootstrap, Interval, Measurements
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import hand_points, sample_measurements
@@ -100,6 +100,7 @@ def uneven():
             (Stage.PREPARE, Role.COMPRESS_INPUT): np.array([[0] * 10, [10_000] * 9 + [1_000]]),
             (Stage.QUERY, Role.ANSWER_INPUT): np.array([[900] * 9 + [100], [90] * 9 + [10]]),
         },
+        *[np.zeros((2, 10))] * 3,
     )
 
 
@@ -170,6 +171,7 @@ def tied_frontier(gap):
         f1,
         np.zeros_like(f1),
         {(Stage.QUERY, Role.ANSWER_INPUT): tokens},
+        *[np.zeros_like(f1)] * 3,
     )
     return EfficiencyFrontier.from_measurements(rows)
 
@@ -204,8 +206,9 @@ def test_points_alone_have_normal_intervals_and_no_bootstrap():
 
 
 def test_measurements_with_nan_or_wrong_shape_are_refused():
-    good = dict(questions=("a",), contexts=("c",), em=np.zeros((1, 1)), tokens={})
+    good = dict(questions=("a",), contexts=("c",), tokens={})
+    good |= dict.fromkeys(TABLES, np.zeros((1, 1)))
     with pytest.raises(InvalidInputError, match="f1"):
-        Measurements((Arm("x", {}),), f1=np.array([[math.nan]]), **good)
+        Measurements((Arm("x", {}),), **good | {"f1": np.array([[math.nan]])})
     with pytest.raises(InvalidInputError, match="at least one"):
-        Measurements((), f1=np.zeros((0, 1)), **good)
+        Measurements((), **good)
