@@ -27,6 +27,12 @@ from ecs_plugins.ranking.coverage import CoverageRanker
 from ecs_plugins.ranking.dense import ConvexRanker, DenseRanker
 from ecs_plugins.ranking.embedder import Embedder
 from ecs_plugins.ranking.lexical import BM25Ranker, TfidfQueryRanker
+from ecs_plugins.shaping.config import (
+    AUTO_WITH_ANSWER,
+    AUTO_WITHOUT_ANSWER,
+    is_signal,
+    make_signal,
+)
 from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.signals.likelihood import QueryLikelihood
@@ -89,12 +95,11 @@ class Entry:
 
 
 def _of_signal(name: str) -> Entry:
-    make = SIGNALS[name]
     judge = name == "judge"
-    made = make()
+    made = make_signal(name)
     about = "pointwise Yes/No" if judge else (type(made).__doc__ or name).splitlines()[0]
     kind: Kind = "peer" if judge else "ours"
-    return Entry(kind, about, made.needs_answer, signal=lambda _: make(), as_is=judge)
+    return Entry(kind, about, made.needs_answer, signal=lambda _: make_signal(name), as_is=judge)
 
 
 def _ranked(about: str, make: Callable[[Tools], Ranker], *, by_piece: bool = False) -> list[Entry]:
@@ -158,12 +163,13 @@ def _catalogue() -> dict[str, Entry]:
         signal=lambda _: QueryLikelihood(),
         as_is=True,
     )
-    out |= {name: _of_signal(name) for name in SIGNALS}
+    every = (*SIGNALS, AUTO_WITHOUT_ANSWER, AUTO_WITH_ANSWER)
+    out |= {name: _of_signal(name) for name in every}
     return out
 
 
 CATALOGUE: Mapping[str, Entry] = _catalogue()
-"""Methods by name, without the user's own cross-encoders."""
+"""Methods by name, without the user's own cross-encoders and signals with another ranker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +200,7 @@ def entry_of(name: str) -> Entry:
         return Entry("peer", "a cross-encoder")
     if name.startswith((OWN, OWN_GIVEN)):
         return Entry("ours", "an own signal", name.startswith(OWN_GIVEN))
-    return CATALOGUE[name]
+    return CATALOGUE[name] if name in CATALOGUE else _of_signal(name)
 
 
 def name_of(own: Signal | Path) -> str:
@@ -216,7 +222,7 @@ def choose(names: Sequence[str], tools: Tools, own: Sequence[Signal | Path] = ()
         InvalidInputError: A name is unknown or named twice, or there is none.
         ModelError: A cross-encoder cannot be loaded.
     """
-    unknown = [name for name in names if name not in CATALOGUE]
+    unknown = [name for name in names if name not in CATALOGUE and not is_signal(name)]
     if unknown:
         raise InvalidInputError(f"unknown method {unknown[0]!r}: use {', '.join(CATALOGUE)}")
     together = [*names, *map(name_of, own)]
@@ -228,7 +234,7 @@ def choose(names: Sequence[str], tools: Tools, own: Sequence[Signal | Path] = ()
     methods: dict[str, Method] = {}
     left_out: dict[str, str] = {}
     for name in names:
-        entry = CATALOGUE[name]
+        entry = entry_of(name)
         if entry.signal is not None:
             signals[name] = entry.signal(tools)
         elif entry.method is not None:

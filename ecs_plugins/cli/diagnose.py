@@ -101,14 +101,22 @@ def diagnose(
 
 
 def _names(text: str, examples: Sequence[LabelledExample]) -> list[str]:
+    from ecs_plugins.shaping.config import (
+        AUTO_WITH_ANSWER,
+        AUTO_WITHOUT_ANSWER,
+        is_signal,
+        make_signal,
+    )
     from ecs_plugins.shaping.signals import SIGNALS
 
     if text.strip() == "all":
         answered = all(example.answers for example in examples)
-        return [name for name, make in SIGNALS.items() if answered or not make().needs_answer]
+        every = (*SIGNALS, AUTO_WITHOUT_ANSWER, AUTO_WITH_ANSWER)
+        return [name for name in every if answered or not make_signal(name).needs_answer]
     names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names or not set(names) <= SIGNALS.keys():
+    if not names or not all(map(is_signal, names)):
         raise ConfigurationError(
-            f"--signals {text!r}: choose from {', '.join(SIGNALS)}, separated by commas, or all"
+            f"--signals {text!r}: choose from {', '.join(SIGNALS)}, with + and a ranker or "
+            "without, separated by commas, or all"
         )
     return names

@@ -11,7 +11,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.registry import RANKERS
 from ecs_plugins.shaping.probability import ProbabilityFit
-from ecs_plugins.shaping.signals import SIGNALS
+from ecs_plugins.shaping.signals import SIGNALS, RankFused
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
 
 DEFAULT_TOP_K = 5
@@ -25,12 +25,42 @@ AUTO_WITH_ANSWER = "joint_shift+bm25"
 AUTO_WITHOUT_ANSWER = "query_likelihood+bm25"
 
 
+def is_signal(name: str) -> bool:
+    """Whether `make_signal` knows a name."""
+    signal, _, ranker = name.partition("+")
+    return name in SIGNALS or (signal in SIGNALS and ranker in RANKERS)
+
+
+def make_signal(name: str) -> Signal:
+    """Build a signal from its name.
+
+    Args:
+        name: A key of `SIGNALS`, or one of them, ``+`` and a key of `RANKERS`: `RankFused`.
+
+    Raises:
+        ConfigurationError: The name is unknown.
+        ModelNotFoundError: The ranker needs an embedder and none is installed.
+    """
+    if not is_signal(name):
+        raise ConfigurationError(
+            f"unknown signal {name!r}: use auto, {', '.join(SIGNALS)}, one of them with + and a "
+            "ranker, or pass an own Signal"
+        )
+    if name in SIGNALS:
+        return SIGNALS[name]()
+    signal, _, ranker = name.partition("+")
+    return RankFused(SIGNALS[signal](), RANKERS[ranker](None))
+
+
 def _known_signal(signal: object) -> object:
-    if isinstance(signal, str) and (signal == "auto" or signal in SIGNALS):
+    if isinstance(signal, str) and (signal == "auto" or is_signal(signal)):
         return signal
     if isinstance(signal, Signal) and not isinstance(signal, type):
         return signal
-    raise ValueError(f"must be one of auto, {', '.join(SIGNALS)}, or an own Signal")
+    raise ValueError(
+        f"must be one of auto, {', '.join(SIGNALS)}, one of them with + and a ranker, or an own "
+        "Signal"
+    )
 
 
 def _known_ranker(ranker: object) -> object:
@@ -58,7 +88,8 @@ class ShapingConfig(Config):
     Attributes:
         signal: What is measured: ``"auto"`` (joint shift when an answer is given, else query
             likelihood, ordered together with BM25), another name of
-            ``ecs_plugins.shaping.SIGNALS``, or an own `Signal`.
+            ``ecs_plugins.shaping.SIGNALS``, one of them with ``+`` and a ranker, whose order it
+            then heeds (``"query_likelihood+bm25"``), or an own `Signal`.
         ranker: Stage 1, which finds the passages worth scoring: ``"tfidf"``,
             ``"tfidf_query"``, ``"bm25"``, ``"coverage"``, ``"dense"``, ``"convex"``,
             another name of ``ecs_plugins.ranking.RANKERS``, an own `Ranker`, or None
@@ -158,11 +189,7 @@ def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:
         name = signal
         if name == "auto":
             name = AUTO_WITH_ANSWER if has_answer else AUTO_WITHOUT_ANSWER
-        if name not in SIGNALS:
-            raise ConfigurationError(
-                f"unknown signal {name!r}: use auto, {', '.join(SIGNALS)}, or pass an own Signal"
-            )
-        signal = SIGNALS[name]()
+        signal = make_signal(name)
     if signal.needs_answer and not has_answer:
         raise InvalidInputError(
             f"the signal {signal.name!r} needs an answer: pass answer=..., or use the signal "

@@ -26,7 +26,7 @@ from pydantic import TypeAdapter
 from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.config import ShapingConfig, is_signal
 from ecs_plugins.shaping.observations import (
     LabelledExample,
     Noise,
@@ -36,7 +36,6 @@ from ecs_plugins.shaping.observations import (
 )
 from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.result import ShapedContext
-from ecs_plugins.shaping.signals import SIGNALS
 from ecs_plugins.shaping.signals.base import Signal
 from ecs_plugins.shaping.statistics import (
     Distribution,
@@ -212,7 +211,7 @@ class ModelDiagnostics:
             RuntimeWarning: The signal is unfit, or the threshold lets unrelated passages pass.
         """
         found = self.signals[0] if signal is None else self.signal(signal)
-        if found.signal not in SIGNALS:
+        if not is_signal(found.signal):
             raise ConfigurationError(
                 f"{found.signal!r} is an own signal: pass the object to ShapingConfig(signal=...)"
             )

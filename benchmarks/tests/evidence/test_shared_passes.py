@@ -8,7 +8,7 @@ from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping.config import ShapingConfig
 from ecs_plugins.shaping.shaper import ContextShaper
-from ecs_plugins.shaping.signals import SIGNALS, QueryLikelihood
+from ecs_plugins.shaping.signals import QueryLikelihood
 
 from .helpers import finder, question, tools
 
@@ -85,7 +85,8 @@ def test_a_signal_that_fails_leaves_its_reason_and_the_order_of_stage_1():
 def test_label_free_signals_never_see_the_answer():
     model = FakeLanguageModel(replies=lambda prompt: "draft")
     asked = question(answer="Zanzibar")
-    free = {n: make() for n, make in SIGNALS.items() if not make().needs_answer}
+    made = choose(SIGNAL_NAMES, tools()).signals
+    free = {name: signal for name, signal in made.items() if not signal.needs_answer}
     order_by_signals(free, finder(model).find(asked), model)
     read = [
         segment.text

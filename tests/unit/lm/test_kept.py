@@ -108,7 +108,7 @@ def test_a_prepared_passage_is_found_behind_every_tokenizer(tokens) -> None:
     assert found.scores[2][0][1].sum == LIKE(wanted.scores[2][0][1].sum, abs=1e-4)
 
 
-@pytest.mark.parametrize("signal", [s for s in SIGNALS if not s.startswith("drafted")])
+@pytest.mark.parametrize("signal", sorted({*SIGNALS, "joint_shift+bm25"} - {"drafted_joint_shift"}))
 def test_a_shaper_prepares_what_its_signal_will_ask(signal) -> None:
     lm, passages = local(), [*PASSAGES[:3], "What does Bob sell at the market?", "Bread, he said."]
     shaper = ContextShaper(lm, ShapingConfig(signal=signal, top_k=2))

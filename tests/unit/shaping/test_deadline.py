@@ -5,6 +5,7 @@ import pytest
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Verdict
+from ecs_plugins.shaping.config import make_signal
 from ecs_plugins.shaping.deadline import ScoredOnce
 from ecs_plugins.shaping.signals.base import ScoringTask
 
@@ -49,11 +50,11 @@ def test_every_way_to_accept_ends_in_time_and_keeps_what_was_found(acceptance):
     assert [v.index for v in shaped.kept] == [0]
 
 
-@pytest.mark.parametrize("signal", [*SIGNALS])
+@pytest.mark.parametrize("signal", [*SIGNALS, "query_likelihood+bm25"])
 def test_with_time_enough_the_result_is_that_without_a_limit(signal):
     def verdicts(**settings):
         config = ShapingConfig(signal=signal, ranker="bm25", pool_size=29, **settings)
-        answer = "Rome" if SIGNALS[signal]().needs_answer else None
+        answer = "Rome" if make_signal(signal).needs_answer else None
         return ContextShaper(FakeLanguageModel(), config).shape(ASKED, PASSAGES, answer=answer)
 
     limited, free = verdicts(budget_s=60.0), verdicts()

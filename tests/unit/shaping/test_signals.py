@@ -5,8 +5,9 @@ import pytest
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, ScoringError
 from ecs_plugins.lm.base import ChatLayout
 from ecs_plugins.lm.fake import FakeLanguageModel
+from ecs_plugins.ranking import RANKERS
 from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Signal, UnitUtility
-from ecs_plugins.shaping.config import resolve_signal
+from ecs_plugins.shaping.config import make_signal, resolve_signal
 from ecs_plugins.shaping.signals import (
     AnswerShift,
     DistributionShift,
@@ -44,9 +45,9 @@ def says_rome(context, scored):
     return -1.0 if "Rome" in context else -5.0
 
 
-@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("name", [*SIGNALS, *(f"joint_shift+{ranker}" for ranker in RANKERS)])
 def test_every_signal_declares_what_it_needs(name):
-    signal = SIGNALS[name]()
+    signal = make_signal(ShapingConfig.from_json(ShapingConfig(signal=name).to_json()).signal)
     assert isinstance(signal, Signal)
     assert signal.name == name
     assert signal.unit in ("nats", "nats per token")
@@ -89,8 +90,11 @@ def test_the_context_stands_first_and_nothing_that_users_wrote_is_trusted(name):
         assert not (segment.trusted and any(m in segment.text for m in ("<|im_end|>", "<|x|>")))
 
 
-def test_the_answer_shift_is_the_difference_of_log_probabilities():
-    useful, useless = measure(AnswerShift(), TASK, FakeLanguageModel(says_rome))
+def test_a_shift_is_the_difference_of_log_probabilities_the_questions_is_per_token():
+    model = FakeLanguageModel(says_rome)
+    useful, useless = measure(QueryLikelihood(), TASK, model)
+    assert (useful.utility, useless.utility) == (pytest.approx(4.0 / 4), 0.0)
+    useful, useless = measure(AnswerShift(), TASK, model)
     assert useful.utility == pytest.approx(4.0)
     assert useful.parts == {"answer_logprob": -1.0, "base_answer_logprob": -5.0}
     assert useless.utility == 0.0
@@ -105,11 +109,6 @@ def test_several_answers_are_alternatives():
     task = ScoringTask("Q?", ("In Rome.",), answers=("Rome", "Roma"))
     (found,) = measure(AnswerShift(), task, FakeLanguageModel(logprob))
     assert found.utility == pytest.approx(math.log(0.5 / 0.2))
-
-
-def test_the_query_likelihood_is_per_token_and_against_no_passage():
-    useful, useless = measure(QueryLikelihood(), TASK, FakeLanguageModel(says_rome))
-    assert (useful.utility, useless.utility) == (pytest.approx(4.0 / 4), 0.0)
 
 
 def test_the_joint_shift_thresholds_the_answer_and_orders_by_both():
@@ -141,9 +140,11 @@ def test_a_question_beyond_the_window_cannot_be_scored_at_all():
         measure(AnswerShift(), ScoringTask("so " * 50, ("P.",), answers=("A",)), model)
 
 
-def test_unknown_and_unfit_signals_are_refused():
-    with pytest.raises(ConfigurationError, match="answer_shift"):
-        resolve_signal("magic", has_answer=True)
+@pytest.mark.parametrize("name", ["magic", "magic+bm25", "judge+magic"])
+def test_unknown_and_unfit_signals_are_refused(name):
+    for refuse in (make_signal, lambda name: ShapingConfig(signal=name)):
+        with pytest.raises(ConfigurationError, match="answer_shift"):
+            refuse(name)
     with pytest.raises(InvalidInputError, match="answer="):
         resolve_signal("answer_shift", has_answer=False)
 
@@ -173,13 +174,15 @@ class DraftingSignal:
         return [UnitUtility(a.utility + b.utility) for a, b in zip(first, second, strict=True)]
 
 
-def test_an_own_signal_can_draft_answers_and_send_several_requests():
+def test_an_own_signal_can_draft_answers_and_send_several_requests_but_is_not_written():
     model = FakeLanguageModel(says_rome, replies=lambda prompt: "Rome")
     config = ShapingConfig(signal=DraftingSignal())
     result = ContextShaper(model, config).shape("Where is it?", list(TASK.passages))
     assert [str(v.verdict) for v in result.verdicts] == ["helps", "neutral"]
     assert result.verdicts[0].utility == pytest.approx(8.0)
     assert result.signal == "drafting"
+    with pytest.raises(ConfigurationError, match="give it by name"):
+        config.to_json()
 
 
 def test_a_signal_with_too_few_utilities_is_refused():
@@ -218,11 +221,6 @@ def test_the_judge_asks_in_the_words_of_the_paper_and_tells_the_answer_if_it_is_
     assert text.startswith("Passage: It is in Rome.\nQuestion: Where is it?")
     assert asked in text
     assert text.endswith("Answer: Yes")
-
-
-def test_an_own_signal_given_as_an_object_cannot_be_written():
-    with pytest.raises(ConfigurationError, match="give it by name"):
-        ShapingConfig(signal=DraftingSignal()).to_json()
 
 
 SHIFTED = ScoringTask("Where is it?", ("It is in Rome.", "Where is it?"))
