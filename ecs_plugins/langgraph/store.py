@@ -314,7 +314,7 @@ class EntropicStore(BaseStore):
                     pairs = self._search(view, op, vectors)
                     if op.refresh_ttl:
                         touched += [item.row for item, _ in pairs if item.ttl is not None]
-                    hits = [SearchItem(**_item_fields(item), score=score) for item, score in pairs]
+                    hits = [SearchItem(**_fields(item), score=score) for item, score in pairs]
                     if id(op) in recalled:  # by score; what has none comes last
                         hits += recalled[id(op)]
                         hits.sort(key=lambda hit: (hit.score is None, -(hit.score or 0.0)))
@@ -326,13 +326,9 @@ class EntropicStore(BaseStore):
         return results, touched
 
     def _got(self, op: GetOp, found: StoredItem | None) -> Item | None:
-        if found is not None:
-            return Item(**_item_fields(found))
-        # What a search found under a key that nobody put: a memory, or a merged message.
-        if (stored := self._stored(op)) is None:
-            return None
-        value = {**stored.metadata, "content": stored.text}
-        return Item(**_fields(op.namespace, op.key, value, *_times(stored)))
+        # A search may find under a key that nobody put: a memory, or a merged message.
+        stored = self._stored(op) if found is None else found
+        return None if stored is None else Item(**_fields(stored))
 
     def _search(
         self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]
@@ -422,16 +418,17 @@ class EntropicStore(BaseStore):
         messages = [name for each in recollections for name in each.provenance]
         with self._items.view() as view:
             items = view.of_messages(messages)
-        return [self._hit(each, items) for each in recollections]
+        hits = (self._hit(each, items) for each in recollections)
+        return [hit for hit in hits if hit is not None]
 
-    def _hit(self, found: Recollection, items: dict[str, StoredItem]) -> SearchItem:
+    def _hit(self, found: Recollection, items: dict[str, StoredItem]) -> SearchItem | None:
         """One message as it was put; what was merged of several, under its own id."""
         only = items.get(found.provenance[0]) if len(found.provenance) == 1 else None
         if only is not None:
-            return SearchItem(**_item_fields(only), score=found.score)
+            return SearchItem(**_fields(only), score=found.score)
+        stored = self.memory.get(found.id)  # None if it has been erased since
         value = {**found.metadata, "content": "\n".join(texts_behind(self.memory, found))}
-        times = _times(self.memory.get(found.id))
-        return SearchItem(**_fields(found.namespace, found.id, value, *times), score=found.score)
+        return None if stored is None else SearchItem(**_fields(stored, value), score=found.score)
 
 
 def _checked(op: Op) -> Op:
@@ -477,21 +474,17 @@ def _is_match(condition: MatchCondition, namespace: Namespace) -> bool:
     return beyond >= 0 and all(w in ("*", label) for w, label in zip(path, part, strict=False))
 
 
-def _item_fields(item: StoredItem) -> dict[str, Any]:
-    """A stored item as the arguments of LangGraph's."""
-    return _fields(item.namespace, item.key, item.value, item.created, item.updated)
-
-
-def _times(stored: Message | Memory | None) -> tuple[float, float]:
-    created = 0.0 if stored is None else stored.created
-    return created, stored.changed if isinstance(stored, Memory) else created
-
-
 def _fields(
-    namespace: Namespace, key: str, value: dict[str, Any], created: float, changed: float
+    found: StoredItem | Message | Memory, value: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    times = [datetime.fromtimestamp(seconds, UTC) for seconds in (created, changed)]
-    place = {"namespace": namespace, "key": key}
+    """The arguments of LangGraph's item; a ``value`` stands in place of a memory's own."""
+    if isinstance(found, StoredItem):
+        key, value, changed = found.key, found.value, found.updated
+    else:
+        key, value = found.id, value or {**found.metadata, "content": found.text}
+        changed = found.changed if isinstance(found, Memory) else found.created
+    times = [datetime.fromtimestamp(seconds, UTC) for seconds in (found.created, changed)]
+    place = {"namespace": found.namespace, "key": key}
     return {**place, "value": value, "created_at": times[0], "updated_at": times[1]}
 
 

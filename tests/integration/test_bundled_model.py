@@ -82,14 +82,6 @@ def test_the_fast_path_equals_the_reference(bundled_lm) -> None:
     assert max(np.abs(wanted[key] - got[key]).max() for key in wanted) < 1e-4
 
 
-def test_it_reads_the_answer_off_a_passage(bundled_lm) -> None:
-    (reply,) = bundled_lm.generate(
-        [PromptTemplate().prompt(bundled_lm.layout, PASSAGES[0], VALUES)], max_new_tokens=16
-    )
-    assert "Paris" in reply.text
-    assert reply.finish_reason == "stop"
-
-
 class Local(BaseChatModel):
     """The bundled model, laid out and decoded as calibration does."""
 

@@ -58,6 +58,8 @@ class History(SessionMemory):
         HumanMessage([{"type": "text", "text": "see"}, {"type": "image", "url": "http://x/y"}]),
         AIMessage("  padded \n", usage_metadata=None, response_metadata={"m": 1}),
         HumanMessage(""),
+        HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
+        HumanMessage("A task has ended.", additional_kwargs={"lc_source": "async_subagent"}),
     )
 
     def open(self, memory, session="s1", user=USER, **fields):
@@ -110,7 +112,7 @@ def remembered(memory) -> list[str]:
     return [message.text for message in memory.messages(USER)]
 
 
-def test_messages_of_every_kind_come_back_as_they_were(kind, memory):
+def test_messages_of_every_kind_come_back_and_what_was_said_is_remembered(kind, memory):
     log = kind.open(memory)
     kind.put(log, kind.every_kind[:3])
     kind.put(log, kind.every_kind[3:])
@@ -183,19 +185,6 @@ def test_a_chain_with_history_stores_each_turn_once(memory, templated):
         FACT, "Noted.", "Hello?", "Noted.", "Where are the bees?", "Noted.",
     ]  # fmt: skip
     assert FACT in model.prompt
-
-
-def test_what_no_user_typed_is_logged_and_not_remembered(memory):
-    said = [
-        HumanMessage("A summary.", additional_kwargs={"lc_source": "summarization"}),
-        HumanMessage("A task has ended.", additional_kwargs={"lc_source": "async_subagent"}),
-        SystemMessage("Be terse."),
-        ToolMessage("result", tool_call_id="c"),
-        HumanMessage("Hello."),
-    ]
-    History().open(memory).add_messages(said)
-    assert History().open(memory).messages == said
-    assert remembered(memory) == ["Hello."]
 
 
 # What only LlamaIndex's chat memory does: a bounded view, agents, copies by path.
