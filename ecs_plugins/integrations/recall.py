@@ -257,11 +257,6 @@ def said(text: str) -> str | None:
     return well_formed("".join(own) + text[end:]).strip() or None
 
 
-def estimated_tokens(text: str) -> int:
-    """An upper estimate for where no tokenizer is at hand: three bytes to a token."""
-    return -(-len(text.encode(errors="replace")) // 3)
-
-
 _FIELD = re.compile(r"\{(\w+)\}")
 
 

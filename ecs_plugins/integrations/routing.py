@@ -40,7 +40,7 @@ from ecs_plugins.frontier.answering import (
 )
 from ecs_plugins.frontier.cost import ConfigValue, PointKey, StrategyPoint, config_json
 from ecs_plugins.frontier.data import Context
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, Objective, RoutingDecision, amount
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, Objective, RoutingDecision
 from ecs_plugins.frontier.reuse import Ledger, ReuseLedger
 from ecs_plugins.frontier.routing import OnlinePolicy, Router, RouterConfig
 from ecs_plugins.frontier.strategies import StrategySet
@@ -365,14 +365,6 @@ def check_names(names: Iterable[str], frontier: EfficiencyFrontier) -> None:
             f"the frontier never chooses {', '.join(unknown)}; it chooses among "
             f"{', '.join(point.label for point in frontier.routable)}"
         )
-
-
-def reason(decision: RoutingDecision) -> str:
-    """A decision in one sentence with its numbers."""
-    cost = f"{amount(decision.effective, decision.unit)} per query at N = {decision.reuse:g}"
-    known = f"measured F1 {decision.f1:.3f}, {cost} ({decision.split})"
-    text = f"{decision.label}: {decision.asked}; {known}"
-    return f"{text}. {decision.note}" if decision.note else text
 
 
 # What it runs on.

@@ -117,7 +117,11 @@ class ECSDocumentCompressor(
     def _compress(
         self, input: CompressionInput, run_manager: CallbackManagerForChainRun
     ) -> list[Document]:
-        documents, query = _unpack(input)
+        if not isinstance(input, Mapping) or "documents" not in input or "query" not in input:
+            raise InvalidInputError(
+                'the compressor as a Runnable takes {"documents": [Document, ...], "query": str}'
+            )
+        documents, query = checked_documents(input["documents"]), input["query"]
         if not documents:
             return []
         texts = [document.page_content for document in documents]
@@ -133,14 +137,6 @@ class ECSDocumentCompressor(
     def lc_attributes(self) -> dict[str, Any]:
         """The config as plain fields, because LangChain's JSON knows nothing of it."""
         return {"config": dict(self.config)}
-
-
-def _unpack(input: CompressionInput) -> tuple[Sequence[Document], str]:
-    if not isinstance(input, Mapping) or "documents" not in input or "query" not in input:
-        raise InvalidInputError(
-            'the compressor as a Runnable takes {"documents": [Document, ...], "query": str}'
-        )
-    return checked_documents(input["documents"]), input["query"]
 
 
 def checked_documents(documents: Sequence[Document]) -> Sequence[Document]:

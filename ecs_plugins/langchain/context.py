@@ -87,7 +87,12 @@ class FrontierContext(WritableFields, RunnableSerializable[ContextInput, dict[st
     def _build(
         self, input: ContextInput, run_manager: CallbackManagerForChainRun
     ) -> dict[str, Any]:
-        question, context = _unpack(input)
+        if not isinstance(input, Mapping) or "question" not in input or "documents" not in input:
+            raise InvalidInputError(
+                'a context strategy takes {"question": str, "documents": [Document, ...]}; give '
+                "the router documents=... or retriever=..., or put them into its input"
+            )
+        question, context = question_of(input), as_context(input["documents"])
         assert self.builder is not None
         paid = self.builder.build(self.strategy, self.config, context, question)
         event = {
@@ -122,12 +127,3 @@ def question_of(input: Any) -> str:
             f'give a question as text or {{"question": str, ...}}, got {question!r:.60}'
         )
     return question
-
-
-def _unpack(input: ContextInput) -> tuple[str, Context]:
-    if not isinstance(input, Mapping) or "question" not in input or "documents" not in input:
-        raise InvalidInputError(
-            'a context strategy takes {"question": str, "documents": [Document, ...]}; give the '
-            "router documents=... or retriever=..., or put them into its input"
-        )
-    return question_of(input), as_context(input["documents"])

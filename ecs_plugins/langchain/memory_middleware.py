@@ -27,7 +27,6 @@ from ecs_plugins.integrations.recall import (
     RecallOptions,
     TextLength,
     check_template,
-    estimated_tokens,
     fill_namespace,
     inert,
     recall,
@@ -296,7 +295,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
 
 
 def token_counter(model: BaseChatModel) -> TextLength:
-    """Tokens by a model's own tokenizer, or an upper estimate if it has none.
+    """Tokens by a model's own tokenizer, or, if it has none, three bytes to a token: many.
 
     LangChain's own default would download the tokenizer of another model.
     """
@@ -306,7 +305,7 @@ def token_counter(model: BaseChatModel) -> TextLength:
         or kind.get_token_ids is not BaseLanguageModel.get_token_ids
         or model.custom_get_token_ids is not None
     )
-    return model.get_num_tokens if own else estimated_tokens
+    return model.get_num_tokens if own else lambda text: -(-len(text.encode(errors="replace")) // 3)
 
 
 def _question(messages: Sequence[AnyMessage]) -> AnyMessage | None:

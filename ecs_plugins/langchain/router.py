@@ -152,14 +152,13 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
                 together.
         """
         source = check_frontier(frontier)
-        own = {(each.name, config_json(each.config)): each for each in strategies}
         settings: dict[str, Any] = {
             "scorer": scorer,
             "embedder": embedder,
             "cache_dir": cache_dir,
             "count_tokens": fields.get("count_tokens"),
         }
-        builder = ContextBuilder(llm, [*own.values()], **settings)
+        builder = ContextBuilder(llm, [*strategies], **settings)
         ledger = fields.get("ledger")
         points = builder.points(source, prompt=prompt, same_model=same_model, ledger=ledger)
         answer = _answer_template(prompt) | llm
@@ -169,7 +168,6 @@ class FrontierRouter(WritableFields, RoutingFields, RunnableSerializable[Any, An
                 strategy=point.strategy,
                 config=dict(point.config),
                 llm=llm,
-                custom=own.get(point.key),
                 builder=builder,
                 **settings,
             )

@@ -309,7 +309,9 @@ class EntropicStore(BaseStore):
                     found = view.get(op.namespace, op.key)
                     if found is not None and op.refresh_ttl and found.ttl is not None:
                         touched.append(found.row)
-                    results.append(self._got(op, found))
+                    # A search may find under a key that nobody put: a memory, or a merged message.
+                    stored = self._stored(op) if found is None else found
+                    results.append(None if stored is None else Item(**_fields(stored)))
                 elif isinstance(op, SearchOp):
                     pairs = self._search(view, op, vectors)
                     if op.refresh_ttl:
@@ -324,11 +326,6 @@ class EntropicStore(BaseStore):
                 else:
                     results.append(None)
         return results, touched
-
-    def _got(self, op: GetOp, found: StoredItem | None) -> Item | None:
-        # A search may find under a key that nobody put: a memory, or a merged message.
-        stored = self._stored(op) if found is None else found
-        return None if stored is None else Item(**_fields(stored))
 
     def _search(
         self, view: ItemView, op: SearchOp, vectors: Mapping[str, Any]

@@ -38,7 +38,7 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import ANSWER_PROMPT, TokenCounter, answer_prompt
 from ecs_plugins.frontier.cost import StrategyPoint
 from ecs_plugins.frontier.data import Context, Document
-from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision
+from ecs_plugins.frontier.envelope import EfficiencyFrontier, RoutingDecision, amount
 from ecs_plugins.frontier.strategies.base import Strategy
 from ecs_plugins.integrations.routing import (
     METADATA_KEY,
@@ -50,7 +50,6 @@ from ecs_plugins.integrations.routing import (
     chosen_name,
     named_fallback,
     open_frontier,
-    reason,
     settings_of,
 )
 
@@ -170,7 +169,11 @@ class FrontierSelector(RoutingFields, BaseSelector):
 
 def _selection(decision: RoutingDecision, names: Sequence[str]) -> SelectorResult:
     index = list(names).index(chosen_name(decision, names))
-    return SelectorResult(selections=[SingleSelection(index=index, reason=reason(decision))])
+    cost = f"{amount(decision.effective, decision.unit)} per query at N = {decision.reuse:g}"
+    known = f"measured F1 {decision.f1:.3f}, {cost} ({decision.split})"
+    reason = f"{decision.label}: {decision.asked}; {known}"
+    reason += f". {decision.note}" if decision.note else ""
+    return SelectorResult(selections=[SingleSelection(index=index, reason=reason)])
 
 
 class FrontierQueryEngine(BaseQueryEngine):
