@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import (
     ChatLayout,
     Generation,
+    GenerationOptions,
     ScoreRequest,
     ScoreResult,
     Segments,
@@ -133,30 +135,25 @@ class FakeLanguageModel:
             found.append(rel_entr(ours, np.maximum(theirs, 1e-300)).sum())
         return np.array(found, dtype=np.float32)
 
-    def generate(
-        self,
-        prompts: Sequence[Segments],
-        *,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        top_p: float = 1.0,
-        seed: int = 42,
-        stop: Sequence[str] = (),
-    ) -> list[Generation]:
-        """Answer from the replies given at construction, else with a word of the prompt."""
-        del temperature, top_p
-        out: list[Generation] = []
+    def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
+        """Answer from the replies given at construction, else with a word of the prompt.
+
+        Raises:
+            ConfigurationError: An option is unknown or out of range.
+            InvalidInputError: A prompt with its new tokens is longer than the window.
+        """
+        given, out = GenerationOptions(**options), list[Generation]()
         for prompt in prompts:
             text = _text(prompt)
-            if (length := len(_tokens(text)) + max_new_tokens) > self.max_tokens:
+            if (length := len(_tokens(text)) + given.max_new_tokens) > self.max_tokens:
                 raise InvalidInputError(f"{length} tokens exceed the window of {self.max_tokens}")
             self.prompts.append(text)
-            reply = self._reply(text, seed)
-            for mark in stop:
+            reply = self._reply(text, given.seed)
+            for mark in given.stop:
                 reply = reply.partition(mark)[0]
             words = reply.split(" ")
-            reason = "stop" if len(words) <= max_new_tokens else "length"
-            reply = " ".join(words[:max_new_tokens])
+            reason = "stop" if len(words) <= given.max_new_tokens else "length"
+            reply = " ".join(words[: given.max_new_tokens])
             out.append(Generation(reply, len(_tokens(text)), len(_tokens(reply)), reason))
         return out
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 from ecs_plugins.common.aio import bridged
@@ -20,7 +19,6 @@ from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.memory.store.transfer import (
     embedded_anew,
     exported,
-    header,
     read_export,
     write_export,
     write_import,
@@ -54,7 +52,7 @@ class MemoryAdmin:
             purge(store)
         with store.database.read() as connection:
             lines = exported(connection, prefix, store.epoch)
-            return write_export(path, chain([header(store.identity, now)], lines))
+            return write_export(path, store.identity, now, lines)
 
     def import_(
         self, path: str | os.PathLike[str], *, progress: Progress | None = None

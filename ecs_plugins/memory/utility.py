@@ -131,8 +131,7 @@ def answer_utility(
         items: Sequence[ColdMemory], queries: Sequence[QueryEvent], step: int
     ) -> Sequence[float]:
         answered = [query for query in queries if query.text and query.answer][-max_queries:]
-        totals = [0.0] * len(items)
-        weights = 0.0
+        totals, weights = np.zeros(len(items)), 0.0
         requests = [
             ScoreRequest(
                 prefix=(Segment(model.layout.head + _HEADING, trusted=True),),
@@ -154,13 +153,11 @@ def answer_utility(
                 continue  # question and answer alone exceed the window: nothing to compare
             weight = decay ** max(0, step - query.step)
             weights += weight
-            base = result.scores[0][0][0].sum
-            for position in range(len(items)):
-                if position + 1 not in result.unscored:
-                    shift = result.scores[position + 1][0][0].sum - base
-                    totals[position] += weight * shift
-        if not all(abs(total) < float("inf") for total in totals):
+            base, *sums = (rows[0][0].sum for rows in result.scores)
+            scored = [place not in result.unscored for place in range(1, len(items) + 1)]
+            totals += weight * np.where(scored, np.subtract(sums, base), 0.0)
+        if not np.isfinite(totals).all():
             raise ScoringError(f"{model.name} returned log-probabilities that are not finite")
-        return [total / weights if weights else 0.0 for total in totals]
+        return [total / (weights or 1.0) for total in totals.tolist()]
 
     return utility

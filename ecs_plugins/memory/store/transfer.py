@@ -17,6 +17,7 @@ from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,16 @@ _OWNERS = {
 }
 
 
-def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
-    """Write lines and a footer with their number and hash, whole or not at all; how many."""
+def write_export(
+    path: str | os.PathLike[str], embedder: dict[str, object], now: float, lines: Iterable[Line]
+) -> int:
+    """Write a header, lines, a footer with their number and hash, whole or not at all; how many."""
     digest, count = hashlib.sha256(), 0
+    about = {"format": FORMAT, "version": VERSION, "embedder": embedder, "exported": now}
 
     def encoded() -> Iterator[bytes]:
         nonlocal count
-        for line in lines:
+        for line in chain([{"kind": "header", **about}], lines):
             content = dump(line).encode() + b"\n"
             digest.update(content)
             count += 1
@@ -80,12 +84,6 @@ def write_export(path: str | os.PathLike[str], lines: Iterable[Line]) -> int:
 
     write_atomically(Path(path), encoded())
     return count + 1
-
-
-def header(embedder: dict[str, object], now: float) -> Line:
-    """The first line of an export."""
-    about = {"format": FORMAT, "version": VERSION, "embedder": embedder, "exported": now}
-    return {"kind": "header", **about}
 
 
 def exported(connection: Connection, prefix: Namespace | None, epoch: int) -> Iterator[Line]:
