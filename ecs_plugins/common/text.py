@@ -183,10 +183,8 @@ def is_conversation(passages: Sequence[str]) -> bool:
 
     Nearly all begin with ``name:``, behind a date or the like in brackets if there is one; the
     same few names come back, and mostly another one's turn follows. Turns that were sorted by
-    relevance fail the last test, and so do shuffled ones of two speakers.
-
-    Args:
-        passages: At least `MIN_TURNS`, or the answer is no. Blank ones do not count.
+    relevance fail the last test, and so do shuffled ones of two speakers. Fewer than `MIN_TURNS`
+    are none; blank ones do not count.
     """
     filled = [passage for passage in passages if passage.strip()]
     heads = [head for passage in filled if (head := _TURN.match(passage))]
@@ -219,9 +217,6 @@ def as_replies(turns: Sequence[str]) -> list[str]:
     Args:
         turns: In the order in which they were said; a text that does not begin with ``name:`` is
             no turn, and is read as it is.
-
-    Returns:
-        As many texts.
     """
     heads = [_TURN.match(text) for text in turns]
     stamps = [head["stamp"] for head in heads if head]
@@ -277,10 +272,7 @@ def as_replies_to(turns: Sequence[str], before: Sequence[str | None]) -> list[st
     >>> as_replies_to(["Ben: Hot!"], ["Ana: I am back. How was Rome?"])
     ['Ben: How was Rome? Hot!']
 
-    Args:
-        turns: Such as a retriever returns.
-        before: For each of them what was said before it, whether it is among the turns or not;
-            None where that is not known.
+    ``before`` holds what was said before each, among the turns or not; None where it is not known.
     """
     handed = [
         "" if said is None or same_speaker(said, text) else asked_at_end(said)

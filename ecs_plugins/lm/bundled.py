@@ -307,14 +307,7 @@ def _read_gguf(origin: Path, spec: BundledSpec) -> bytes:
 
 
 def remove(*, spec: BundledSpec = BUNDLED) -> int:
-    """Delete the installed model and what interrupted installs left.
-
-    Returns:
-        Bytes freed of the installed model; 0 when there was none.
-
-    Raises:
-        StorageError: The directory cannot be deleted.
-    """
+    """Delete the installed model and what interrupted installs left; the bytes of the model."""
     target = spec.directory
     if not target.parent.is_dir():
         return 0

@@ -19,12 +19,7 @@ from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import merged, moved_centroid
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import ColdContest
-from ecs_plugins.memory.energy import (
-    SUPERSEDED,
-    cluster_variance,
-    embedding_entropy,
-    free_energy,
-)
+from ecs_plugins.memory.energy import SUPERSEDED, cluster_variance, embedding_entropy, free_energy
 from ecs_plugins.memory.types import (
     ColdMemory,
     Evidence,
@@ -240,13 +235,10 @@ def cluster(
 
 
 def link_labels(vectors: Matrix, threshold: float, texts: Sequence[str]) -> list[int]:
-    """Return the connected components of the graph ``cosine >= threshold``.
+    """Return the smallest row of each row's component in the graph ``cosine >= threshold``.
 
     Two components are not joined if a text of the one says something else than a text of the
     other (`wording`); the nearest pairs are joined first.
-
-    Returns:
-        For each row the smallest row of its component.
     """
     rows, columns, cosines = _links(vectors, threshold)
     nearest_first = np.argsort(-cosines, kind="stable")

@@ -60,13 +60,7 @@ class ScoredOnce(ModelAround):
 def in_portions(
     texts: Sequence[str], score: Callable[[Sequence[str]], object], until: float
 ) -> int:
-    """Score texts from the first on while there is time; how many were.
-
-    Args:
-        texts: The best first.
-        score: Called with one portion after another.
-        until: On the clock of ``time.perf_counter``.
-    """
+    """Score texts, the best first, until ``until`` on ``time.perf_counter``; how many were."""
     done, size, spent, began = 0, FIRST, 0, time.perf_counter()
     while done < len(texts) and size:
         portion = texts[done : done + size]

@@ -27,13 +27,7 @@ from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig, is_signal
-from ecs_plugins.shaping.observations import (
-    LabelledExample,
-    Noise,
-    Progress,
-    data_hash,
-    observe,
-)
+from ecs_plugins.shaping.observations import LabelledExample, Noise, Progress, data_hash, observe
 from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.result import ShapedContext
 from ecs_plugins.shaping.signals.base import Signal

@@ -12,12 +12,7 @@ from ecs_plugins.common.sql import Connection
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth
-from ecs_plugins.memory.records import (
-    Explanation,
-    Memory,
-    NamespaceStats,
-    Verification,
-)
+from ecs_plugins.memory.records import Explanation, Memory, NamespaceStats, Verification
 from ecs_plugins.memory.store import claims, tiers
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store.derivation import alive
@@ -118,11 +113,10 @@ def explain(
         queries=recent_queries(connection, space.id),
         utility=utility,
     )
-    pairs = zip((memory.id for memory in memories), energies, strict=True)
-    ranked = sorted(pairs, key=lambda pair: pair[1].total)
-    place = next((at for at, (memory, _) in enumerate(ranked) if memory == name), None)
+    judged = {memory.id: terms for memory, terms in zip(memories, energies, strict=True)}
+    ranked = sorted(judged, key=lambda each: judged[each].total)
+    terms = judged.get(name)
     live = [row for row in rows if row.live]
-    terms = None if place is None else ranked[place][1]
     text = (live or rows)[-1].item.text if rows else message.text if message else ""
     informed = terms is not None and utility is None and store.config.utility == "informed"
     behind = {
@@ -134,7 +128,7 @@ def explain(
         text=text,
         tier=live[-1].tier if live else None,
         free_energy=terms,
-        rank=None if place is None else place + 1,
+        rank=None if terms is None else ranked.index(name) + 1,
         versions=tuple(versions),
         decisions=tuple(decisions(connection, space.id, item=name)),
         provenance=tuple((member, said.text if said else None) for member, said in behind.items()),

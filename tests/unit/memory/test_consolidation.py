@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse.csgraph import connected_components
 
 from benchmarks.infinite_room.entropic import apply_plan
 from ecs_plugins.errors import InvalidInputError
@@ -141,18 +142,10 @@ def test_a_utility_that_is_not_one_finite_number_each_is_refused(values):
 # Clusters
 
 
-def by_flood_fill(similarities, threshold):
-    """The definition, slowly: rows reachable through links share the smallest row."""
-    labels = list(range(len(similarities)))
-    changed = True
-    while changed:
-        changed = False
-        for i in range(len(labels)):
-            for j in range(len(labels)):
-                if similarities[i][j] >= threshold and labels[j] < labels[i]:
-                    labels[i] = labels[j]
-                    changed = True
-    return labels
+def smallest_of_component(linked):
+    """For each row the smallest one of its component, by SciPy."""
+    _, labels = connected_components(linked, directed=False)
+    return [labels.tolist().index(label) for label in labels]
 
 
 @pytest.mark.parametrize("pairs", [10, 1000])
@@ -162,7 +155,7 @@ def test_link_clusters_are_the_connected_components(pairs, count, seed, threshol
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ecs_plugins.memory.consolidation._BLOCK", pairs)  # compared at a time
         found = link_labels(vectors, threshold, [""] * count)
-    assert found == by_flood_fill(vectors @ vectors.T, threshold)
+    assert found == smallest_of_component(vectors @ vectors.T >= threshold)
 
 
 def test_a_large_hot_tier_is_clustered_without_a_matrix_of_all_pairs():
