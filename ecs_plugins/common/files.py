@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import random
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -73,6 +75,41 @@ def read_versioned(
     if strange:
         raise InvalidInputError(f"{source}: {strange[0]} is no number; {again}")
     return found
+
+
+def read_records(path: str | os.PathLike[str], make: Callable[[str, int], T]) -> list[T]:
+    """What ``make`` makes of each line of a file, blank ones aside, and of its number.
+
+    Raises:
+        StorageError: The file cannot be read.
+        InvalidInputError: A line cannot be used; it is named.
+    """
+    records = []
+    # Not splitlines: a JSON string may hold U+2028 as it is.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        try:
+            if line.strip():
+                records.append(make(line, number))
+        except ValidationError as error:
+            raise InvalidInputError(f"{path}:{number}: {first_fault(error)}") from None
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{path}:{number}: {error}") from error
+    return records
+
+
+def sampled(records: list[T], limit: int | None, seed: int) -> list[T]:
+    """A sample of this many records, in their order; all of them without a ``limit``."""
+    if limit is not None and limit < 1:
+        raise InvalidInputError(f"limit must be at least 1, got {limit}")
+    if limit is None or limit >= len(records):
+        return records
+    return [records[at] for at in sorted(random.Random(seed).sample(range(len(records)), limit))]
+
+
+def digest(value: object) -> str:
+    """SHA-256 of a value as JSON."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def first_fault(error: ValidationError) -> str:

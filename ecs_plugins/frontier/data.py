@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ValidationError
+from pydantic import BaseModel, BeforeValidator
 
-from ecs_plugins.common.files import read_text
+from ecs_plugins.common.files import digest, read_records, sampled
 from ecs_plugins.errors import InvalidInputError
 
 
@@ -50,7 +47,7 @@ class Context:
         object.__setattr__(self, "documents", tuple(self.documents))
         if not any(document.text.strip() for document in self.documents):
             raise InvalidInputError("a context needs at least one document with text")
-        object.__setattr__(self, "id", _digest([[d.title, d.text] for d in self.documents]))
+        object.__setattr__(self, "id", digest([[d.title, d.text] for d in self.documents]))
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Context:
@@ -98,21 +95,24 @@ class CalibrationQuestion:
 # Reading.
 
 
+def _as_document(given: object) -> object:
+    return {"text": given} if isinstance(given, str) else given
+
+
 class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):
     """One JSON object of a user's file."""
 
     question: str
-    documents: list[str | Document]
+    documents: list[Annotated[Document, BeforeValidator(_as_document)]]
     answer: str | None = None
     answers: list[str] | None = None
     supporting: list[int] = []
     id: str | None = None
 
     def made(self, place: str) -> CalibrationQuestion:
-        documents = (Document(item) if isinstance(item, str) else item for item in self.documents)
         answers = [self.answer or ""] if self.answers is None else self.answers
         name = place if self.id is None else self.id
-        context, supporting = Context(tuple(documents)), tuple(self.supporting)
+        context, supporting = Context(tuple(self.documents)), tuple(self.supporting)
         return CalibrationQuestion(name, self.question, tuple(answers), context, supporting)
 
 
@@ -132,29 +132,12 @@ def read_questions(
         InvalidInputError: A record is wrong (file and place are named), ids repeat, there is no
             question, or ``limit`` < 1.
     """
-    # Not splitlines(): a text may hold other characters that end a line.
-    lines = enumerate(read_text(path).split("\n"), start=1)
-    questions = [_question(line, number, path) for number, line in lines if line.strip()]
+    read = _QuestionRecord.model_validate_json
+    questions = read_records(path, lambda line, number: read(line).made(f"line {number}"))
     if not questions:
         raise InvalidInputError(f"{path}: no question with an answer")
     check_unique(questions, f"{path}: ")
-    if limit is None or limit >= len(questions):
-        return questions
-    if limit < 1:
-        raise InvalidInputError(f"limit must be at least 1, got {limit}")
-    chosen = sorted(random.Random(seed).sample(range(len(questions)), limit))
-    return [questions[index] for index in chosen]
-
-
-def _question(record: str, number: int, path: str | os.PathLike[str]) -> CalibrationQuestion:
-    try:
-        return _QuestionRecord.model_validate_json(record).made(f"line {number}")
-    except ValidationError as error:
-        last = error.errors(include_url=False)[-1]
-        name = ".".join(str(part) for part in last["loc"] if part != "Document")
-        raise InvalidInputError(f"{path}:{number}: {name and name + ': '}{last['msg']}") from error
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}:{number}: {error}") from error
+    return sampled(questions, limit, seed)
 
 
 def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> None:
@@ -166,9 +149,4 @@ def check_unique(questions: Sequence[CalibrationQuestion], where: str = "") -> N
 
 def data_hash(questions: Sequence[CalibrationQuestion]) -> str:
     """SHA-256 over ids, questions, answers and contexts, in order."""
-    return _digest([[q.id, q.question, list(q.answers), q.context.id] for q in questions])
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest([[q.id, q.question, list(q.answers), q.context.id] for q in questions])

@@ -8,8 +8,6 @@ slow reference. The largest difference is the numeric noise, below which a utili
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import NotRequired
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from ecs_plugins.common.files import first_fault, read_text
+from ecs_plugins.common.files import digest, read_records, sampled
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.lm.base import LanguageModel, ModelAround, ScoreRequest, ScoreResult
 from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
@@ -96,20 +94,13 @@ class LabelledExample:
             StorageError: The file cannot be read.
             InvalidInputError: A line cannot be used (it is named), or there is none.
         """
-        # Not splitlines: a JSON string may hold U+2028 as it is.
-        lines = enumerate(read_text(path).split("\n"), start=1)
-        examples = [_example(line, f"{path}, line {n}") for n, line in lines if line.strip()]
+        examples = read_records(path, _example)
         if not examples:
             raise InvalidInputError(
                 f'{path} holds no examples; write one {{"question": "...", "passages": ["..."], '
                 '"evidence": [0]} per line'
             )
-        if limit is not None and limit < 1:
-            raise InvalidInputError(f"limit must be at least 1, got {limit}")
-        if limit is not None and limit < len(examples):
-            chosen = sorted(random.Random(seed).sample(range(len(examples)), limit))
-            examples = [examples[index] for index in chosen]
-        return examples
+        return sampled(examples, limit, seed)
 
 
 class _Record(TypedDict):
@@ -119,24 +110,17 @@ class _Record(TypedDict):
     answer: NotRequired[str | list[str] | None]
 
 
-def _example(line: str, where: str) -> LabelledExample:
-    try:
-        found = TypeAdapter(_Record).validate_json(line, strict=True)
-        known = found.get("answer") or ()
-        answers = (known,) if isinstance(known, str) else tuple(filter(None, known))
-        passages, evidence = tuple(found["passages"]), tuple(found["evidence"])
-        return LabelledExample(found["question"], passages, evidence, answers)
-    except ValidationError as error:
-        raise InvalidInputError(f"{where}: {first_fault(error)}") from None
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{where}: {error}") from error
+def _example(line: str, _: int) -> LabelledExample:
+    found = TypeAdapter(_Record).validate_json(line, strict=True)
+    known = found.get("answer") or ()
+    answers = (known,) if isinstance(known, str) else tuple(filter(None, known))
+    passages, evidence = tuple(found["passages"]), tuple(found["evidence"])
+    return LabelledExample(found["question"], passages, evidence, answers)
 
 
 def data_hash(examples: Sequence[LabelledExample]) -> str:
     """SHA-256 over questions, passages, evidence and answers, in order."""
-    rows = [[e.question, e.passages, e.evidence, e.answers] for e in examples]
-    text = json.dumps(rows, ensure_ascii=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest([[e.question, e.passages, e.evidence, e.answers] for e in examples])
 
 
 Score = Callable[[Sequence[ScoreRequest]], list[ScoreResult]]

@@ -281,9 +281,9 @@ def test_examples_are_read_from_json_lines(tmp_path):
     ("line", "message"),
     [
         ("", "no examples"),
-        ("{", "line 1: .*JSON"),
-        ("[]", "line 1: "),
-        ('{"question": "Q?", "passages": ["a"]}', "line 1: evidence"),
+        ("{", ":1: .*JSON"),
+        ("[]", ":1: "),
+        ('{"question": "Q?", "passages": ["a"]}', ":1: evidence"),
         ('{"question": "Q?", "passages": "a", "evidence": []}', "passages: .*array"),
         ('{"question": " ", "passages": ["a"], "evidence": []}', "needs a question"),
         ('{"question": "Q?", "passages": [" "], "evidence": []}', "blank"),
