@@ -69,7 +69,7 @@ def diagnose(
     # What libraries print while they load must not end up between the JSON and its reader.
     with contextlib.redirect_stdout(sys.stderr):
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from tqdm import tqdm
 
         from ecs_plugins.cli import _setup
         from ecs_plugins.shaping.diagnostics import ModelDiagnostics
@@ -77,15 +77,13 @@ def diagnose(
 
         examples = LabelledExample.read(data, limit=limit, seed=seed)
         names = None if signals is None else _names(signals, examples)
-        console = Console(stderr=True)
-        with console.status("loading the model"):
+        with Console(stderr=True).status("loading the model"):
             language_model = _setup.load_model(model, device=device, dtype=dtype)
-        columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task("", total=None)
+        with tqdm(desc="measuring", leave=False) as bar:
 
             def tell(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
+                bar.total = total
+                bar.update(done - bar.n)
 
             found = ModelDiagnostics.measure(
                 language_model, examples, signals=names, seed=seed, progress=tell

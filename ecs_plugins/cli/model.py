@@ -8,6 +8,9 @@ from typing import Annotated
 
 import typer
 
+from ecs_plugins.lm import bundled
+from ecs_plugins.lm.bundled import megabytes
+
 app = typer.Typer(
     name="model",
     help="Install, list, find and remove the offline default model.",
@@ -27,8 +30,6 @@ def install(
 
     Prints the model's directory on standard output, progress on standard error.
     """
-    from ecs_plugins.lm import bundled
-
     started = time.perf_counter()
     steps: list[str] = []
 
@@ -51,9 +52,6 @@ def list_models(
     verify: Annotated[bool, typer.Option(help="Compare every byte with its SHA-256.")] = False,
 ) -> None:
     """List the default model and its state; exit status 1 when it is damaged."""
-    from ecs_plugins.lm import bundled
-    from ecs_plugins.lm.bundled import megabytes
-
     found = bundled.status(verify=verify)
     size = f", {megabytes(found.size)} from the {found.source}" if found.size else ""
     typer.echo(f"{found.name}: {found.state}{size}\n{found.path}")
@@ -66,17 +64,12 @@ def list_models(
 @app.command()
 def path() -> None:
     """Print the directory of the installed model."""
-    from ecs_plugins.lm import bundled
-
     typer.echo(str(bundled.bundled_path()))
 
 
 @app.command()
 def remove() -> None:
     """Delete the installed model and what interrupted installs left."""
-    from ecs_plugins.lm import bundled
-    from ecs_plugins.lm.bundled import megabytes
-
     freed = bundled.remove()
     message = f"Removed {megabytes(freed)}" if freed else "Nothing was installed"
     typer.echo(message, err=True)

@@ -200,14 +200,9 @@ class Interval:
 class Bootstrap:
     """Resampled means of every configuration, and the intervals that follow.
 
-    One set of B resamples serves all configurations and quantities, so any difference or
-    crossover of them is paired.
-
-    Args:
-        measurements: What to resample.
-        prices: What costs are counted in.
-        replicates: B.
-        by: What is drawn: questions, or contexts with all their questions.
+    One set of B ``replicates`` serves all configurations and quantities, so any difference or
+    crossover of them is paired. What is drawn ``by`` are questions, or contexts with all their
+    questions.
     """
 
     def __init__(
@@ -358,8 +353,7 @@ class MeasuredPoints:
     def only(self, names: Iterable[str]) -> Self:
         """The same measurements with fewer points: what there are chains for.
 
-        Args:
-            names: Labels (``"bm25(depth=4)"``) or strategies (``"bm25"``, all configurations).
+        ``names`` are labels (``"bm25(depth=4)"``) or strategies (``"bm25"``, all configurations).
 
         Raises:
             InvalidInputError: A name was not measured, or fewer than two routable strategies

@@ -32,12 +32,7 @@ from ecs_plugins.frontier.envelope import (
     objectives,
 )
 from ecs_plugins.frontier.measurements import FEW_QUESTIONS, wilson
-from ecs_plugins.frontier.rental import (
-    Slope,
-    plan_forecast,
-    plan_random,
-    plan_rental,
-)
+from ecs_plugins.frontier.rental import Slope, plan_forecast, plan_random, plan_rental
 from ecs_plugins.frontier.reuse import HORIZON, Ledger, ReuseModel
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 

@@ -80,44 +80,40 @@ class MemoryCompression:
         for owner, pieces in enumerate(cut):
             for place, (_, tokens) in enumerate(pieces):
                 alike.setdefault(self._limit(tokens), []).append((owner, place))
-        notes = [[""] * len(pieces) for pieces in cut]
-        open_pieces = [len(pieces) for pieces in cut]
+        notes: list[list[str | None]] = [[None] * len(pieces) for pieces in cut]
         ledgers = [TokenLedger() for _ in contexts]
         seconds = [0.0] * len(contexts)
-        batches = (
-            (limit, places[start : start + _BATCH])
-            for limit, places in sorted(alike.items())
-            for start in range(0, len(places), _BATCH)
-        )
-        for limit, batch in batches:
-            prompts = [self._fill(*cut[owner][place]) for owner, place in batch]
+        for limit, places in sorted(alike.items()):
+            prompts = [self._fill(*cut[owner][place]) for owner, place in places]
             for index, reply, taken in self._replies(prompts, limit):
-                owner, place = batch[index]
+                owner, place = places[index]
                 notes[owner][place] = reply.text.strip()
                 seconds[owner] += taken
                 book = ledgers[owner].book
                 book(Stage.PREPARE, Role.COMPRESS_INPUT, reply.input_tokens)
                 book(Stage.PREPARE, Role.COMPRESS_OUTPUT, reply.output_tokens)
-                open_pieces[owner] -= 1
-                if not open_pieces[owner]:
-                    text = "\n".join(notes[owner])
+                written = [note for note in notes[owner] if note is not None]
+                if len(written) == len(notes[owner]):
+                    text = "\n".join(written)
                     yield Prepared(contexts[owner], text, ledgers[owner], seconds[owner])
 
     def _replies(
         self, prompts: Sequence[str], limit: int
     ) -> Iterator[tuple[int, Completion, float]]:
         """Place, reply and seconds; each when it is there, if the model can tell."""
-        began = time.perf_counter()
         one_by_one = getattr(self._model, "complete_each", None)
-        if one_by_one is None:
-            replies = self._model.complete(prompts, max_new_tokens=limit)
-            share = (time.perf_counter() - began) / len(prompts)
-            yield from ((place, reply, share) for place, reply in enumerate(replies))
-            return
-        for place, reply in one_by_one(prompts, max_new_tokens=limit):
-            now = time.perf_counter()
-            yield place, reply, now - began
-            began = now
+        for start in range(0, len(prompts), _BATCH):
+            batch = prompts[start : start + _BATCH]
+            began = time.perf_counter()
+            if one_by_one is None:
+                replies = self._model.complete(batch, max_new_tokens=limit)
+                share = (time.perf_counter() - began) / len(batch)
+                yield from ((start + place, reply, share) for place, reply in enumerate(replies))
+                continue
+            for place, reply in one_by_one(batch, max_new_tokens=limit):
+                now = time.perf_counter()
+                yield start + place, reply, now - began
+                began = now
 
     def _limit(self, tokens: int) -> int:
         """Most new tokens for a piece: its share, rounded up to a step."""
