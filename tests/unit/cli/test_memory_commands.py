@@ -56,22 +56,12 @@ def test_a_memory_tells_its_history_and_can_be_backed_up(run, tmp_path):
     copy = tmp_path / "copy.db"
     assert run("backup", str(copy), "--json") == {"file": str(copy)}
     assert run("stats", file="copy.db").splitlines()[1:] == run("stats").splitlines()[1:]
-    with pytest.raises(StorageError, match="no memory file"):
-        run("explain", kept, file="none.db")
-    assert not (tmp_path / "none.db").exists()
 
 
 def test_messages_can_come_by_standard_input(run):
     run("add", "-n", "a", "-n", "b", "--pinned", stdin="one thing\n\nanother matter\n")
     stats = run("stats", "--json")["namespaces"]
     assert [(s["namespace"], s["pinned"]) for s in stats] == [(["a", "b"], 2)]
-
-
-def test_a_memory_is_one_line_and_none_of_its_escape_sequences_reaches_the_terminal(run):
-    run("add", "the boat\nis \x1b[31mred\x1b[0m")
-    (line,) = run("recall", "the boat is red", "--threshold", "0.1").splitlines()
-    assert "the boat is" in line
-    assert line.isprintable()
 
 
 def test_a_recall_that_finds_nothing_says_what_to_do(run):
@@ -114,7 +104,7 @@ def test_settings_that_cannot_be_read_are_refused_by_name(run, tmp_path, content
 
 
 def test_asking_a_memory_that_is_not_there_makes_none(run, tmp_path):
-    for command in (("recall", "a boat"), ("stats",), ("verify",), ("sleep",)):
+    for command in (("recall", "boat"), ("stats",), ("verify",), ("sleep",), ("explain", "x")):
         with pytest.raises(StorageError, match="no memory file"):
             run(*command)
     with pytest.raises(StorageError, match="there is no export"):
@@ -143,11 +133,10 @@ def test_a_damaged_file_is_reported_by_its_exit_status(run, tmp_path):
 
 def test_no_label_and_no_text_reaches_the_terminal_with_control_characters(run):
     evil = "x\x1b[2J\x9b31m\x7f\u202e"
-    run("add", "-n", evil, f"text {evil}")
-    for command in (["stats"], ["stats", "--json"], ["recall", "-n", evil, "text"],
-                    ["recall", "-n", evil, "text", "--json"]):  # fmt: skip
-        shown = run(*command)
-        if isinstance(shown, str):
-            assert all(c.isprintable() or c == "\n" for c in shown), shown
-        elif command[0] == "stats":
-            assert shown["namespaces"][0]["namespace"] == [evil]
+    run("add", "-n", evil, f"text\n{evil}")
+    (line,) = run("recall", "-n", evil, "text").splitlines()
+    assert "text x" in line
+    for shown in (line, *run("stats").splitlines()):
+        assert shown.isprintable()
+    assert run("stats", "--json")["namespaces"][0]["namespace"] == [evil]
+    assert run("recall", "-n", evil, "text", "--json")

@@ -35,20 +35,16 @@ def test_json_names_what_is_kept_and_gives_every_passage_a_verdict(run, tmp_path
     [
         (f"{GULLS}\n{FERRY}\n", [GULLS, FERRY]),
         (json.dumps({"page_content": FERRY}), [FERRY]),
+        (json.dumps([{"text": GULLS}, FERRY], indent=1), [GULLS, FERRY]),
         (f"\ufeff{GULLS}\r\n{FERRY}\r\n", [GULLS, FERRY]),
+        (f"One.\nTwo.\n\n \n{FERRY}\n", ["One.\nTwo.", FERRY]),
     ],
 )
-def test_standard_input_is_read_by_how_it_begins(run, given, found) -> None:
-    result = shaped(run, "-", stdin=given.encode())
+@pytest.mark.parametrize("name", ["notes", "-"])
+def test_what_no_name_tells_is_read_by_how_it_begins(run, tmp_path, name, given, found) -> None:
+    source = name if name == "-" else write(tmp_path / name, given)
+    result = shaped(run, source, stdin=given.encode())
     assert [passage["text"] for passage in result["passages"]] == found
-
-
-@pytest.mark.parametrize("name", ["notes.json", "-"])
-def test_one_json_list_is_read_as_its_records(run, tmp_path, name) -> None:
-    content = json.dumps([{"text": GULLS}, FERRY], indent=1)
-    source = name if name == "-" else write(tmp_path / name, content)
-    result = shaped(run, source, stdin=content.encode())
-    assert [passage["text"] for passage in result["passages"]] == [GULLS, FERRY]
 
 
 def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_checked(
@@ -60,11 +56,6 @@ def test_the_model_is_made_as_the_options_say_and_not_before_the_signal_is_check
     assert "needs an answer" in err
     shaped(run, path, "--dtype", "bfloat16", "--device", "cpu")
     assert made == [{"dtype": "bfloat16", "device": "cpu"}]
-
-
-def test_blank_lines_separate_paragraphs(run, tmp_path) -> None:
-    path = write(tmp_path / "notes.txt", f"One.\nTwo.\n\n \n{FERRY}\n")
-    assert [p["text"] for p in shaped(run, path)["passages"]] == ["One.\nTwo.", FERRY]
 
 
 def test_a_known_answer_changes_the_signal(run, tmp_path) -> None:

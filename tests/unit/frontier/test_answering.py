@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError, ModelError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.frontier.answering import (
     CallableAnswerModel,
     LocalAnswerModel,
@@ -96,15 +96,3 @@ def test_braces_in_context_and_question_are_plain_text():
     prompt = answer_prompt("a {question}", "what is {context}?")
     assert "a {question}" in prompt
     assert "Question: what is {context}?" in prompt
-
-
-def test_any_failure_of_a_providers_client_is_a_model_error():
-    class QuotaError(Exception):
-        pass
-
-    def refuse(_):
-        raise QuotaError("quota exceeded")
-
-    model = CallableAnswerModel(refuse, name="remote", count_tokens=words)
-    with pytest.raises(ModelError, match="remote could not answer: quota exceeded"):
-        model.complete(["a"], max_new_tokens=1)

@@ -33,17 +33,12 @@ def test_equation_one_amortises_stage_one():
             strategy.effective(reuse)
 
 
-def test_equation_two_uses_the_natural_logarithm():
+def test_equation_two_uses_the_natural_logarithm_and_gives_the_exchange_rate_of_the_paper():
     assert efficiency_score(0.8, math.e**5, 0.5) == pytest.approx(0.4 - 2.5)
     assert efficiency_score(0.8, 500, 1.0) == 0.8
-
-
-def test_exchange_rate_of_the_design_document_and_none_where_one_dominates():
     assert exchange_rate(0.7, gain=0.10) == pytest.approx(0.26, abs=0.005)
-    assert exchange_rate(0.0) == 0.0
-    assert exchange_rate(1.0) == math.inf
-    for dominating in (0.8, 0.7):
-        assert weight_crossover(dominating, 100, 0.7, 200) is None
+    assert (exchange_rate(0.0), exchange_rate(1.0)) == (0.0, math.inf)
+    assert {weight_crossover(f1, 100, 0.7, 200) for f1 in (0.8, 0.7)} == {None}  # it dominates
 
 
 @given(f1s, costs, f1s, costs)

@@ -8,7 +8,7 @@ import pytest
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import ModelPrice, PriceVector
 from ecs_plugins.frontier.envelope import EfficiencyFrontier
-from ecs_plugins.frontier.measurements import TABLES, Arm, Bootstrap, Interval, Measurements
+from ecs_plugins.frontier.measurements import Arm, Bootstrap, Interval, Measurements
 from ecs_plugins.tokens import Role, Stage
 
 from .conftest import hand_points, sample_measurements
@@ -46,9 +46,9 @@ def changed(frontier, **changes):
     data = json.loads(frontier.to_json())
     for path, value in changes.items():
         node = data
-        *parents, last = path.split("__")
+        *parents, last = (int(name) if name.isdigit() else name for name in path.split("__"))
         for name in parents:
-            node = node[int(name) if name.isdigit() else name]
+            node = node[name]
         if value is ...:
             del node[last]
         else:
@@ -72,6 +72,8 @@ def changed(frontier, **changes):
         ({"points__1__config": {"depth": [1]}}, r"points\.1\.config\.depth"),
         ({"measurements__f1": [[0.5]]}, "shape"),
         ({"measurements__f1": [[0.5], [0.1, 0.2]]}, "all of one length"),
+        ({"measurements__f1__0__0": math.nan}, r"every value of f1 must be in \[0, 1\]"),
+        ({"measurements__arms": []}, "at least one strategy"),
         ({"measurements__tokens": {"prepare": {"nobody": [[1]]}}}, "nobody"),
         ({"provenance__models": {"answer": 3}}, r"provenance\.models\.answer"),
         ({"prices__scorer": None}, "prices: .*scorer"),
@@ -203,12 +205,3 @@ def test_points_alone_have_normal_intervals_and_no_bootstrap():
     assert frontier.decide(target_f1=0.7, reuse=1).ties() == ()
     with pytest.raises(InvalidInputError, match="means only"):
         _ = frontier.bootstrap
-
-
-def test_measurements_with_nan_or_wrong_shape_are_refused():
-    good = dict(questions=("a",), contexts=("c",), tokens={})
-    good |= dict.fromkeys(TABLES, np.zeros((1, 1)))
-    with pytest.raises(InvalidInputError, match="f1"):
-        Measurements((Arm("x", {}),), **good | {"f1": np.array([[math.nan]])})
-    with pytest.raises(InvalidInputError, match="at least one"):
-        Measurements((), **good)

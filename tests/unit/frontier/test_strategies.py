@@ -94,18 +94,19 @@ def cached(tmp_path):
     return tmp_path
 
 
-def test_compression_books_stage_one_and_shares_its_notes():
+def test_compression_writes_a_context_once_books_stage_one_and_shares_its_notes():
     model = Notes()
+    other = Context.of(["Another context."])
     strategy = MemoryCompression(model, 0.25)
-    prepared = strategy.prepare(CONTEXT)
-    read = prepared.ledger.total(Stage.PREPARE, Role.COMPRESS_INPUT)
-    assert read == len(model.prompts[0].split())
-    assert prepared.ledger.total(Stage.PREPARE, Role.COMPRESS_OUTPUT) == 4
-    assert CONTEXT.text in model.prompts[0]
-    built = strategy.build(prepared, "anything")
-    assert built.text == prepared.text
-    assert built.shared
-    assert built.ledger.total() == 0
+    ready = prepare_all(strategy, [CONTEXT, other, CONTEXT])
+    assert len(model.prompts) == 2
+    assert [prepared.context.id for prepared in ready] == [CONTEXT.id, other.id, CONTEXT.id]
+    (asked,) = (prompt for prompt in model.prompts if CONTEXT.text in prompt)
+    ledger = ready[0].ledger
+    assert ledger.total(Stage.PREPARE, Role.COMPRESS_INPUT) == len(asked.split())
+    assert ledger.total(Stage.PREPARE, Role.COMPRESS_OUTPUT) == 4
+    built = strategy.build(ready[0], "anything")
+    assert (built.text, built.shared, built.ledger.total()) == (ready[0].text, True, 0)
 
 
 def test_a_cached_compression_is_not_written_again_and_reports_its_cost(cached):
@@ -185,19 +186,10 @@ def test_a_killed_compression_by_a_remote_model_keeps_all_that_was_paid_for(tmp_
         model = CallableAnswerModel(answer, name="remote", count_tokens=count, workers=workers)
         return MemoryCompression(model, 0.5, cache_dir=tmp_path)
 
-    with pytest.raises(ModelError, match="killed"):
+    with pytest.raises(ModelError, match="remote could not answer: killed"):
         strategy(reply).prepare_many(contexts)
     again = strategy(lambda _: ("notes", 10, 2)).prepare_many(contexts)
     assert sum(p.reused for p in again) == len(paid) >= 9
-
-
-def test_one_context_of_many_questions_is_compressed_once():
-    model = Notes()
-    other = Context.of(["Another context."])
-    strategy = MemoryCompression(model, 0.25)
-    prepared = prepare_all(strategy, [CONTEXT, other, CONTEXT])
-    assert len(model.prompts) == 2
-    assert [p.context.id for p in prepared] == [CONTEXT.id, other.id, CONTEXT.id]
 
 
 FULL = StrategySet(Notes(), embedder=FakeEmbedder(), scorer=FakeLanguageModel())
