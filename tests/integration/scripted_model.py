@@ -51,6 +51,9 @@ def call(name: str, /, **arguments) -> AIMessage:
     return AIMessage("", tool_calls=[asked])
 
 
+FACT = "My sister Quilla keeps bees in Tarrow."
+QUESTION = "Where does my sister Quilla keep her bees?"
+
 TALK = {
     "Where does my sister keep her bees?": "My sister Quilla keeps bees in Tarrow.",
     "And what did the vet say about Biscuit?": "The vet says that the paw of Biscuit heals.",

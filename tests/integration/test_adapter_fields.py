@@ -12,7 +12,7 @@ from ecs_plugins.langchain import (
 )
 from ecs_plugins.langchain.context import FrontierContext
 from ecs_plugins.langgraph import EntropicStore
-from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock, FrontierSelector
+from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 
 USER = ("memories", "u1")
 
@@ -39,7 +39,6 @@ REMEMBERING = {
 MAKE = REMEMBERING | {
     "shaping": lambda memory, namespace, **fields: ECSContextMiddleware(**fields),
     "context": lambda memory, namespace, **f: FrontierContext(strategy="full_context", **f),
-    "selector": lambda memory, namespace, **fields: FrontierSelector("frontier.json", **fields),
 }
 
 
@@ -55,7 +54,6 @@ MAKE = REMEMBERING | {
         ("options", "treshold", "threshold"),
         ("shaping", "tool", "tools"),
         ("context", "cachedir", "cache_dir"),
-        ("selector", "target_f2", "target_f1"),
     ],
 )
 def test_an_unknown_field_is_refused_by_its_name_and_the_nearest_known_one(

@@ -22,11 +22,9 @@ from ecs_plugins.llama_index import EntropicChatMemory, EntropicMemoryBlock
 from ecs_plugins.memory import EntropicMemory
 from ecs_plugins.memory.store.schema import MARK_LOGS
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.integration.scripted_model import ScriptedModel
+from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
 
 USER = ("u1",)
-FACT = "My sister Quilla keeps bees in Tarrow."
-QUESTION = "Where does my sister Quilla keep her bees?"
 
 
 def turn(text, role="user") -> ChatMessage:

@@ -21,12 +21,10 @@ from ecs_plugins.langchain import (
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.llama_index import ECSPostprocessor, EntropicChatMemory
 from ecs_plugins.lm import FakeLanguageModel
-from tests.integration.scripted_model import ScriptedModel, call
+from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel, call
 from tests.integration.shaping_setup import GIVEN_ORDER, QUERY, TEXTS
 
 USER = ("memories", "u1")
-FACT = "My sister Quilla keeps bees in Tarrow."
-QUESTION = "Where does my sister Quilla keep her bees?"
 
 
 @pytest.fixture

@@ -17,11 +17,9 @@ from ecs_plugins.langchain.memory_middleware import token_counter
 from ecs_plugins.llama_index import EntropicChatMemory
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.integration.scripted_model import TALK, ScriptedModel, cached_share, call
+from tests.integration.scripted_model import FACT, QUESTION, TALK, ScriptedModel, cached_share, call
 
 NAMESPACE = ("memories", "{user_id}")
-FACT = "My sister Quilla keeps bees in Tarrow."
-QUESTION = "Where does my sister Quilla keep her bees?"
 
 
 NOBODY = object()
