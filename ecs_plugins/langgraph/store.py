@@ -16,9 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
-from itertools import islice
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 from langgraph.store.base import (
     BaseStore,
@@ -60,9 +58,6 @@ _MINUTE = 60
 _SWEEP_MINUTES = 5.0
 _TEXT_KEYS = ("content", "text")
 _FILTER_KEY = re.compile(r"[\w .-]+")
-
-_Call = tuple[list[Op], asyncio.Future[list[Result]]]
-"""Operations that wait for the next batch, and what becomes of them."""
 
 
 class EntropicStore(BaseStore):
@@ -125,9 +120,6 @@ class EntropicStore(BaseStore):
         self._shaper = shaper
         self._owned = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, tuple[list[_Call], asyncio.Lock]
-        ] = WeakKeyDictionary()
         self._sweeper: threading.Thread | None = None
         self._stop = threading.Event()
 
@@ -214,44 +206,8 @@ class EntropicStore(BaseStore):
 
     @override
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """`batch` with the embedder and the database off the event loop.
-
-        What is awaited together, or while another batch runs, is one batch and one transaction.
-        Where it holds something that is refused, only the call that asked for that fails.
-        """
-        loop = asyncio.get_running_loop()
-        call: _Call = list(ops), loop.create_future()
-        waiting, turn = self._waiting.setdefault(loop, ([], asyncio.Lock()))
-        waiting.append(call)
-        try:
-            async with turn:
-                await asyncio.sleep(0)  # for what is awaited together with it
-                calls = [each for each in waiting if not each[1].done()]
-                waiting.clear()
-                if calls:  # in a task of its own, as others wait for it too
-                    run = loop.create_task(self._answer(calls))
-                    run.add_done_callback(lambda _: [future.cancel() for _, future in calls])
-                    await asyncio.wait({run})
-            return await call[1]
-        finally:
-            call[1].cancel()  # if it was given up
-
-    async def _answer(self, calls: Sequence[_Call]) -> None:
-        """Run calls as one batch; one by one if something in it is refused."""
-        try:
-            results = await run_memory(self.batch, [op for ops, _ in calls for op in ops])
-        except Exception as error:
-            for call in calls:
-                if isinstance(error, ValueError) and len(calls) > 1:
-                    await self._answer([call])
-                elif not call[1].done():
-                    call[1].set_exception(error)
-            return
-        of_each = iter(results)
-        for ops, future in calls:
-            own = list(islice(of_each, len(ops)))
-            if not future.done():
-                future.set_result(own)
+        """`batch` with the embedder and the database off the event loop."""
+        return await run_memory(self.batch, ops)
 
     def sweep_ttl(self) -> int:
         """Erase what has expired; returns how many items. Every write does it too."""
