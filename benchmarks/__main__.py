@@ -15,6 +15,7 @@ from benchmarks.commands import (
     frontier,
     infinite_room,
     languages,
+    load,
     memory_prior,
     memory_scale,
     month,
@@ -22,7 +23,7 @@ from benchmarks.commands import (
     pruning,
     questions,
     robustness,
-    soak,
+    scaling,
 )
 from ecs_plugins.errors import EcsPluginsError
 
@@ -48,7 +49,8 @@ app.command("languages", help=languages.HELP)(languages.languages)
 app.command("pruning", help=pruning.HELP)(pruning.pruning)
 app.command("answerable", help=answerable.HELP)(answerable.answerable)
 app.command("robustness", help=robustness.HELP)(robustness.robustness)
-app.command("soak", help=soak.HELP)(soak.soak)
+app.command("load", help=load.HELP)(load.load)
+app.command("scaling", help=scaling.HELP)(scaling.scaling)
 app.command("passes")(passes.passes)
 app.command("frontier")(frontier.frontier)
 

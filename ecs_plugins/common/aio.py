@@ -5,7 +5,9 @@ other libraries fill with their own work. Models and memories have a pool each, 
 milliseconds never waits behind scorings of seconds. The pools belong to the process, so they serve
 any number of event loops, and a forked child makes new ones.
 
-How many threads each has may be set: ``ECS_PLUGINS_MODEL_THREADS``, ``ECS_PLUGINS_MEMORY_THREADS``.
+How many threads each has may be set: ``ECS_PLUGINS_MODEL_THREADS``, ``ECS_PLUGINS_MEMORY_THREADS``;
+and how many calls may be under way, one more is refused: ``ECS_PLUGINS_MODEL_WAITING``,
+``ECS_PLUGINS_MEMORY_WAITING``.
 """
 
 from __future__ import annotations
@@ -15,32 +17,45 @@ import contextvars
 import functools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ecs_plugins.errors import ConfigurationError
+from ecs_plugins.errors import ConfigurationError, ModelBusyError, StorageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_WORKERS = 8  # threads of a pool that nobody sized
+MAX_WAITING = 10_000  # calls of a pool that nobody bounded
 
 _abandoned: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar(
     "ecs_plugins_abandoned", default=None
 )
 _lock = threading.Lock()
 _pools: dict[str, ThreadPoolExecutor] = {}
+_under_way: Counter[str] = Counter()
 
 
-def _pool(kind: str) -> ThreadPoolExecutor:
+def _number(variable: str, default: int) -> int:
+    given = os.environ.get(variable, str(default))
+    if not given.isdecimal() or not int(given):
+        raise ConfigurationError(f"{variable} is {given!r}; it must be a positive number")
+    return int(given)
+
+
+def _admit(kind: str) -> ThreadPoolExecutor:
+    """The pool, with one more call under way."""
+    bound = f"ECS_PLUGINS_{kind}_WAITING"
     with _lock:
         if kind not in _pools:
-            variable = f"ECS_PLUGINS_{kind}_THREADS"
-            size = os.environ.get(variable, str(MAX_WORKERS))
-            if not size.isdecimal() or not int(size):
-                raise ConfigurationError(f"{variable} is {size!r}; it must be a positive number")
-            _pools[kind] = ThreadPoolExecutor(int(size), thread_name_prefix=f"ecs-{kind.lower()}")
+            size = _number(f"ECS_PLUGINS_{kind}_THREADS", MAX_WORKERS)
+            _pools[kind] = ThreadPoolExecutor(size, thread_name_prefix=f"ecs-{kind.lower()}")
+        if _under_way[kind] >= _number(bound, MAX_WAITING):
+            busy = ModelBusyError if kind == "MODEL" else StorageError
+            raise busy(f"{_under_way[kind]} calls are under way; try again later, or raise {bound}")
+        _under_way[kind] += 1
         return _pools[kind]
 
 
@@ -48,6 +63,7 @@ def _forget_after_fork() -> None:
     # The parent's threads do not exist in the child, and its lock may have been held.
     global _lock
     _pools.clear()
+    _under_way.clear()
     _lock = threading.Lock()
 
 
@@ -58,11 +74,15 @@ if hasattr(os, "register_at_fork"):
 async def _run(kind: str, fn: Callable[[], T]) -> T:
     context, event = contextvars.copy_context(), threading.Event()
     context.run(_abandoned.set, event)
+    pool = _admit(kind)
     try:
-        return await asyncio.get_running_loop().run_in_executor(_pool(kind), context.run, fn)
+        return await asyncio.get_running_loop().run_in_executor(pool, context.run, fn)
     except asyncio.CancelledError:
         event.set()
         raise
+    finally:
+        with _lock:
+            _under_way[kind] -= 1
 
 
 async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -73,13 +93,14 @@ async def run_sync(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> 
     begun can see it by `abandoned`, and what it still returns is dropped.
 
     Raises:
+        ModelBusyError: Too many calls are under way; this one did nothing.
         Exception: Whatever ``fn`` raises.
     """
     return await _run("MODEL", functools.partial(fn, *args, **kwargs))
 
 
 async def run_memory(fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """As `run_sync`, for what embeds, reads and writes."""
+    """As `run_sync`, for what embeds, reads and writes; `StorageError` if too many do."""
     return await _run("MEMORY", functools.partial(fn, *args, **kwargs))
 
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from ecs_plugins.common.aio import MAX_WORKERS, run_memory, run_sync
+from ecs_plugins.errors import ModelBusyError, StorageError
 
 request_id = contextvars.ContextVar("request_id", default="none")
 
@@ -44,6 +45,20 @@ async def test_no_more_threads_than_the_bound():
 
     await asyncio.gather(*(run_sync(work) for _ in range(4 * MAX_WORKERS)))
     assert 1 < most <= MAX_WORKERS
+
+
+@pytest.mark.parametrize(("run", "error"), [(run_sync, ModelBusyError), (run_memory, StorageError)])
+async def test_one_call_too_many_is_refused_and_later_ones_are_served(monkeypatch, run, error):
+    for kind in ("MODEL", "MEMORY"):
+        monkeypatch.setenv(f"ECS_PLUGINS_{kind}_WAITING", "3")
+    release = threading.Event()
+    waiting = [asyncio.create_task(run(release.wait, 20)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(error, match="raise ECS_PLUGINS_"):
+        await run(lambda: None)
+    release.set()
+    await asyncio.gather(*waiting)
+    assert await run(lambda: 7) == 7
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
