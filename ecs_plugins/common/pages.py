@@ -1,14 +1,14 @@
-"""Results as self-contained HTML pages, which load nothing: from the templates beside this file."""
+"""Results as text, or as self-contained HTML that loads nothing: templates beside this file."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jinja2 import Environment, PackageLoader
+from jinja2 import Environment, PackageLoader, select_autoescape
 
 
-def rendered(template: str, title: str, **values: Any) -> str:
-    """A page of a template; what it shows is escaped."""
-    loader = PackageLoader("ecs_plugins.common")
-    pages = Environment(loader=loader, autoescape=True, trim_blocks=True)
+def rendered(template: str, title: str = "", **values: Any) -> str:
+    """What a template says of values, which HTML shows escaped."""
+    loader, escaped = PackageLoader("ecs_plugins.common"), select_autoescape(["html.j2"])
+    pages = Environment(loader=loader, autoescape=escaped, trim_blocks=True)
     return pages.get_template(template).render(title=title, **values)

@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from ecs_plugins.common.files import read_text, read_versioned, write_atomically
+from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.shaping.config import ShapingConfig, is_signal
@@ -243,16 +244,7 @@ class ModelDiagnostics:
 
     def report(self) -> str:
         """A paragraph per signal, the best first."""
-        best = self.signals[0]
-        lines = [
-            f"{self.model} is {self.verdict} for context shaping, at best with {best.signal}.",
-            f"Measured {self.created} on {self.examples} questions with {self.passages} passages, "
-            f"{self.evidence} of them evidence (ecs-plugins {self.package_version}, seed "
-            f"{self.seed}, data {self.data_hash[:12]}).",
-        ]
-        for signal in self.signals:
-            lines += ["", *_paragraph(signal)]
-        return "\n".join(lines)
+        return rendered("diagnostics.txt.j2", found=self).rstrip()
 
     def to_json(self) -> str:
         """Versioned JSON."""
@@ -413,35 +405,3 @@ def _objections(
             f"quantile is {unrelated.quantile(0.95):.3g}"
         )
     return tuple(found)
-
-
-def _paragraph(found: SignalDiagnostics) -> list[str]:
-    lines = [f"{found.signal}: {found.verdict}"]
-    lines += [f"  - {reason}" for reason in found.reasons]
-    if (threshold := found.threshold) is not None:
-        passing = ""
-        if found.unrelated is not None:
-            share = found.unrelated.share_above(threshold.value)
-            passing = f"; {share:.0%} of unrelated passages pass"
-        lines.append(
-            f"  threshold {threshold.value:.3g} {found.unit} "
-            f"({threshold.low:.3g} to {threshold.high:.3g} over folds): on held-out questions "
-            f"precision {threshold.precision:.2f}, recall {threshold.recall:.2f}{passing}"
-        )
-    else:
-        lines.append("  no threshold: the signal only ranks; set top_k or max_tokens")
-    for name in ("evidence", "distractors", "unrelated"):
-        part: Distribution | None = getattr(found, name)
-        if part is not None:
-            low, middle, high = (part.quantile(share) for share in (0.05, 0.5, 0.95))
-            lines.append(
-                f"  {name:<12}{part.mean:+.3f} ± {part.sd:.3f}, 5 / 50 / 95 %: "
-                f"{low:+.3f} / {middle:+.3f} / {high:+.3f} ({part.count})"
-            )
-    noise = found.noise
-    plain = "" if noise.reference is None else f", against the reference {noise.reference:.2g}"
-    lines.append(f"  noise       one by one {noise.alone:.2g}{plain} {found.unit}")
-    lines.append(f"  cost        {found.tokens:.1f} tokens computed per passage token")
-    if found.unscored:
-        lines.append(f"  unscored    {found.unscored} passages")
-    return lines
