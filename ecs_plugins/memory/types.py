@@ -81,7 +81,6 @@ class HotItem:
     Attributes:
         id: Id of the first message in it.
         vector: Direction of the mean of its observations [d], float32, normalised.
-        evidence: What has been observed about it.
         members: Message ids merged into it, oldest first.
         text: The representative text (of the newest member).
         judged: Its attestations when a sleep phase last judged it; 0 when none has. An item is

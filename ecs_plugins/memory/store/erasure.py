@@ -211,10 +211,9 @@ class Erasure:
         log.write_claims(self.connection, said)
 
     def reread(self, askers: Collection[str], now_asks: str = "") -> set[str]:
-        """Take an erased question out of the replies to it; ``now_asks`` is what is said instead.
+        """Take an erased question out of the replies to it, which are returned by id.
 
-        Returns:
-            The ids of the replies.
+        What is said in its place is ``now_asks``.
         """
         among = dump(list(askers))
         found = self.connection.execute(

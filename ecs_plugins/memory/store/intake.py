@@ -55,8 +55,7 @@ def add(
 ) -> tuple[int, int]:
     """Add messages in one transaction, up to the sleep phase that falls due among them.
 
-    Returns:
-        How many were added, and how many were since the last sleep phase.
+    Returns how many were added, and how many there are since the last sleep phase.
     """
     every, count = store.config.sleep_every, len(messages)
     sleeps = store.settings.sleep == "caller" and not store.database.is_writing

@@ -201,8 +201,7 @@ class Items:
             How many items were deleted.
 
         Raises:
-            ModelError: The embedder failed; nothing was written.
-            StorageError: It could not be written; nothing was.
+            EcsPluginsError: The embedder failed, or it could not be written; nothing was.
         """
         texts = [
             (index, path, text)

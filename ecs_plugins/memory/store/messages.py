@@ -343,11 +343,7 @@ def alone(
     dimension: int,
     now: float = float("-inf"),
 ) -> list[tuple[HotItem, Mapping[str, object], float | None]]:
-    """The items that messages which have not expired would be alone, oldest first.
-
-    Returns:
-        Each with its metadata and its expiry.
-    """
+    """The item that each message would be alone, its metadata, and its expiry; oldest first."""
     found = connection.execute(
         "SELECT id, vector, vector_crc, step, text, metadata, expires, asked FROM messages"
         " WHERE id IN (SELECT value FROM json_each(?))"
