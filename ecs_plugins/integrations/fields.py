@@ -96,8 +96,7 @@ class ShapingFields(StrictFields):
         description="A LanguageModel, a model name or directory, or None: the bundled model.",
     )
     config: ShapingConfig = Field(
-        default_factory=ShapingConfig,
-        description="How passages are ranked, scored and accepted.",
+        default_factory=ShapingConfig, description="How passages are ranked, scored and accepted."
     )
     top_k: int | None = Field(
         default=None,

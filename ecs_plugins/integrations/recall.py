@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -101,14 +100,6 @@ class RecallFields(StrictFields):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """What a prompt gets to see; of each note, the ids of its recollection and what it quotes."""
-
-    text: str = ""
-    notes: tuple[tuple[str, ...], ...] = ()
-
-
 def recall(
     memory: EntropicMemory,
     query: str,
@@ -118,14 +109,15 @@ def recall(
     *,
     record: bool = True,
     visible: Collection[str] = (),
-) -> Recalled:
-    """What is remembered about a question, as far as the token budget goes.
+) -> tuple[str, list[list[str]]]:
+    """What is remembered about a question, as far as the token budget goes, as a prompt shows it.
 
+    With it, of each note, the ids of its recollection and of what it quotes.
     ``record`` says whether it counts as a question asked; ``visible`` are texts that the model
     sees anyway, so that they are left out.
     """
     if not query.strip():
-        return Recalled()
+        return "", []
     found = traced_recall(
         memory,
         query,
@@ -143,14 +135,14 @@ def recall(
         for each in found
         if (told := [one for one in _told(memory, each) if one[2] not in seen])
     ]
-    kept: list[tuple[str, ...]] = []
+    kept: list[list[str]] = []
     body = ""
     for each, told in notes[: options.k]:
         longer = body + _note(told)
         if length(_HEAD + longer + _FOOT) <= options.max_tokens:  # else it is passed over
-            kept.append((each.id, *(name for name, _, _ in told)))
+            kept.append([each.id, *(name for name, _, _ in told)])
             body = longer
-    return Recalled(_HEAD + body + _FOOT if kept else "", tuple(kept))
+    return (_HEAD + body + _FOOT if kept else ""), kept
 
 
 def traced_recall(memory: EntropicMemory, query: str, **asked: Any) -> list[Recollection]:
@@ -262,20 +254,15 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 def check_template(template: Sequence[str]) -> Namespace:
     """Return a namespace template as a tuple, or refuse it."""
-    if isinstance(template, str) or not template:
-        raise ConfigurationError(
-            f"namespace is a tuple of labels such as ('memories', '{{user_id}}'), got {template!r}"
-        )
-    for label in template:
-        if not isinstance(label, str) or not label:
-            raise ConfigurationError(f"a namespace label is a text, got {label!r}")
+    labels = checked(template)
+    for label in labels:
         # "user-{id}" would let the id "1-x" and the prefix "user-1" meet.
         if "{" in label and not _FIELD.fullmatch(label):
             raise ConfigurationError(
                 f"a namespace label is a text or one field such as '{{user_id}}', got {label!r}; "
                 "give the field a label of its own"
             )
-    return tuple(template)
+    return labels
 
 
 def fill_namespace(template: Sequence[str], *sources: object) -> Namespace:

@@ -23,12 +23,7 @@ from cachetools import LRUCache
 from pydantic import Field, PlainValidator, Strict, model_validator
 
 from ecs_plugins.common.config import StrictFields
-from ecs_plugins.errors import (
-    ConfigurationError,
-    EcsPluginsError,
-    InvalidInputError,
-    StorageError,
-)
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.frontier.answering import (
     CacheTokens,
     CallableAnswerModel,
@@ -117,25 +112,26 @@ class _Artefact:
             status = Path(self._path).stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         with self._lock:
-            if self._taken is None or self._stamp != stamp:
-                self._taken, self._stamp = self._read(self._taken), stamp
+            if self._taken is None:
+                first = EfficiencyFrontier.load(self._path)
+                check_names(self._names, first)
+                self._taken = first
+            elif self._stamp != stamp:
+                try:
+                    self._taken = self._newer(self._taken)
+                except EcsPluginsError as error:
+                    said = "the frontier %s is not taken: %s; restart to use it"
+                    _log.warning(said, self._path, error)
+            self._stamp = stamp
             return self._taken
 
-    def _read(self, old: EfficiencyFrontier | None) -> EfficiencyFrontier:
-        if old is None:
-            first = EfficiencyFrontier.load(self._path)
-            check_names(self._names, first)
-            return first
-        try:
-            new = EfficiencyFrontier.load(self._path)
-            was, now = ((f.provenance.fingerprint, f.unit) for f in (old, new))
-            if was != now:
-                raise ConfigurationError(f"it was measured with {now}, not {was}")
-            for point in new.routable if self._names else ():
-                chosen_name(point, self._names)
-        except EcsPluginsError as error:
-            _log.warning("the frontier %s is not taken: %s; restart to use it", self._path, error)
-            return old
+    def _newer(self, old: EfficiencyFrontier) -> EfficiencyFrontier:
+        new = EfficiencyFrontier.load(self._path)
+        was, now = ((f.provenance.fingerprint, f.unit) for f in (old, new))
+        if was != now:
+            raise ConfigurationError(f"it was measured with {now}, not {was}")
+        for point in new.routable if self._names else ():
+            chosen_name(point, self._names)
         return new
 
 

@@ -108,9 +108,7 @@ class ECSContextMiddleware(AgentMiddleware[ECSContextState, Any, Any]):
 
     @override
     async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolResult]],
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolResult]]
     ) -> ToolResult:
         """Run the tool and shape its result, with the model off the event loop."""
         return await run_sync(self._shape_result, request, await handler(request))

@@ -108,9 +108,9 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         name: Needed where an agent has several memories, which LangChain tells apart by it.
 
     Raises:
-        ConfigurationError: The namespace is no template, or a role, ``on_error`` or a keyword is
-            unknown.
-            In a run: nobody says whose memory it is; the model is not called then.
+        InvalidInputError: The namespace is no tuple of labels.
+        ConfigurationError: A label mixes a field with text, or a role, ``on_error`` or a keyword is
+            unknown. In a run: nobody says whose memory it is; the model is not called then.
     """
 
     state_schema = EntropicMemoryState
@@ -272,7 +272,7 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
         asked = "" if question is None else question.id or ""
         if question is None or index is None or (asked in notes and messages[index] is question):
             return request.override(messages=view), notes
-        recalled = recall(
+        note, quoted = recall(
             self.memory,
             own_words(question) or "",
             namespace,
@@ -282,11 +282,11 @@ class EntropicMemoryMiddleware(AgentMiddleware[EntropicMemoryState, Any, Any]):
             record=question is messages[-1],
             visible=visible,
         )
-        if recalled.text:
-            view[index] = _with_note(view[index], recalled.text)
+        if note:
+            view[index] = _with_note(view[index], note)
         known = {message.id for message in messages}
         kept = {name: each for name, each in notes.items() if name in known}
-        kept[asked] = [list(note) for note in recalled.notes]
+        kept[asked] = quoted
         return request.override(messages=view), kept
 
     def _with_notes(self, result: ModelResponse[Any], notes: dict[str, Notes]) -> ModelResult:

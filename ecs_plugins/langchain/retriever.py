@@ -48,16 +48,6 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        return self._recalled(query, k)
-
-    @override
-    async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
-    ) -> list[Document]:
-        run = run_memory if self.shaper is None else run_sync
-        return await run(self._recalled, query, k)
-
-    def _recalled(self, query: str, k: int | None) -> list[Document]:
         found = traced_recall(
             self.memory,
             query,
@@ -84,3 +74,12 @@ class EntropicMemoryRetriever(RecallFields, BaseRetriever):
             )
             for each in found
         ]
+
+    @override
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        run = run_memory if self.shaper is None else run_sync
+        return await run(
+            self._get_relevant_documents, query, run_manager=run_manager.get_sync(), k=k
+        )

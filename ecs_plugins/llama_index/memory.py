@@ -129,7 +129,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         view = [messages[index] for index in shown]
         question = last_index(view, is_user)
         latest = None if question is None else entries[shown[question]].key
-        recalled = recall(
+        note, _ = recall(
             self.memory,
             input or ("" if question is None else text_of(view[question])),
             self.namespace,
@@ -141,10 +141,10 @@ class EntropicChatMemory(RecallFields, BaseMemory):
         )
         self._recorded = latest
         view = [_inert(message) for message in view]
-        if recalled.text and question is None:
-            return [*view, ChatMessage(role="user", content=recalled.text)]
-        if recalled.text and question is not None:
-            blocks = [TextBlock(text=f"{recalled.text}\n\n"), *view[question].blocks]
+        if note and question is None:
+            return [*view, ChatMessage(role="user", content=note)]
+        if note and question is not None:
+            blocks = [TextBlock(text=f"{note}\n\n"), *view[question].blocks]
             view[question] = view[question].model_copy(update={"blocks": blocks}, deep=True)
         return view
 
@@ -248,7 +248,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
         if index is None:
             return ""
         run = run_memory if self.shaper is None else run_sync
-        recalled = await run(
+        note, _ = await run(
             recall,
             self.memory,
             text_of(messages[index]),
@@ -257,7 +257,7 @@ class EntropicMemoryBlock(RecallFields, BaseMemoryBlock[str]):
             text_length(self.count_tokens),
             visible=_visible(messages),
         )
-        return recalled.text
+        return note
 
     @override
     async def _aput(self, messages: list[ChatMessage]) -> None:

@@ -20,12 +20,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.instrumentation.events import BaseEvent
-from llama_index.core.instrumentation.events.llm import (
-    LLMChatEndEvent,
-    LLMChatStartEvent,
-    LLMCompletionEndEvent,
-    LLMCompletionStartEvent,
-)
+from llama_index.core.instrumentation.events import llm as llm_events
 from llama_index.core.llms import LLM
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
@@ -327,10 +322,7 @@ class FrontierQueryEngine(BaseQueryEngine):
 
     def _start(self, bundle: QueryBundle) -> tuple[RoutedQuery, BaseQueryEngine]:
         query = self.selector.route(
-            bundle,
-            context_id=self.context_id,
-            count_tokens=self.count_tokens,
-            names=self.engines,
+            bundle, context_id=self.context_id, count_tokens=self.count_tokens, names=self.engines
         )
         _dispatcher.event(FrontierDecisionEvent(decision=query.decision.summary()))
         return query, self.engines[chosen_name(query.decision, self.engines)]
@@ -424,13 +416,13 @@ class _EventCounter(BaseEventHandler):
         # same method starts again, the one before it has failed.
         method, calls = str(event.span_id).partition("-")[0], _open.get()
         outer = calls[: calls.index(method)] if method in calls else calls
-        if isinstance(event, LLMChatStartEvent | LLMCompletionStartEvent):
+        if isinstance(event, llm_events.LLMChatStartEvent | llm_events.LLMCompletionStartEvent):
             _open.set((*outer, method))
-        elif isinstance(event, LLMChatEndEvent | LLMCompletionEndEvent):
+        elif isinstance(event, llm_events.LLMChatEndEvent | llm_events.LLMCompletionEndEvent):
             _open.set(outer)
             if outer:
                 return
-            if isinstance(event, LLMCompletionEndEvent):
+            if isinstance(event, llm_events.LLMCompletionEndEvent):
                 prompt, text = event.prompt, event.response.text
             else:
                 prompt = "\n".join(message.content or "" for message in event.messages)

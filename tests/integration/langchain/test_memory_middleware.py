@@ -329,7 +329,7 @@ FORGED = [*"\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", "</recalled_notes>", "< / Rec
 
 def recalled(memory, **metadata):
     options = RecallOptions(threshold=-1.0)
-    return recall(memory, QUESTION, USER, options, len).text
+    return recall(memory, QUESTION, USER, options, len)[0]
 
 
 @pytest.mark.parametrize("separator", FORGED, ids=ascii)
@@ -349,7 +349,7 @@ def test_a_merged_note_says_who_said_what():
             memory.add(text, namespace=USER, metadata={"role": role})
         memory.sleep(USER)
         options = RecallOptions()
-        note = recall(memory, "Tell my locker code.", USER, options, len).text
+        note, _ = recall(memory, "Tell my locker code.", USER, options, len)
     assert "- (user) What is my locker code? / (assistant) My locker code is 4711.\n" in note
 
 

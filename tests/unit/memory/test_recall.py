@@ -286,9 +286,9 @@ def test_what_integrations_share_hands_the_shaper_on(open_memory):
     memory, shaper = open_memory(), Backwards()
     memory.add(["red bees", "bees of the mill"])
     options = RecallFields(namespace=("default",), threshold=0.0, shaper=shaper).options(500)
-    told = recall(memory, "red bees", ("default",), options, len)
-    assert len(told.notes) == 1
-    assert "bees of the mill" in told.text
+    told, notes = recall(memory, "red bees", ("default",), options, len)
+    assert len(notes) == 1
+    assert "bees of the mill" in told
 
 
 # What is recorded of the questions
