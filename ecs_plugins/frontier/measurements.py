@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -516,10 +516,7 @@ def _agree(
     points: Sequence[StrategyPoint], means: Sequence[StrategyPoint], per_question: Sequence[float]
 ) -> bool:
     """Whether points are the means of their rows; 0.1.0 averaged stage 1 over questions."""
-
-    def close(stated: Sequence[object], found: Sequence[object]) -> bool:
-        return np.allclose(stated, found, rtol=1e-6, atol=1e-9)  # type: ignore[arg-type]
-
+    close = partial(np.allclose, rtol=1e-6, atol=1e-9)
     if [(p.key, p.routable) for p in points] != [(p.key, p.routable) for p in means]:
         return False
     stage1 = [p.stage1 for p in points]

@@ -48,14 +48,13 @@ class RentalPlan:
 
     def cost(self, slopes: Sequence[Slope], queries: int) -> float:
         """What it has cost after so many queries."""
-        spent = 0.0
-        for start, end, choice in zip(
-            self.starts, (*self.starts[1:], math.inf), self.choices, strict=True
-        ):
-            if start <= queries:
-                price, rate = slopes[choice]
-                spent += price + (min(end - 1, queries) - start + 1) * rate
-        return spent
+        last = queries + 1
+        spans = zip(self.starts, (*self.starts[1:], last), self.choices, strict=True)
+        return sum(
+            slopes[choice][0] + (min(end, last) - start) * slopes[choice][1]
+            for start, end, choice in spans
+            if start < last
+        )
 
 
 @lru_cache(maxsize=1024)
@@ -111,16 +110,16 @@ def plan_forecast(slopes: Sequence[Slope], expected: Sequence[float]) -> RentalP
 
     Its bound is infinite.
     """
-    starts, choices = [1], [-1]
+    starts: list[int] = []
+    choices: list[int] = []
     for query, more in enumerate(expected, start=1):
-        owned = choices[-1]
-        cost = {i: rate + price / (1 + more) for i, (price, rate) in enumerate(slopes)}
-        if owned >= 0:
-            cost[owned] = slopes[owned][1]
+        owned = choices[-1] if choices else None
+        cost = {
+            i: rate + (0.0 if i == owned else price / (1 + more))
+            for i, (price, rate) in enumerate(slopes)
+        }
         best = min(cost, key=lambda i: (cost[i], i != owned))
-        if owned < 0:
-            choices = [best]
-        elif best != owned:
+        if best != owned:
             starts.append(query)
             choices.append(best)
     return RentalPlan(tuple(starts), tuple(choices), math.inf)

@@ -13,7 +13,7 @@ import io
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_Rows = Iterable[Sequence[object]]
 
 POINT_COLUMNS = ("strategy", "F1", "95 % interval", "EM", "stage 1", "stage 2")
 
@@ -137,37 +136,19 @@ def _inline(svg: str, name: str) -> str:
 
 
 def _page(frontier: EfficiencyFrontier, figures: Mapping[str, str], reuses: Sequence[float]) -> str:
-    at = [f"N = {reuse:g}" for reuse in reuses]
-    change = ("N", "w", "95 % interval", "0.01 F1 is worth", "below", "above")
-    dropped = [(f"{d.strategy} {dict(d.config)}", d.questions, d.reason) for d in frontier.dropped]
-    tables: dict[str, tuple[Sequence[str], list[Sequence[object]]]] = {
-        "Regimes: the dominant strategy by F1 and reuse": (
-            ("regime", "F1", *at),
-            [*_regimes(frontier, reuses)],
-        ),
-        "Where the choice changes as w rises": (change, [*_transitions(frontier, reuses)]),
-        "Everything that was measured": ((*POINT_COLUMNS, *at), [*point_rows(frontier, reuses)]),
-        "Given up": (("configuration", "questions", "why"), [*dropped]),
-    }
-    title = f"Efficiency Frontier {frontier.provenance.data}".strip()
-    return rendered("frontier.html.j2", title, frontier=frontier, figures=figures, tables=tables)
-
-
-def _regimes(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
-    for regime in regimes(frontier, reuses):
-        cells = [
-            f"{point.label}: {amount(point.effective(reuse), frontier.unit)}"
-            for reuse, point in regime.choices.items()
-        ]
-        yield regime.name, f"[{regime.f1_low:.3f}, {regime.f1_high:.3f})", *cells
-
-
-def _transitions(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> _Rows:
-    for reuse in reuses:
-        for change in frontier.transitions(reuse, intervals=frontier.measurements is not None):
-            weight, worth = f"{change.weight:.4f}", f"{change.exchange_rate:.1%}"
-            labels = (change.before.label, change.after.label)
-            yield f"{reuse:g}", weight, change.interval or "", worth, *labels
+    sure = frontier.measurements is not None
+    return rendered(
+        "frontier.html.j2",
+        f"Efficiency Frontier {frontier.provenance.data}".strip(),
+        frontier=frontier,
+        figures=figures,
+        reuses=reuses,
+        amount=amount,
+        regimes=regimes(frontier, reuses),
+        transitions={reuse: frontier.transitions(reuse, intervals=sure) for reuse in reuses},
+        columns=POINT_COLUMNS,
+        points=point_rows(frontier, reuses),
+    )
 
 
 def point_rows(frontier: EfficiencyFrontier, reuses: Sequence[float]) -> Iterator[list[str]]:
