@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterable
+from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +37,12 @@ def read_text(path: str | os.PathLike[str], what: str = "") -> str:
         raise StorageError(f"cannot read {name}: {reason}; check the path") from error
     except UnicodeDecodeError as error:
         raise StorageError(f"cannot read {name}: it is not UTF-8; convert it first") from error
+
+
+def statements(package: str, name: str) -> tuple[str, ...]:
+    """The statements of an SQL file of a package, without comments."""
+    script = resources.files(package).joinpath(name).read_text("utf-8")
+    return tuple(each.strip() for each in re.sub("--.*", "", script).split(";")[:-1])
 
 
 def read_versioned(

@@ -28,44 +28,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ecs_plugins.common.files import statements
 from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
 
-_TABLES = (
-    """CREATE TABLE IF NOT EXISTS contexts (
-        namespace TEXT NOT NULL,
-        context TEXT NOT NULL,
-        queries INTEGER NOT NULL,
-        first_seen REAL NOT NULL,
-        last_seen REAL NOT NULL,
-        PRIMARY KEY (namespace, context)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS prepared (
-        namespace TEXT NOT NULL,
-        context TEXT NOT NULL,
-        strategy TEXT NOT NULL,
-        config TEXT NOT NULL,
-        cost REAL NOT NULL,
-        at REAL NOT NULL,
-        PRIMARY KEY (namespace, context, strategy, config)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE IF NOT EXISTS observed (
-        namespace TEXT NOT NULL,
-        strategy TEXT NOT NULL,
-        config TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        n INTEGER NOT NULL,
-        total REAL NOT NULL,
-        squares REAL NOT NULL,
-        PRIMARY KEY (namespace, strategy, config, kind)
-    ) WITHOUT ROWID""",
-)
-
 
 def _upgrade(connection: sqlite3.Connection, _: int) -> None:
-    for table in _TABLES:
-        connection.execute(table)
+    for statement in statements(__package__, "ledger.sql"):
+        connection.execute(statement)
 
 
 _FILE = Schema("reuse ledger", application_id=0, version=2, upgrade=_upgrade)

@@ -11,26 +11,18 @@ index can therefore be brought up to date by comparing row numbers alone.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from functools import lru_cache
-from importlib import resources
 
+from ecs_plugins.common.files import statements
 from ecs_plugins.common.sqlite import MEMORY, Database, Schema
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.store import messages
 from ecs_plugins.memory.store.tiers import crc
 
-
-def statements(name: str) -> tuple[str, ...]:
-    """The statements of an SQL file beside this one, without comments."""
-    script = resources.files(__package__).joinpath(name).read_text("utf-8")
-    return tuple(each.strip() for each in re.sub("--.*", "", script).split(";")[:-1])
-
-
-NEWEST = statements("schema.sql")
+NEWEST = statements(__package__, "schema.sql")
 """What makes the newest tables where none are."""
 
 
@@ -50,7 +42,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
     _run(connection, NEWEST)
     if version:
         connection.create_function("crc", 1, crc, deterministic=True)
-        _run(connection, (*statements("from_0_1_0.sql"), MARK_LOGS))
+        _run(connection, (*statements(__package__, "from_0_1_0.sql"), MARK_LOGS))
         said = connection.execute(f"{messages.SAID} ORDER BY seq").fetchall()
         messages.write_claims(connection, said)
 
