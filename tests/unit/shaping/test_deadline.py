@@ -2,7 +2,6 @@ import time
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.lm.fake import FakeLanguageModel
 from ecs_plugins.shaping import SIGNALS, ContextShaper, ShapingConfig, Verdict
 from ecs_plugins.shaping.config import make_signal
@@ -73,8 +72,3 @@ def test_a_candidate_is_computed_once_whatever_stands_beside_it():
     assert first.computed_tokens > again.computed_tokens == 0
     assert first.candidate_tokens == again.candidate_tokens
     assert len(again.scores) == 3
-
-
-def test_no_time_at_all_is_refused():
-    with pytest.raises(ConfigurationError, match="budget_s"):
-        ShapingConfig(budget_s=0.0)
