@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import AliasPath, BaseModel, BeforeValidator, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, Field, RootModel
 
 from ecs_plugins.errors import ScoringError
 from ecs_plugins.lm.base import Generation, GenerationOptions
@@ -18,6 +18,8 @@ T = TypeVar("T")
 _ROUNDED = 1e-3  # what rounding may add to the logarithm of 1
 Scores = tuple[list[float], int]
 """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
+Prompts = Sequence[tuple[Sequence[int], int]]
+"""Ids of each prompt, and where its scored tokens begin: 1 at least."""
 
 
 class NoScoresError(ScoringError):
@@ -80,28 +82,37 @@ class SGLang:
     ``input_token_logprobs`` holds ``[log-probability, token id, text]`` from position
     ``logprob_start_len`` on; what lies before it comes from the cache. The first of them is empty:
     its logits belong to the position before, which the cache may have skipped. So one asks for one
-    token more.
+    token more. A list of prompts is answered by a list.
 
     Attributes:
         model: The name under which the model is served, once it is known.
+        together: How many prompts one request scores at most.
         shares_prefixes: Whether prompt log-probabilities profit from the server's prefix cache.
         info_paths: Where versions tell the longest prompt better than by the list of models.
         reserved: Tokens of the context length that no prompt may fill.
     """
 
     model = ""
+    together = 32
     shares_prefixes = True
     info_paths: tuple[str, ...] = ("/server_info", "/get_server_info")
     reserved = 8
 
-    def score(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
-        """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
+    def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
+        """Ask for the log-probabilities of each prompt from its first scored token on."""
 
-        def read(answer: _SGLangAnswer) -> Scores:
+        def read_one(answer: _SGLangAnswer, ids: Sequence[int], start: int) -> Scores:
             rows = [{i: value if n else 0.0} for n, (value, i, _) in enumerate(answer.entries)]
             return _checked(rows, ids[start - 1 :])[1:], len(ids) - (answer.cached or 0)
 
-        return self._logprobs({"input_ids": list(ids)}, start - 1, read)
+        def read(answers: RootModel[list[_SGLangAnswer]]) -> list[Scores]:
+            if len(answers.root) != len(prompts):
+                raise ScoringError(f"{len(answers.root)} answers to {len(prompts)} prompts")
+            pairs = zip(answers.root, prompts, strict=True)
+            return [read_one(answer, ids, start) for answer, (ids, start) in pairs]
+
+        form, starts = RootModel[list[_SGLangAnswer]], [start - 1 for _, start in prompts]
+        return self._logprobs({"input_ids": [list(ids) for ids, _ in prompts]}, starts, form, read)
 
     def generate(self, ids: Sequence[int], options: GenerationOptions) -> ServerRequest[Generation]:
         """Ask for a continuation."""
@@ -114,14 +125,19 @@ class SGLang:
 
     def tokenize(self, text: str) -> ServerRequest[list[int]]:
         """Ask for the ids of a text; they come along with log-probabilities in every version."""
-        return self._logprobs({"text": text}, 0, lambda answer: [i for _, i, _ in answer.entries])
+        ids = lambda answer: [i for _, i, _ in answer.entries]  # noqa: E731
+        return self._logprobs({"text": text}, 0, _SGLangAnswer, ids)
 
     def _logprobs(
-        self, prompt: dict[str, Any], start: int, read: Callable[[_SGLangAnswer], T]
+        self,
+        prompt: dict[str, Any],
+        start: int | list[int],
+        form: type[BaseModel],
+        read: Callable[[Any], T],
     ) -> ServerRequest[T]:
         sampling = {"max_new_tokens": 0, "temperature": 0}
         asked = {"sampling_params": sampling, "return_logprob": True, "logprob_start_len": start}
-        return ServerRequest("/generate", _SGLangAnswer, read, prompt | asked)
+        return ServerRequest("/generate", form, read, prompt | asked)
 
 
 class _VLLMToken(BaseModel):
@@ -172,21 +188,23 @@ class VLLM:
     """
 
     model = ""
+    together = 1
     shares_prefixes = False
     info_paths: tuple[str, ...] = ()
     reserved = 1
     no_chance = -9999.0
     """What vLLM writes for minus infinity, which JSON does not know."""
 
-    def score(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
-        """Ask for the log-probabilities of ``ids[start:]``; ``start`` is at least 1."""
+    def score(self, prompts: Prompts) -> ServerRequest[list[Scores]]:
+        """As `SGLang.score`, for one prompt."""
+        ((ids, start),) = prompts
 
-        def read(answer: _VLLMRows) -> Scores:
+        def read(answer: _VLLMRows) -> list[Scores]:
             if answer.scores is None:
                 raise NoScoresError("the server returned no log-probabilities")
             wanted = ids[start:]
             rows = [dict.fromkeys(wanted[n : n + 1], x) for n, x in enumerate(answer.scores)]
-            return _checked(rows, wanted), len(ids) - (answer.cached or 0)
+            return [(_checked(rows, wanted), len(ids) - (answer.cached or 0))]
 
         sampling = {
             "max_tokens": 1,
@@ -199,13 +217,13 @@ class VLLM:
         whole = self._whole_prompt(ids, start)
         return ServerRequest("/inference/v1/generate", _VLLMRows, read, body, whole)
 
-    def _whole_prompt(self, ids: Sequence[int], start: int) -> ServerRequest[Scores]:
-        def read(answer: _VLLMAnswer) -> Scores:
+    def _whole_prompt(self, ids: Sequence[int], start: int) -> ServerRequest[list[Scores]]:
+        def read(answer: _VLLMAnswer) -> list[Scores]:
             entries = (answer.entries or [])[start:]
             rows = [{i: token.logprob for i, token in (e or {}).items()} for e in entries]
             values = _checked(rows, ids[start:])
             logprobs = [value if value > self.no_chance else -math.inf for value in values]
-            return logprobs, len(ids) - (answer.cached or 0)
+            return [(logprobs, len(ids) - (answer.cached or 0))]
 
         asked = {"max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
         body = {"model": self.model, "prompt": list(ids), **asked}

@@ -1,9 +1,9 @@
 """`RemoteLM`: a `LanguageModel` whose numbers come from SGLang or vLLM servers.
 
 Text is encoded here, exactly as `LocalLM` does it, and only token ids are sent: the servers
-never see where a passage ends, and untrusted text cannot become a control token. Every prompt
-is one request; the server's own scheduler batches them, and its prefix cache shares what they
-begin with (SGLang). So the longest prefix goes ahead alone, and the others follow in parallel.
+never see where a passage ends, and untrusted text cannot become a control token. The server's own
+scheduler batches the prompts, of which SGLang takes many in one request, and its prefix cache
+shares what they begin with. So one prompt of a long prefix goes ahead, and the others follow.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, product
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,7 +34,14 @@ from ecs_plugins.lm.base import (
 )
 from ecs_plugins.lm.encoding import encode_prompts, encode_request, encoder_of, to_result
 from ecs_plugins.lm.prompts import chat_layout
-from ecs_plugins.lm.remote.client import Client, Deadline, RemoteOptions, Replica, prompt_key
+from ecs_plugins.lm.remote.client import (
+    Client,
+    Deadline,
+    RemoteOptions,
+    Replica,
+    prompt_key,
+    weight_of,
+)
 from ecs_plugins.lm.remote.dialects import DIALECTS, server_info
 from ecs_plugins.lm.scoring.request import EngineResult, Ids, TokenRequest, path_of
 from ecs_plugins.lm.tokenization import SegmentEncoder, count
@@ -145,13 +152,23 @@ class RemoteLM:
         prompts = _prompts_of(encoded, results)
         for ahead in (True, False):
             wave = [p for p in prompts if (p.leads and self._dialect.shares_prefixes) is ahead]
-            asked = [(self._dialect.score(p.ids, p.start), p.key) for p in wave]
-            for prompt, (logprobs, tokens) in zip(wave, client.send(asked, deadline), strict=True):
+            groups = self._grouped(wave)
+            asked = [(self._dialect.score([(p.ids, p.start) for p in g]), g[0].key) for g in groups]
+            answers = client.send(asked, deadline)
+            for prompt, (logprobs, tokens) in zip(chain(*groups), chain(*answers), strict=True):
                 prompt.places[0][0].computed_tokens += tokens
                 for result, k, m, scored in prompt.places:
                     flat = [logprobs[at - scored[0]] for at in scored]
                     result.scores[k, m] = np.array(flat, dtype=np.float32)
         return list(map(to_result, encoded, results))
+
+    def _grouped(self, prompts: list[_Prompt]) -> list[list[_Prompt]]:
+        """What is asked in one request: prompts that go to one replica."""
+        groups: dict[tuple[str, int], list[_Prompt]] = {}
+        for number, prompt in enumerate(prompts):
+            home = min(self._urls, key=partial(weight_of, key=prompt.key))
+            groups.setdefault((home, number // self._dialect.together), []).append(prompt)
+        return list(groups.values())
 
     def generate(self, prompts: Sequence[Segments], **options: Any) -> list[Generation]:
         """Continue each prompt, with the options of `LocalLM.generate`.
@@ -247,7 +264,7 @@ class RemoteLM:
                     f"tokenizer as {len(wanted)} tokens {wanted[:8]}...; give the tokenizer of "
                     "the served model"
                 )
-        if (scoring := dialect.score(wanted[:2], 1)).otherwise:  # two tokens are in no cache
+        if (scoring := dialect.score([(wanted[:2], 1)])).otherwise:  # two tokens are in no cache
             replica.lacks = scoring.path
             with contextlib.suppress(ConfigurationError, ModelError):  # too old, or not allowed to
                 client.ask(replica, scoring, deadline)

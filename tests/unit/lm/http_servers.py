@@ -24,6 +24,15 @@ def ids_of(body):
     return body.get("input_ids") or body.get("token_ids") or body.get("prompt")
 
 
+def each_of(body):
+    """A body for each prompt of a list."""
+    ids, starts = body.get("input_ids") or [0], body.get("logprob_start_len")
+    if isinstance(ids[0], int):
+        return [body]
+    pairs = zip(ids, starts, strict=True)
+    return [body | {"input_ids": one, "logprob_start_len": start} for one, start in pairs]
+
+
 def rows_of(values):
     """An array as vLLM sends it."""
     buffer = io.BytesIO()
@@ -58,7 +67,8 @@ class ModelServer(ThreadingHTTPServer):
     @property
     def worked(self):
         """Bodies of the requests for work that carry token ids."""
-        return [b for p, b in self.requests if p in _WORK and ids_of(b)]
+        bodies = [body for path, body in self.requests if path in _WORK and ids_of(body)]
+        return [one for body in bodies for one in each_of(body)]
 
     def logprobs(self, ids):
         with self.lock, torch.inference_mode():
@@ -139,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         if made is None:
             return self.reply({"error": "no such path"}, status=404)
         if "edit" in fault:
-            fault["edit"](made)
+            fault["edit"](made[0] if isinstance(made, list) else made)
         return self.reply(made, **fault)
 
     def reply(
@@ -183,6 +193,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == _ROWS:
             allowed = server.cached is not None and body["model"] == "served"
             return self.rows(body["token_ids"], sampling) if allowed else None
+        if isinstance((body.get("input_ids") or [0])[0], list):
+            return list(map(self.generate, each_of(body)))
         ids = body.get("input_ids") or server.tokenizer.encode(body["text"])
         text, number, reason = server.written(
             ids, sampling["max_new_tokens"], sampling.get("stop", [])

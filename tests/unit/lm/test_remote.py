@@ -174,6 +174,13 @@ def test_sampling_options_reach_the_server(lm, server) -> None:
     assert sent.get("seed", sent.get("sampling_seed")) == 7
 
 
+def test_sglang_takes_a_call_in_one_request_behind_the_part_that_it_shares(server, local) -> None:
+    lm, request = remote(server).warmup(), asked(LONG, (" Paris.", " Rome."))
+    server.requests.clear()
+    close_to(lm.score([request]), local.score([request]))
+    assert [len(body["input_ids"]) for _, body in server.requests] == [1, 2 * 3 - 1]
+
+
 def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
     (result,) = lm.score([asked()])
     assert len(server.worked) == 3 * 2
@@ -416,7 +423,7 @@ def test_close_during_a_call_ends_it_and_the_next_use_connects_again(server) -> 
 
 
 async def test_a_cancelled_task_sends_nothing_more(server) -> None:
-    lm = remote(server, max_parallel=1).warmup()
+    lm = remote(server, kind="vllm", max_parallel=1).warmup()
     server.faults.extend([{"hang": 0.2}] * 100)
     many = asked(passages=tuple(f" {n}." for n in range(40)))
     task = asyncio.create_task(run_sync(lm.score, [many]))
