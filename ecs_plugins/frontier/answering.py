@@ -248,9 +248,7 @@ def _reply(said: Any) -> _Reply:
     """Of plain text, a LangChain message or a LlamaIndex completion."""
     if isinstance(said, str):
         return said, None, None
-    text = said.text
-    plain = text if isinstance(text, str) or not callable(text) else text()
-    return str(plain), *reported_tokens(said)
+    return str(said.text), *reported_tokens(said)
 
 
 def reported_tokens(said: Any) -> tuple[int | None, int | None]:

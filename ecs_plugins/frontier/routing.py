@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, Literal, Self
 
@@ -175,6 +175,7 @@ class Settlement:
         return self.actual_stage2 / self.expected_stage2
 
 
+@dataclass(eq=False, repr=False)
 class Router:
     """Routes queries; thread-safe, as the frontier is read-only and the ledger locks.
 
@@ -185,18 +186,12 @@ class Router:
             by itself.
     """
 
-    def __init__(
-        self,
-        frontier: EfficiencyFrontier,
-        config: RouterConfig,
-        *,
-        ledger: Ledger | None = None,
-    ) -> None:
-        self.frontier = frontier
-        self.config = config
-        self.ledger = ledger
-        self._lower: EfficiencyFrontier | None = None
-        self._learned = 0.0
+    frontier: EfficiencyFrontier
+    config: RouterConfig
+    _: KW_ONLY
+    ledger: Ledger | None = None
+    _lower: EfficiencyFrontier | None = field(default=None, init=False)
+    _learned: float = field(default=0.0, init=False)
 
     def route(
         self,
