@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -50,16 +52,10 @@ def sample_measurements(questions=400, seed=0, spread=1.0):
         ("memory", '{"ratio":0.25}'): (0.66, 1500.0, 400.0),
         ("oracle", "{}"): (0.80, 0.0, 300.0),
     }
-    arms = (
-        Arm("full", {}),
-        Arm("tfidf", {"depth": 4}),
-        Arm("memory", {"ratio": 0.25}),
-        Arm("oracle", {}, routable=False),
-    )
+    arms = tuple(Arm(name, json.loads(config), name != "oracle") for name, config in hidden)
     difficulty = rng.normal(0, 0.15 * spread, questions)
     f1, one, two = [], [], []
-    for arm in arms:
-        mean, stage1, stage2 = hidden[arm.key]
+    for mean, stage1, stage2 in hidden.values():
         f1.append(np.clip(mean + difficulty + rng.normal(0, 0.03 * spread, questions), 0, 1))
         one.append(np.maximum(0, stage1 + (stage1 > 0) * rng.normal(0, 50 * spread, questions)))
         two.append(np.maximum(50, stage2 + rng.normal(0, 20 * spread, questions)))

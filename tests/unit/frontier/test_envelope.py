@@ -98,15 +98,6 @@ def middles(path):
         yield step, math.sqrt(step.low * high)
 
 
-def test_reuse_moves_the_choice_from_retrieval_to_compression(frontier):
-    # 409 + 1500 / N = 566 at N = 9.554
-    path = frontier.reuse_path(target_f1=0.78)
-    assert [step.point.strategy for step in path] == ["tfidf", "memory"]
-    assert path[0].high == pytest.approx(1500 / (566 - 409))
-    assert frontier.decide(target_f1=0.78, reuse=9).strategy == "tfidf"
-    assert frontier.decide(target_f1=0.78, reuse=10).strategy == "memory"
-
-
 def test_transitions_carry_their_exchange_rate(frontier):
     transitions = frontier.transitions(1)
     assert [t.after.label for t in transitions] == ["tfidf(depth=10)", "full"]

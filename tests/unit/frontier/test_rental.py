@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ecs_plugins.frontier.rental import WORST_BOUND, plan_random, plan_rental
+from ecs_plugins.frontier.rental import WORST_BOUND, RentalPlan, plan_random, plan_rental
 
 LONGEST = 3000
 
@@ -78,19 +78,8 @@ def test_the_randomised_plan_keeps_its_bound_in_expectation():
 def test_no_later_or_earlier_purchase_has_a_better_bound():
     for price, rate in [(3.0, 1.0), (40.0, 0.01), (700.0, 9.0)]:
         slopes = ((0.0, 10.0), (price, rate))
-        queries = np.arange(1, LONGEST + 1)
-        optimum = np.minimum(10.0 * queries, price + rate * queries)
-        best = min(
-            np.max(
-                np.where(
-                    queries < start,
-                    10.0 * queries,
-                    (start - 1) * 10.0 + price + (queries - start + 1) * rate,
-                )
-                / optimum
-            )
-            for start in range(1, 300)
-        )
+        others = [RentalPlan((1, start), (0, 1), 0) for start in range(2, 300)]
+        best = min(worst_ratio(slopes, plan) for plan in (RentalPlan((1,), (1,), 0), *others))
         assert plan_rental(slopes).bound <= best + 1e-3
 
 
