@@ -289,28 +289,26 @@ class FrontierQueryEngine(BaseQueryEngine):
     @override
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         query, engine = self._start(query_bundle)
-        try:
-            with _counted(query):
-                try:
-                    response = engine.query(query_bundle)
-                except Exception as error:
-                    response = self._fallback(query, error).query(query_bundle)
-        finally:
-            report = self._settle(query)
+        with _counted(query):
+            try:
+                response = engine.query(query_bundle)
+            except Exception as error:
+                response = self._fallback(query, error).query(query_bundle)
+            finally:
+                report = self._settle(query)
         response.metadata = {**(response.metadata or {}), **report}
         return response
 
     @override
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         query, engine = await run_sync(self._start, query_bundle)
-        try:
-            with _counted(query):
-                try:
-                    response = await engine.aquery(query_bundle)
-                except Exception as error:
-                    response = await self._fallback(query, error).aquery(query_bundle)
-        finally:
-            report = await run_sync(self._settle, query)
+        with _counted(query):
+            try:
+                response = await engine.aquery(query_bundle)
+            except Exception as error:
+                response = await self._fallback(query, error).aquery(query_bundle)
+            finally:
+                report = await run_sync(self._settle, query)
         response.metadata = {**(response.metadata or {}), **report}
         return response
 

@@ -25,27 +25,20 @@ from ecs_plugins.lm.scoring.profile import ScoringPath
 pytestmark = pytest.mark.model
 
 
-@pytest.fixture(scope="module")
-def pair():
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    path = bundled_path()
-    return AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-
-
 def test_every_byte_is_as_installed():
     assert bundled_path(verify=True) == BUNDLED.directory
 
 
-def test_the_converted_copy_scores_like_the_gguf_file(pair):
+def test_the_converted_copy_scores_like_the_gguf_file():
     """The yardstick was computed by the model as read from the GGUF file, at installation."""
+    from transformers import AutoModelForCausalLM
+
     manifest = Manifest.model_validate_json((bundled_path() / MANIFEST).read_bytes())
     if manifest.source != "package":
         pytest.skip("the model comes from the hub; there is no GGUF file to compare with")
     probe = manifest.details["probe"]
-    np.testing.assert_allclose(
-        token_logprobs(pair[0], probe["ids"]), probe["logprobs"], atol=TOLERANCE
-    )
+    found = token_logprobs(AutoModelForCausalLM.from_pretrained(bundled_path()), probe["ids"])
+    np.testing.assert_allclose(found, probe["logprobs"], atol=TOLERANCE)
 
 
 VALUES = {"context": "", "question": "Where does Ann live?", "answer": "Paris"}
@@ -62,15 +55,6 @@ def asked(lm):
             template.continuation(lm.layout, {**VALUES, "answer": "Rome"}),
         ),
     )
-
-
-def test_evidence_raises_the_log_probability_of_its_own_answer(bundled_lm) -> None:
-    (result,) = bundled_lm.score([asked(bundled_lm)])
-    base, paris, tea, rome = ([c[0].sum for c in row] for row in result.scores)
-    assert paris[0] - base[0] > 2
-    assert rome[1] - base[1] > 2
-    assert paris[0] > tea[0]
-    assert rome[0] < paris[0]
 
 
 def test_the_fast_path_equals_the_reference(bundled_lm) -> None:
