@@ -388,8 +388,8 @@ class ContextBuilder:
     count_tokens: TokenCounter | None = None
 
     def __post_init__(self) -> None:
-        offline: Any = _OfflineEmbedder()
-        self._embedder = offline if self.embedder is None else as_embedder(self.embedder)
+        given = self.embedder
+        self._embedder = default_embedder if given is None else as_embedder(given)
         self._prepared: LRUCache[tuple[PointKey, str], _Preparation] = LRUCache(_PREPARED)
         self._lock = threading.Lock()
 
@@ -445,7 +445,7 @@ class ContextBuilder:
                 )
         unused: Any = object()  # a strategy is made only to see whether it can be
         model = CallableAnswerModel(str, name="unused")
-        known = StrategySet(model, embedder=self._embedder, scorer=lambda: unused, own=self.own)
+        known = StrategySet(model, embedder=lambda: unused, scorer=lambda: unused, own=self.own)
         for point in frontier.routable:
             known.get(point.strategy, point.config)
         return list(frontier.routable)
@@ -455,7 +455,7 @@ class ContextBuilder:
 
     @cached_property
     def _measured(self) -> StrategySet:
-        """The package's strategies; the scorer is only looked for where one of them needs it."""
+        """The package's strategies; embedder and scorer are looked for when one needs them."""
         llm, count = self.llm, self._counter()
         return StrategySet(
             None if llm is None else as_answer_model(llm, count_tokens=count),
@@ -470,15 +470,6 @@ class ContextBuilder:
 
     def __reduce__(self) -> tuple[type[ContextBuilder], tuple[Any, ...]]:
         return ContextBuilder, tuple(getattr(self, each.name) for each in fields(self))
-
-
-class _OfflineEmbedder:
-    """The default embedder, looked for when something is embedded."""
-
-    name = "default"
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(default_embedder(), name)
 
 
 def named_fallback(fallback: T | str | None, made: Mapping[str, T]) -> T | None:

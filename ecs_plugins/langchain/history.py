@@ -53,12 +53,7 @@ class EntropicChatMessageHistory(BaseChatMessageHistory):
     """
 
     @strict_keywords
-    def __init__(
-        self,
-        memory: EntropicMemory,
-        namespace: Sequence[str],
-        session_id: str,
-    ) -> None:
+    def __init__(self, memory: EntropicMemory, namespace: Sequence[str], session_id: str) -> None:
         super().__init__()
         self._session = Session(memory, namespace, session_id, "langchain")
 

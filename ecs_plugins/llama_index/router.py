@@ -272,16 +272,14 @@ class FrontierQueryEngine(BaseQueryEngine):
         )
         ledger = settings.get("ledger")
         points = builder.points(source, prompt=prompt, same_model=same_model, ledger=ledger)
-        context = None if nodes is None else as_context(nodes)
-        asked = retriever if context is None else context
-        assert asked is not None
+        asked = as_context(nodes or ()) if retriever is None else retriever
         engines: dict[str, BaseQueryEngine] = {
             point.label: StrategyQueryEngine(point, builder, llm, asked, prompt) for point in points
         }
         return cls(
             FrontierSelector(source, **settings),
             engines,
-            context_id=None if context is None else context.id,
+            context_id=asked.id if isinstance(asked, Context) else None,
             fallback=named_fallback(fallback, engines),
             count_tokens=count_tokens,
         )

@@ -39,15 +39,15 @@ class StrategySet:
     """Strategies by name and configuration, each made once. Thread-safe.
 
     All share their models: documents are embedded once. The arguments are those of
-    `default_strategies`; ``scorer`` may be what loads it when it is needed. ``measuring`` is as in
-    `SharedScorer`; ``own`` are of the user's own making.
+    `default_strategies`; ``embedder`` and ``scorer`` may be what loads them when they are needed.
+    ``measuring`` is as in `SharedScorer`; ``own`` are of the user's own making.
     """
 
     def __init__(
         self,
         model: AnswerModel | None = None,
         *,
-        embedder: Embedder | None = None,
+        embedder: Embedder | Callable[[], Embedder] | None = None,
         scorer: LanguageModel | Callable[[], LanguageModel] | None = None,
         cache_dir: str | Path | None = None,
         questions: Sequence[CalibrationQuestion] = (),
@@ -58,7 +58,8 @@ class StrategySet:
         self.cache_dir = cache_dir
         self.questions = questions
         self._model = model
-        self._dense = None if embedder is None else DenseRanker(embedder)
+        self._embedder = embedder
+        self._dense: DenseRanker | None = None
         self._scoring_model: Any = scorer
         self._scorers: dict[str, SharedScorer] = {}
         self._made = {(each.name, config_json(each.config)): each for each in own}
@@ -75,7 +76,10 @@ class StrategySet:
     def dense(self) -> DenseRanker:
         """The dense ranker, which keeps what it has embedded."""
         if self._dense is None:
-            raise ConfigurationError("it needs an embedder")
+            if self._embedder is None:
+                raise ConfigurationError("it needs an embedder")
+            given = self._embedder
+            self._dense = DenseRanker(given() if callable(given) else given)
         return self._dense
 
     def scorer(self, signal: str) -> SharedScorer:
@@ -86,8 +90,8 @@ class StrategySet:
                 raise ConfigurationError("it needs a scorer")
             model = given if isinstance(given, LanguageModel) else given()
             ranker: Ranker | str = "convex"
-            if self._dense is not None:
-                ranker = ConvexRanker(CoverageRanker(), self._dense)
+            if self._embedder is not None:
+                ranker = ConvexRanker(CoverageRanker(), self.dense)
             self._scorers[signal] = SharedScorer(
                 model, signal=signal, ranker=ranker, measuring=self._measuring
             )
