@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pprint
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +26,7 @@ def memory_prior(
     if len(chats) < 2:
         raise InvalidInputError("to leave one chat out, two with questions are needed")
     table = prior.learned(chats)
-    typer.echo(f"WEIGHTS = {pprint.pformat(table.weights, sort_dicts=False)}")
-    typer.echo(f"MOST = {pprint.pformat(table.most, sort_dicts=False)}\n")
+    typer.echo(json.dumps({"weights": table.weights, "most": table.most}, indent=1) + "\n")
     others = prior.without_each(chats)
     judged = {"longest turns": [np.array([len(t.text) for t in c.turns], float) for c in chats]}
     for known in prior.KNOWN:

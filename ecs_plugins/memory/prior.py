@@ -5,15 +5,17 @@ the time when they must be judged. What a text looks like says something at once
 times and statements about oneself are asked for later, questions back are not.
 
 `worth` is a logistic regression on plain features. ``python -m benchmarks memory-prior`` learns it
-on public dialogue (LoCoMo, Maharana et al., 2024) and prints `WEIGHTS`.
+on public dialogue (LoCoMo, Maharana et al., 2024) and prints what ``prior.json`` holds.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import unicodedata
 from collections.abc import Mapping
+from importlib import resources
 from typing import Final, Literal
 
 from ecs_plugins.common.text import UNSPACED, WORD, asks, sentence_spans, terms
@@ -22,45 +24,12 @@ from ecs_plugins.memory.wording import word_list
 Known = Literal["english", "cased", "any"]
 """What is known of a language: its words, else whether its script has capitals."""
 
-WEIGHTS: Final[Mapping[Known, Mapping[str, float]]] = {
-    "english": {
-        "bias": -3.04,
-        "numbers": 2.03,
-        "sentences": -0.76,
-        "asks": -0.34,
-        "long words": 0.89,
-        "capitals": 0.72,
-        "times": 1.04,
-        "past tense": 0.45,
-        "first person": 0.73,
-        "second person": -6.74,
-    },
-    "cased": {
-        "bias": -5.86,
-        "words": 1.64,
-        "numbers": 2.28,
-        "sentences": -1.17,
-        "asks": -0.72,
-        "long words": 0.51,
-        "capitals": 0.78,
-    },
-    "any": {"bias": -6.28, "words": 2.07, "numbers": 2.34, "sentences": -0.76, "asks": -0.75},
-}
+_LEARNED = json.loads(resources.files(__package__).joinpath("prior.json").read_bytes())
+WEIGHTS: Final[Mapping[Known, Mapping[str, float]]] = _LEARNED["weights"]
 """Nats per unit of each feature. Each row is learned without the features that it lacks, so that
 what a language does not show neither helps nor harms its texts."""
 
-MOST: Final[Mapping[str, float]] = {
-    "words": 4.17,
-    "numbers": 1.1,
-    "sentences": 2.2,
-    "asks": 1.0,
-    "long words": 3.47,
-    "capitals": 2.2,
-    "times": 1.95,
-    "past tense": 2.3,
-    "first person": 1.0,
-    "second person": 0.29,
-}
+MOST: Final[Mapping[str, float]] = _LEARNED["most"]
 """The largest value met where the weights were learned; a larger one counts as this."""
 
 UNFORESEEN: Final = 0.02
