@@ -95,6 +95,8 @@ def explain(
     utility: UtilityFunction | None,
 ) -> Explanation:
     """All that is on record about a memory, a hot item or a message."""
+    from ecs_plugins.common.pages import rendered  # what renders takes long to import
+
     message = log.get(connection, name)
     rows = tiers.versions(connection, name)
     if not rows and message is None:
@@ -134,30 +136,8 @@ def explain(
         provenance=tuple((member, said.text if said else None) for member, said in behind.items()),
         prior=worth(text) if informed else None,
     )
-    return replace(found, lines=tuple(_lines(found, len(ranked))))
-
-
-def _lines(found: Explanation, count: int) -> Iterator[str]:
-    yield f"in the {found.tier} tier" if found.tier else "in neither tier any more"
-    terms = found.free_energy
-    if terms is not None:
-        yield (
-            f"free energy now {terms.total:.4f} (E {terms.energy:.4f}, S {terms.entropy:.4f}): "
-            f"number {found.rank} of {count}, 1 being the safest"
-        )
-    if terms is not None and found.prior is not None:
-        yield (
-            f"of -E, {found.prior:+.4f} nats are the prior: what its text alone is worth; "
-            f"{-terms.energy - found.prior:+.4f} come from demand"
-        )
-    for last in found.versions[-1:]:
-        yield (
-            f"{len(found.versions)} stored versions, support {last.support}, "
-            f"from {len(found.provenance)} messages{', pinned' if last.pinned else ''}"
-        )
-        if last.superseded_by is not None:
-            yield f"superseded by {last.superseded_by}: {SUPERSEDED:g} nats more in E"
-    yield from map(str, reversed(found.decisions))
+    said = rendered("explanation.txt.j2", found=found, count=len(ranked), superseded=SUPERSEDED)
+    return replace(found, lines=tuple(said.splitlines()))
 
 
 def namespace_stats(connection: Connection, prefix: Namespace | None) -> list[NamespaceStats]:
