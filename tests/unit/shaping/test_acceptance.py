@@ -98,7 +98,7 @@ def test_the_papers_configuration_is_algorithm_1_with_the_constants_of_table_2()
 @pytest.mark.parametrize(
     ("name", "value"),
     [("pool_size", 0), ("threshold", float("nan")), ("redundancy_similarity", 1.5),
-     ("acceptance", "best"), ("top_k", "5"), ("seed", True), ("budget_s", 0.0), ("no_such_setting", 1)],
+     ("acceptance", "best"), ("top_k", "5"), ("seed", True), ("budget_s", 0.0), ("unknown", 1)],
 )  # fmt: skip
 def test_settings_out_of_range_or_unknown_are_refused_by_name(name, value):
     with pytest.raises(ConfigurationError, match=name):
