@@ -19,6 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ecs_plugins.common.files import write_atomically
 from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import InvalidInputError, MissingExtraError
@@ -45,16 +47,6 @@ _CAPTIONS = {
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7A5195", "#8C8C00")
 GREY = "#9a9a9a"
 _MOST_REUSE = 1000.0  # the end of the axis of N
-_FIGURE_STYLE = {
-    "font.size": 9.5,
-    "axes.edgecolor": "#777777",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.7,
-    "axes.axisbelow": True,
-}
 
 
 def write_report(
@@ -348,20 +340,16 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
     """Cost over N at one target: each strategy at its best, and the router below them all."""
     palette = colours(frontier)
     figure, (axis,) = new_figure(1, 1, (8.0, 4.6))
-    grid = [_MOST_REUSE ** (k / 200) for k in range(201)]
+    grid = np.geomspace(1, _MOST_REUSE, 201)
     able = [point for point in frontier.routable if point.f1 >= target_f1]
-    lines: dict[str, Artist] = {}
     costs = {
-        f"always {name}": [
-            min(point.effective(reuse) for point in able if point.strategy == name)
-            for reuse in grid
-        ]
+        name: np.min([p.stage2 + p.stage1 / grid for p in able if p.strategy == name], axis=0)
         for name in dict.fromkeys(point.strategy for point in able)
     }
-    for label, line in costs.items():
-        colour = palette[label.removeprefix("always ")]
-        (lines[label],) = axis.plot(grid, line, lw=1.4, color=colour)
-    routed = [min(each) for each in zip(*costs.values(), strict=True)]
+    lines: dict[str, Artist] = {}
+    for name, line in costs.items():
+        (lines[f"always {name}"],) = axis.plot(grid, line, lw=1.4, color=palette[name])
+    routed = np.min([*costs.values()], axis=0)
     (lines["router"],) = axis.plot(grid, routed, lw=5, color="#222222", alpha=0.18, zorder=1)
     for span in frontier.reuse_path(target_f1=target_f1)[1:]:
         if span.low < _MOST_REUSE:
@@ -370,7 +358,7 @@ def reuse_figure(frontier: EfficiencyFrontier, target_f1: float) -> Figure:
             axis.annotate(f"N* = {span.low:.3g}", place, xytext=(5, 12), textcoords="offset points")
     _reuse_axis(axis)
     axis.set_yscale("log")
-    plain_log(axis.yaxis, min(routed), max(map(max, costs.values())))
+    plain_log(axis.yaxis, routed.min(), np.max([*costs.values()]))
     axis.set_ylabel(f"effective {frontier.unit} per query")
     axis.set_title(f"target F1 >= {target_f1:.3f}", loc="left", fontsize=10.5)
     _legend(axis, lines)
@@ -388,7 +376,7 @@ def new_figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figu
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise MissingExtraError("A frontier report", "matplotlib", "plots") from error
-    with matplotlib.rc_context(_FIGURE_STYLE):  # type: ignore[arg-type]
+    with matplotlib.rc_context(fname=Path(__file__).with_suffix(".mplstyle")):
         # No pyplot: its global state is neither thread-safe nor needed.
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
