@@ -49,7 +49,7 @@ _END = re.compile(
     """,
     re.VERBOSE,
 )
-_LAST_WORD = re.compile(r"[^\W\d_][\w.]*\Z")  # from its first letter on
+_LAST_WORD = re.compile(r"(?<![\w.])[\d_.]*+([^\W\d_][\w.]*+)\Z")  # from its first letter on
 _LONGEST_WORD = 24  # characters before a full stop that are looked at
 
 MIN_TURNS = 12
@@ -150,7 +150,7 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     word = _LAST_WORD.search(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
     if word is None:
         return True
-    before = word.group()
+    before = word[1]
     # A single capital is an initial ("J. Smith"), but "I" and "A" also end sentences.
     initial = len(before) == 1 and before.isupper() and before != "I"
     return not initial and before.lower() not in _ABBREVIATIONS
