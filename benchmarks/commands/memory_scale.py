@@ -25,6 +25,10 @@ def memory_scale(
         Path | None,
         typer.Option(help="A file of sentences, one per line: real sentence vectors as well."),
     ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(help="A PostgreSQL server: only a memory there beside one in a file."),
+    ] = None,
 ) -> None:
     """Recall, latency, adds per second, bytes, opening and rebuilding, beside what others need."""
     from benchmarks.memory_scale import growth as scale
@@ -33,6 +37,14 @@ def memory_scale(
     if min(sizes) < 500:
         raise InvalidInputError("a size below 500 measures noise; use --size 1000 or more")
     results: list[ScaleResult] = []
+    if address is not None:
+        from benchmarks.memory_scale.server import measure_server
+
+        for count in sizes:
+            results.append(scale.ScaleResult(count, "on a server", measure_server(count, address)))
+            _write(out, results)
+        typer.echo(scale.table(results))
+        return
     for count in sizes:
         results.append(
             scale.measure(

@@ -16,6 +16,7 @@ import typer
 from ecs_plugins.cli._passages import STDIN, read_text
 from ecs_plugins.cli._setup import JsonOption
 from ecs_plugins.common import files
+from ecs_plugins.common.sqlite import is_address
 from ecs_plugins.common.text import one_line, printable
 from ecs_plugins.errors import InvalidInputError, StorageError
 
@@ -40,7 +41,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Db = Annotated[Path, typer.Option("--db", help="The memory file.")]
+Db = Annotated[str, typer.Option("--db", help="The memory file, or a postgresql:// address.")]
 Space = Annotated[
     list[str] | None,
     typer.Option("--namespace", "-n", help="A label of the namespace; repeat it for more."),
@@ -295,7 +296,7 @@ def stats(db: Db, as_json: JsonOption = False) -> None:
     )
 
 
-def _open(db: Path, embedder: str | None, config: Path | None) -> EntropicMemory:
+def _open(db: str, embedder: str | None, config: Path | None) -> EntropicMemory:
     from ecs_plugins.memory import EntropicMemory
     from ecs_plugins.ranking.embedder import SentenceTransformerEmbedder, default_embedder
 
@@ -303,20 +304,19 @@ def _open(db: Path, embedder: str | None, config: Path | None) -> EntropicMemory
     return EntropicMemory.open(db, embedder=chosen, config=_config(config))
 
 
-def _inspect(db: Path, config: Path | None = None) -> EntropicMemory:
+def _inspect(db: str, config: Path | None = None) -> EntropicMemory:
     """Open a file for what may write and embeds with none but the default embedder."""
-    from ecs_plugins.common.sqlite import Database
-    from ecs_plugins.memory import EntropicMemory
+    from ecs_plugins.memory import EntropicMemory, StoreConfig
+    from ecs_plugins.memory.store.engines import open_engine
     from ecs_plugins.memory.store.identity import RecordedEmbedder
-    from ecs_plugins.memory.store.schema import MEMORY_FILE
 
     _require_file(db)
-    with closing(Database(db, MEMORY_FILE)) as database:
+    with closing(open_engine(db, StoreConfig())[0]) as database:
         embedder = RecordedEmbedder(database)
     return EntropicMemory.open(db, embedder=embedder, config=_config(config))
 
 
-def _read(db: Path) -> EntropicMemory:
+def _read(db: str) -> EntropicMemory:
     from ecs_plugins.memory import EntropicMemory
 
     return EntropicMemory.open(db, read_only=True)
@@ -340,8 +340,8 @@ def _parsed(text: str, name: str) -> dict[str, object]:
     return value
 
 
-def _require_file(db: Path) -> None:
-    if not db.is_file():  # a question must not make the file that it asks
+def _require_file(db: str) -> None:
+    if not (is_address(db) or Path(db).is_file()):  # a question must not make the file that it asks
         raise StorageError(f"there is no memory file {db}; check the path")
 
 
@@ -356,7 +356,7 @@ def _receipt(receipt: ErasureReceipt) -> str:
         f"erased {len(receipt.messages)} messages, {receipt.hot_erased} hot items, "
         f"{len(receipt.memories_erased)} memories; derived anew {receipt.hot_derived} hot items, "
         f"{len(receipt.memories_derived)} memories; {receipt.decisions} decisions marked"
-        + ("" if receipt.scrubbed else "; run compact later, another process reads an older state")
+        + ("" if receipt.scrubbed else "; run compact later, its files still have copies")
     )
 
 

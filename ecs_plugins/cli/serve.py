@@ -79,7 +79,12 @@ def serve(
 
 
 def mcp(
-    db: Annotated[Path, typer.Option("--db", help="The memory file.", show_default=False)],
+    db: Annotated[
+        str,
+        typer.Option(
+            "--db", help="The memory file, or a postgresql:// address.", show_default=False
+        ),
+    ],
     transport: Annotated[
         Literal["stdio", "http"], typer.Option(help="stdio for one client, http for many.")
     ] = "stdio",

@@ -1,4 +1,7 @@
-"""SQLite files: one class for connections, transactions, upgrades, erasure and backups.
+"""What a database has to be able to do, and SQLite files, which can; so can `postgres`.
+
+Statements are written in the SQL that both understand, with ``?`` or ``?1`` for a value and
+``IN (SELECT value FROM json_each(?))`` for a list of texts.
 
 What is guaranteed: a transaction that returned is on disk (``synchronous="full"``) and whole;
 one that raised left nothing. Readers never wait for the writer (write-ahead log); writers of
@@ -20,23 +23,192 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import secrets
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol, TypeGuard
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from ecs_plugins.common.sql import Connection, SqlDatabase
 from ecs_plugins.errors import StorageError
 
-MEMORY = ":memory:"
-
 Synchronous = Literal["full", "normal"]
+
+
+def is_address(path: object) -> TypeGuard[str]:
+    """Whether a path is the address of a PostgreSQL database."""
+    return isinstance(path, str) and path.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown."""
+    parts = urlsplit(address)
+    where = re.sub(r":[^:@/]*@", "@", parts.netloc)
+    options = [(key, value) for key, value in parse_qsl(parts.query) if key != "password"]
+    return parts._replace(netloc=where, query=urlencode(options, safe="/")).geturl()
+
+
+class ConstraintError(StorageError):
+    """A row of this key is there already, or one that it refers to is not."""
+
+
+class Connection(Protocol):
+    """A connection inside a transaction; its cursors are those of Python's database interface."""
+
+    def execute(self, sql: str, parameters: Any = (), /) -> Any:
+        """Run a statement."""
+        ...
+
+    def executemany(self, sql: str, parameters: Iterable[Any], /) -> Any:
+        """Run a statement for each set of values."""
+        ...
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
+
+    connection: Any
+    writes: bool
+    committed: bool = False
+    ends: list[Callable[[bool], object]] = field(default_factory=list)
+
+
+class SqlDatabase(ABC):
+    """A database and its connections, each lent to one user at a time. Thread-safe.
+
+    Attributes:
+        path: What it is called in messages.
+        in_memory: Whether nothing of it is on disk.
+        read_only: Whether nothing may be written.
+        at_fork: What a forked child calls: what the parent has not written is the parent's.
+    """
+
+    def __init__(self, path: str, *, read_only: bool) -> None:
+        self.path = path
+        self.in_memory = False
+        self.read_only = read_only
+        self.at_fork: list[Callable[[], object]] = []
+        self._here = threading.local()
+
+    @property
+    def _transaction(self) -> Transaction | None:
+        """The transaction of this thread."""
+        return getattr(self._here, "transaction", None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether this thread is inside a write transaction."""
+        return self._transaction is not None and self._transaction.writes
+
+    def on_end(self, end: Callable[[bool], object]) -> None:
+        """Call a function once the write transaction of this thread is over, or now without one.
+
+        It gets whether the transaction was committed.
+        """
+        if self.is_writing:
+            self._here.transaction.ends.append(end)
+        else:
+            end(True)
+
+    @contextmanager
+    def read(self) -> Iterator[Any]:
+        """A connection inside one consistent view; within a transaction of the same thread, its."""
+        if self._transaction is not None:
+            yield self._transaction.connection
+            return
+        with self._reading() as connection:
+            self._here.transaction = Transaction(connection, writes=False)
+            try:
+                yield connection
+            finally:
+                self._here.transaction = None
+
+    @contextmanager
+    def write(self, *, wait: bool = True, scope: str | None = None) -> Iterator[Any]:
+        """A connection inside one transaction; committed unless the block raises.
+
+        Compute before, write inside: other writers wait meanwhile. Within a write transaction of
+        the same thread it is that one, which is committed or rolled back as a whole.
+
+        Args:
+            wait: Whether to wait for other writers, up to ``busy_timeout``.
+            scope: What is written to, where writers of different scopes need not wait for each
+                other; None is everything.
+        """
+        if self.is_writing:
+            self._widen(scope)
+            yield self._here.transaction.connection
+            return
+        if self.read_only:
+            raise StorageError(f"{self.path} is open for reading only; nothing was written")
+        outer, begun = self._transaction, list[Transaction]()
+        try:
+            with self._writing(wait, scope) as connection:
+                begun.append(Transaction(connection, writes=True))
+                self._here.transaction = begun[0]
+                try:
+                    yield connection
+                finally:
+                    self._here.transaction = outer
+            begun[0].committed = True
+        finally:
+            for each in begun:
+                for end in each.ends:
+                    end(each.committed)
+
+    @abstractmethod
+    def _reading(self) -> AbstractContextManager[Any]:
+        """A connection inside a transaction that only reads."""
+
+    @abstractmethod
+    def _writing(self, wait: bool, scope: str | None) -> AbstractContextManager[Any]:
+        """A connection inside a transaction that is committed unless the block raises."""
+
+    def _widen(self, scope: str | None) -> None:  # noqa: B027
+        """Let the write transaction of this thread write to a further scope."""
+
+    @abstractmethod
+    def scrub(self, *, vacuum: bool = False) -> bool:
+        """Take deleted content out of the files, with ``vacuum`` out of every page.
+
+        Returns:
+            Whether it is; False where others still read an older state, and it is done later.
+        """
+
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes on disk."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close every connection; those in use close when their user is done."""
+
+    def claim(self, _name: str) -> AbstractContextManager[object]:
+        """Wait until nobody else has claimed a name; without locks of that kind, for nothing."""
+        return nullcontext()
+
+    def has_slack(self, _erased: Sequence[bytes]) -> bool:
+        """Whether `scrub` has to vacuum to get rid of what was erased."""
+        return False
+
+    def integrity(self, _connection: Any) -> Sequence[str]:
+        """What the database's own checks find; nothing where it makes them by itself."""
+        return ()
+
+    def backup(self, target: Path) -> None:
+        """Write a copy as of now, while others read and write."""
+        raise StorageError(f"{target} was not written; use the tools of the server, or export")
+
+
+MEMORY = ":memory:"
 
 _FORK_WAIT = 5.0  # seconds to wait for connections that other threads use
 _BIRTH = 2.0  # seconds that a new file may be empty
@@ -93,16 +265,6 @@ class Schema:
     upgrade: Callable[[sqlite3.Connection, int], object]
 
 
-@dataclass(slots=True)
-class Transaction:
-    """What a thread has begun; `ends` are called when it is over, with whether it was committed."""
-
-    connection: sqlite3.Connection
-    writes: bool
-    committed: bool = False
-    ends: list[Callable[[bool], object]] = field(default_factory=list)
-
-
 class Database(SqlDatabase):
     """A file, or ``":memory:"``, and its connections, each lent to one user at a time.
 
@@ -128,15 +290,12 @@ class Database(SqlDatabase):
         busy_timeout: float = 30.0,
         read_only: bool = False,
     ) -> None:
-        self.path = os.fspath(path)
-        self.read_only = read_only
+        super().__init__(os.fspath(path), read_only=read_only)
         self.in_memory = self.path == MEMORY
         self._schema = schema
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout
         self._real_path = os.path.realpath(self.path)
-        self._here = threading.local()
-        self.at_fork: list[Callable[[], object]] = []
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
         self._reset()
@@ -223,77 +382,37 @@ class Database(SqlDatabase):
             )
         return version
 
-    @property
-    def _transaction(self) -> Transaction | None:
-        """The transaction of this thread."""
-        return getattr(self._here, "transaction", None)
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether this thread is inside a write transaction."""
-        return self._transaction is not None and self._transaction.writes
-
-    def on_end(self, end: Callable[[bool], object]) -> None:
-        """Call a function once the write transaction of this thread is over, or now without one.
-
-        It gets whether the transaction was committed.
-        """
-        if self.is_writing:
-            self._here.transaction.ends.append(end)
-        else:
-            end(True)
-
     @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
-        """See `SqlDatabase.read`."""
-        if self._transaction is not None:
-            yield self._transaction.connection
-            return
+    def _reading(self) -> Iterator[sqlite3.Connection]:
         with translated(self.path), self.connection() as connection:
             connection.execute("BEGIN")
-            self._here.transaction = Transaction(connection, writes=False)
             try:
                 yield connection
             finally:
-                self._here.transaction = None
                 connection.execute("ROLLBACK")
 
     @contextmanager
-    def write(self, *, wait: bool = True, scope: str | None = None) -> Iterator[sqlite3.Connection]:
-        """See `SqlDatabase.write`; one writes at a time here."""
-        del scope
-        if self.is_writing:
-            yield self._here.transaction.connection
-            return
-        if self.read_only:
-            raise StorageError(f"{self.path} is open for reading only; nothing was written")
-        writer, outer = self._writer, self._transaction
+    def _writing(self, wait: bool, scope: str | None) -> Iterator[sqlite3.Connection]:
+        del scope  # one writes at a time
+        writer = self._writer
         patience = self._busy_timeout if wait else 0.0
         if not writer.acquire(timeout=patience):
             raise StorageError(
                 f"{self.path}: another thread writes for more than {patience} s; retry, "
                 "or raise busy_timeout"
             )
-        done: Transaction | None = None
         try:
             with translated(self.path), self.connection() as connection:
                 self._begin_writing(connection, patience)
-                done = Transaction(connection, writes=True)
-                self._here.transaction = done
                 try:
                     yield connection
                     connection.execute("COMMIT")
-                    done.committed = True
                 finally:
-                    self._here.transaction = outer
                     # SQLite has rolled back by itself after some errors (full disk).
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
         finally:
             writer.release()
-            if done is not None:
-                for end in done.ends:
-                    end(done.committed)
 
     def _begin_writing(self, connection: sqlite3.Connection, patience: float) -> None:
         """Take the file's write lock.

@@ -385,4 +385,5 @@ class ReuseLedger:
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         reads = statement.startswith("SELECT")
         with self._database.read() if reads else self._database.write() as connection:
-            return connection.execute(statement, values).fetchall()
+            found: list[Any] = connection.execute(statement, values).fetchall()
+            return found

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from ecs_plugins.common.sqlite import is_address, without_password
 from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.memory.entropic import EntropicMemory
 from ecs_plugins.memory.records import ErasureReceipt
@@ -159,7 +160,7 @@ def memory_of(path: str | os.PathLike[str]) -> EntropicMemory:
     with _lock:
         found = _known.get(key)
         if found is None or found.closed:
-            found = EntropicMemory.open(key)
+            found = EntropicMemory.open(path if is_address(path) else key)
             _known[key] = found
             atexit.register(found.close)
         return found
@@ -170,4 +171,4 @@ def _real_path(path: str | os.PathLike[str]) -> str:
         raise ConfigurationError(
             "a memory without a file cannot be found again by its path; open it with a path"
         )
-    return os.path.realpath(path)
+    return without_password(path) if is_address(path) else os.path.realpath(path)

@@ -134,7 +134,7 @@ class EntropicStore(BaseStore):
         """A store in a memory file of its own, for ``with`` or ``async with``, which close both.
 
         Args:
-            conn_string: The file, or ``":memory:"``.
+            conn_string: The file, ``":memory:"``, or a ``postgresql://`` address.
             index: As in LangGraph: ``embed`` is the embedder. None: the default one.
             **settings: Those of the class.
         """

@@ -64,7 +64,7 @@ class EntropicChatMemory(RecallFields, BaseMemory):
     The fields are those of `RecallFields`, and:
 
     Attributes:
-        path: The memory file.
+        path: The memory file, or its ``postgresql://`` address.
         session_id: Which conversation; its log is its own, the memory is shared by the namespace.
         token_limit: Tokens of the turns that `get` returns; the latest turn always stays.
         max_recall_tokens: Tokens of the recalled block at most.

@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from ecs_plugins.common.aio import bridged
-from ecs_plugins.common.sqlite import MEMORY, Database
+from ecs_plugins.common.sqlite import MEMORY
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.memory.admin import MemoryAdmin
@@ -34,6 +34,7 @@ from ecs_plugins.memory.records import (
 from ecs_plugins.memory.sleep import SleepRunner
 from ecs_plugins.memory.store import changes, claims, inspection, intake, search, sleeps, tiers
 from ecs_plugins.memory.store import messages as log
+from ecs_plugins.memory.store.engines import open_engine
 from ecs_plugins.memory.store.erasure import erasing, unknown
 from ecs_plugins.memory.store.identity import RecordedEmbedder
 from ecs_plugins.memory.store.items import Items
@@ -41,10 +42,8 @@ from ecs_plugins.memory.store.memory_store import FLUSH_AT, MemoryStore
 from ecs_plugins.memory.store.messages import Draft, Message, drafted
 from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
-from ecs_plugins.memory.store.schema import MEMORY_FILE
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.tiers import checked
-from ecs_plugins.memory.store.vector_index import Indexes, remove_old_graphs
 from ecs_plugins.memory.types import (
     DEFAULT_NAMESPACE,
     TIERS,
@@ -111,7 +110,8 @@ class EntropicMemory:
         """Open a memory file, made if it is new, upgraded if it is old.
 
         Args:
-            path: The file, or ``":memory:"``.
+            path: The file, ``":memory:"``, or the address of a PostgreSQL database with pgvector:
+                ``postgresql://user:password@host/database?schema=name``.
             embedder: Anything that `as_embedder` takes; None is the default embedder.
             model: Writes summaries, for ``MemoryConfig(proposal="summary")``; forgets what it has
                 read when text is erased.
@@ -136,18 +136,10 @@ class EntropicMemory:
             raise ConfigurationError('proposal="summary" needs a language model: pass model=')
         if embedder is None and not read_only:
             embedder = default_embedder()
-        database = Database(
-            path,
-            MEMORY_FILE,
-            synchronous=settings.synchronous,
-            busy_timeout=settings.busy_timeout,
-            read_only=read_only,
-        )
-        if not (database.in_memory or read_only):
-            remove_old_graphs(database.path)
+        database, indexes = open_engine(path, settings, read_only=read_only)
         try:
             embedder = RecordedEmbedder(database) if embedder is None else as_embedder(embedder)
-            opened = MemoryStore(database, embedder, what, settings, Indexes, adopt=reembed)
+            opened = MemoryStore(database, embedder, what, settings, indexes, adopt=reembed)
             if reembed and not opened.is_current:
                 opened.reembed(embedder, progress)
         except BaseException:

@@ -11,9 +11,15 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
 @pytest.fixture
-def memory(tmp_path):
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as opened:
+def memory(tmp_path, located):
+    with EntropicMemory.open(located(tmp_path / "m.db"), embedder=FakeEmbedder()) as opened:
         yield opened
+
+
+@pytest.fixture
+def db(memory):
+    """The memory's file."""
+    return memory.path
 
 
 @pytest.fixture

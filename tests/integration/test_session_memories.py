@@ -26,6 +26,8 @@ from tests.integration.scripted_model import FACT, QUESTION, ScriptedModel
 
 USER = ("u1",)
 
+BOTH_ENGINES = True
+
 
 def turn(text, role="user") -> ChatMessage:
     return ChatMessage(role=role, content=text)
@@ -269,9 +271,9 @@ def test_setting_a_history_keeps_what_is_remembered(memory):
     assert remembered(memory) == [FACT, "Lovely.", "Hm.", "Go on."]
 
 
-def test_it_is_copied_by_path_also_into_another_process(tmp_path, monkeypatch):
+def test_it_is_copied_by_path_also_into_another_process(tmp_path, located, monkeypatch):
     monkeypatch.setattr("ecs_plugins.memory.entropic.default_embedder", FakeEmbedder)
-    with EntropicMemory.open(tmp_path / "m.db", embedder=FakeEmbedder()) as memory:
+    with EntropicMemory.open(located(tmp_path / "m.db"), embedder=FakeEmbedder()) as memory:
         log = chat(memory)
         log.put(turn(FACT))
         written = log.to_dict()
@@ -446,7 +448,7 @@ def test_the_log_of_a_session_is_nobody_elses(memory, tmp_path):
         assert_all_told(copy)
 
 
-def test_the_logs_of_an_older_file_are_still_logs(memory):
+def test_the_logs_of_an_older_file_are_still_logs(memory, db):
     tell_all(memory)
     memory.close()
     with closing(sqlite3.connect(memory.path)) as older:

@@ -1,7 +1,7 @@
 """The tenancy suite against everything that remembers for several users."""
 
 import asyncio
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from langchain.agents import create_agent
@@ -16,6 +16,9 @@ from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.conformance.tenancy import TenancyConformance
 from tests.integration.scripted_model import ScriptedModel
 from tests.integration.test_session_memories import ChatMemory, History
+from tests.unit.memory.factories import contents
+
+BOTH_ENGINES = True
 
 
 class Direct:
@@ -44,7 +47,7 @@ class Direct:
                 self.memory.delete(message.id)
 
     def files(self):
-        return [file for file in Path(self.memory.path).parent.rglob("*") if file.is_file()]
+        return [SimpleNamespace(read_bytes=held.encode) for held in contents(self.memory).values()]
 
 
 class Retriever(Direct):
@@ -146,6 +149,8 @@ class Block(Direct):
 )
 class TestTenancy(TenancyConformance):
     @pytest.fixture
-    def place(self, kind, tmp_path):
-        with EntropicMemory.open(tmp_path / "m" / "m.db", embedder=FakeEmbedder()) as memory:
+    def place(self, kind, tmp_path, located):
+        with EntropicMemory.open(
+            located(tmp_path / "m" / "m.db"), embedder=FakeEmbedder()
+        ) as memory:
             yield kind(memory)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.types import ColdMemory, HotItem
 
 _FALLEN = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.admission import admit, repeated
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.store import messages as log

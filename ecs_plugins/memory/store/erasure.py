@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import as_reply, asked_at_end
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.filters import Filter, matches
@@ -166,6 +166,7 @@ class Erasure:
             "DELETE FROM provenance WHERE item IN (SELECT id FROM tiers WHERE namespace = ?)",
             number,
         )
+        self.store.indexes.clear(connection, space.id)
         # All other tables follow their namespace.
         connection.execute("DELETE FROM namespaces WHERE id = ?", number)
         self.dropped.append(space.id)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.consolidation import free_energies
 from ecs_plugins.memory.energy import SUPERSEDED
 from ecs_plugins.memory.prior import worth

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.admission import admit
@@ -83,6 +83,7 @@ class Intake:
         self._config = store.config
         self._now = time.time()
         self._pinned = pinned
+        self._joined: list[tuple[str, str, int]] = []
         self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
             self._index = store.indexes.current(connection, space)
@@ -91,6 +92,8 @@ class Intake:
         """Log messages and let each found or support an item."""
         space = self._space
         log.insert(self._connection, space, messages, ids, vectors, self._now)
+        if self._index is not None:
+            self._index.expect(vectors, _FIRST_LOOK)
         for message, name, vector in zip(messages, ids, vectors, strict=True):
             space.step += 1
             space.since_sleep += 1
@@ -100,12 +103,13 @@ class Intake:
                 insert_pinned(self._connection, space, row, [name], self._config)
             else:
                 self._admit(item, message)
+        tiers.join(self._connection, self._joined)
         evict_overflow(self._connection, space, self._config)
 
     def _admit(self, new: HotItem, message: NewMessage) -> None:
         near = {} if self._index is None else self._near(self._index, new.vector)
         if not near:
-            self._write(self._row(new, message), [new.id])
+            self._write(self._row(new, message), new.id)
             return
         hot, cold = near.get("hot"), near.get("cold")
         item = admit(
@@ -116,7 +120,7 @@ class Intake:
         )
         old = hot if isinstance(item, HotItem) else cold
         if item.id == new.id or old is None:
-            self._write(self._row(item, message), [new.id])
+            self._write(self._row(item, message), new.id)
             return
         tiers.delete(self._connection, self._space, [old[0]])
         changed = replace(
@@ -128,7 +132,7 @@ class Intake:
             version=old[0].version + (old[0].tier == "cold"),
             born=None,
         )
-        self._write(changed, [new.id])
+        self._write(changed, new.id)
 
     def _near(self, opened: SpaceIndex, vector: Vector) -> dict[Tier, tuple[TierRow, float]]:
         """The item of each tier nearest to a vector, if it is near enough to be repeated."""
@@ -154,8 +158,9 @@ class Intake:
         at = self._now if message.at is None else message.at
         return TierRow(item, message.metadata, at, at, expiry(message, self._now))
 
-    def _write(self, new: TierRow, members: Sequence[str]) -> None:
-        row = tiers.insert(self._connection, self._space, new, members)
+    def _write(self, new: TierRow, message: str) -> None:
+        row = tiers.insert(self._connection, self._space, new)
+        self._joined.append((message, new.item.id, new.version))
         if self._index is not None:
             self._index.add(row, new.item.vector)
             self._space.written[row] = f"{new.item.asked} {new.item.text}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.memory_store import MemoryStore

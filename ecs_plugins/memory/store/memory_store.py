@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection, SqlDatabase
+from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.errors import (
     ConfigurationError,
     EcsPluginsError,
@@ -106,7 +106,8 @@ class MemoryStore:
         self.reset()
         self._embedded = threading.local()  # vectors known within `together`
         self.forget_read: Callable[[], object] = int
-        self.indexes.prepare()
+        if self.is_current:
+            self.indexes.prepare()
         if not database.read_only:
             self._finish_interrupted_erasure()
         database.at_fork.append(self.reset)
@@ -162,7 +163,7 @@ class MemoryStore:
                 epoch = 1 + epoch_of(connection)
                 record(connection, self.identity, epoch)
                 connection.execute("UPDATE namespaces SET epoch = ?", (epoch,))
-                connection.execute("DELETE FROM graphs")
+                self.indexes.clear(connection)
         except BaseException:
             self.embedder, self.dimension = before
             raise

@@ -15,7 +15,7 @@ from itertools import count
 from numbers import Real
 from typing import Any, TypeAlias
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import asked_at_end, same_speaker
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.memory.store.tiers import (
@@ -265,7 +265,7 @@ def write_claims(
         "INSERT INTO claims (message, namespace, key, value, corrects, falls, at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         [
-            (name, space, _digest(role, writer or "", claim.key), _digest(claim.value),
+            (name, space, digest(role, writer or "", claim.key), digest(claim.value),
              claim.corrects, claim.falls, at)
             for name, space, role, writer, text, at in messages
             for claim in claims(text)
@@ -273,7 +273,8 @@ def write_claims(
     )  # fmt: skip
 
 
-def _digest(*parts: str) -> int:
+def digest(*parts: str) -> int:
+    """A number of 64 bits for texts, which says nothing of them."""
     digest = blake2b("\0".join(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.admission import record_hit, with_outcome
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import Space, TierRow, dump, pack

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection, SqlDatabase
+from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.store import tiers
 from ecs_plugins.memory.store.tiers import pack, packed

@@ -1,4 +1,4 @@
-"""What a memory needs of the engine that holds it, beside `ecs_plugins.common.sql.SqlDatabase`.
+"""What a memory needs of the engine that holds it, beside `ecs_plugins.common.sqlite.SqlDatabase`.
 
 The database holds the rows and the locks; statements are the same everywhere. How the items of a
 namespace are found by vectors and by words is each engine's own: `vector_index` beside SQLite,
@@ -8,17 +8,35 @@ namespace are found by vectors and by words is each engine's own: `vector_index`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ecs_plugins.common.sql import Connection, SqlDatabase
+from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.memory.store.tiers import Space
-from ecs_plugins.memory.types import Vector
+from ecs_plugins.memory.types import Floats, Matrix, Vector
 
 Rows: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Rows scored both ways.
+
+    Attributes:
+        rows: Row numbers ``[n]``.
+        cosines: Of each row with the query's vector; -1 for one that left.
+        coverage: How much of the query each row covers (`ecs_plugins.ranking.coverage`).
+        rest: The cosine and the coverage that no other row exceeds; None where there is no other.
+    """
+
+    rows: Rows
+    cosines: Vector
+    coverage: Floats
+    rest: tuple[float, float] | None
 
 
 class SpaceIndex(Protocol):
@@ -28,16 +46,14 @@ class SpaceIndex(Protocol):
         """The ``k`` rows of the largest cosine, and these, best first; fewer if there are fewer."""
         ...
 
-    def cosines(self, rows: Rows, query: Vector) -> Vector:
-        """The cosine of each row; -1 for one that left."""
+    def candidates(
+        self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
+    ) -> Candidates:
+        """The nearest ``count`` rows and those that cover most of the query; or those allowed."""
         ...
 
-    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
-        """The ``k`` rows that cover most of the query (`ranking.coverage`), with how much."""
-        ...
-
-    def coverage(self, query: str, rows: Collection[int]) -> dict[int, float]:
-        """How much of the query each row covers."""
+    def expect(self, vectors: Matrix, k: int) -> None:
+        """Learn for which vectors the nearest ``k`` will be looked for in this transaction."""
         ...
 
     def add(self, row: int, vector: Vector) -> None:
@@ -58,6 +74,9 @@ class SpaceIndexes(ABC):
     @abstractmethod
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
         """Whether the index of a namespace is out of step."""
+
+    def clear(self, connection: Connection, space: int | None = None) -> None:  # noqa: B027
+        """Delete what is kept of a namespace, or of all, in the transaction that deletes it."""
 
     def prepare(self) -> None:  # noqa: B027
         """Make what is kept for the dimension of the vectors, if it is missing."""

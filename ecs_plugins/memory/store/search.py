@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import as_reply
 from ecs_plugins.memory.filters import Filter, matches
 from ecs_plugins.memory.records import Recollection
@@ -175,29 +175,18 @@ def _scored(
 
     ``count`` is how many of each index; of ``allowed`` rows, all of them are candidates.
     """
-    if request.by_cosine or allowed is None:
-        rows, near = opened.nearest(request.vector, count, allowed=allowed)
-    else:
-        rows, near = allowed, np.empty(0, dtype=np.float32)
-    left = len(near) == count
     if request.by_cosine:
-        found = (_Score(cosine, cosine, 0.0) for cosine in near.tolist())
-        scores = dict(zip(rows.tolist(), found, strict=True))
-        return scores, float(near[-1]) if left else -math.inf
-    covering: list[tuple[int, float]] = []
-    if allowed is None:
-        covering = opened.covering(request.query, count)
-        rows = np.union1d(rows, np.array([row for row, _ in covering], dtype=np.int64))
+        rows, near = opened.nearest(request.vector, count, allowed=allowed)
+        scored = (_Score(cosine, cosine, 0.0) for cosine in near.tolist())
+        scores = dict(zip(rows.tolist(), scored, strict=True))
+        return scores, float(near[-1]) if len(near) == count else -math.inf
+    found = opened.candidates(request.query, request.vector, count, allowed=allowed)
     # Equal vectors must tie, although products in another order may differ in the last bits.
-    cosines = opened.cosines(rows, request.vector).astype(np.float64).round(6)
-    coverage = opened.coverage(request.query, rows.tolist())
-    covered = np.array([*coverage.values()], dtype=np.float64)
-    columns = (each.tolist() for each in (probability(cosines, covered), cosines, covered))
-    scores = dict(zip(coverage, map(_Score, *columns), strict=True))
-    if not left:
-        return scores, -math.inf
-    least = covering[-1][1] if len(covering) == count else 0.0
-    return scores, float(probability(float(near[-1]), least))
+    cosines = found.cosines.astype(np.float64).round(6)
+    columns = (probability(cosines, found.coverage), cosines, found.coverage)
+    values = map(_Score, *(each.tolist() for each in columns))
+    scores = dict(zip(found.rows.tolist(), values, strict=True))
+    return scores, -math.inf if found.rest is None else float(probability(*found.rest))
 
 
 def _wanted(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.config import MemoryConfig
 from ecs_plugins.memory.contest import replay
 from ecs_plugins.memory.records import ERASED, RecordedDecision, ReplayedDecision, SleepReport

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection
+from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import well_formed
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.types import (
@@ -377,13 +377,20 @@ def insert(connection: Connection, space: Space, new: TierRow, members: Iterable
             dump_evidence(item.evidence), vector, crc(item.asked + item.text), checksum, item.asked,
         ),
     ).fetchone()  # fmt: skip
-    connection.executemany(
-        "INSERT INTO provenance (message, item, version) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-        ((message, item.id, new.version) for message in members),
-    )
+    join(connection, ((message, item.id, new.version) for message in members))
     if new.live:
         space.count[new.tier] += 1
     return int(row)
+
+
+def join(connection: Connection, members: Iterable[tuple[str, str, int]]) -> None:
+    """Write which message joined which item with which version."""
+    if joined := [*members]:
+        connection.executemany(
+            "INSERT INTO provenance (message, item, version) VALUES (?, ?, ?)"
+            " ON CONFLICT DO NOTHING",
+            joined,
+        )
 
 
 def delete(connection: Connection, space: Space, old: Collection[TierRow]) -> None:

@@ -22,8 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from ecs_plugins.common.files import write_atomically
-from ecs_plugins.common.sql import Connection
-from ecs_plugins.common.sqlite import MEMORY, Database, refuse_open_database
+from ecs_plugins.common.sqlite import (
+    MEMORY,
+    Connection,
+    ConstraintError,
+    Database,
+    refuse_open_database,
+)
 from ecs_plugins.errors import InvalidInputError, StorageError
 from ecs_plugins.memory.store import messages as log
 from ecs_plugins.memory.store import tiers
@@ -191,7 +196,7 @@ def write_import(
                 (numbers[table][number],) = found.fetchone()
             counts[table] += 1
         _settle(connection, numbers, dimension)
-    except sqlite3.IntegrityError as error:
+    except (sqlite3.IntegrityError, ConstraintError) as error:
         raise InvalidInputError(
             f"something of the export is stored here already, nothing was written ({error}); "
             "forget it first, or import into another file"

@@ -38,9 +38,9 @@ from typing import Any
 
 import numpy as np
 
-from ecs_plugins.common.sql import Connection, SqlDatabase
+from ecs_plugins.common.sqlite import Connection, SqlDatabase
 from ecs_plugins.errors import EcsPluginsError
-from ecs_plugins.memory.store.seam import Rows, SpaceIndexes
+from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
 from ecs_plugins.memory.store.tiers import Space, crc, damaged, unpack
 from ecs_plugins.memory.types import Matrix, Vector
 from ecs_plugins.ranking.coverage import CoverageIndex
@@ -316,19 +316,29 @@ class OpenIndex:
         """The ``k`` rows of the largest cosine, and these; see `VectorIndex.search`."""
         return self.index.search(query, k, allowed=allowed)
 
-    def cosines(self, rows: Rows, query: Vector) -> Vector:
-        """The cosine of each row."""
-        return self.index.scores(rows, query)
-
     def covering(self, query: str, k: int) -> list[tuple[int, float]]:
         """The ``k`` rows that cover most of the query; see `CoverageIndex.nearest`."""
         with self.lock:
             return self._read().nearest(query, k)
 
-    def coverage(self, query: str, rows: Collection[int]) -> dict[int, float]:
-        """How much of the query each row covers."""
+    def candidates(
+        self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
+    ) -> Candidates:
+        """See `SpaceIndex.candidates`."""
+        rows, rest = allowed, None
+        if rows is None:
+            rows, near = self.nearest(vector, count)
+            covering = self.covering(query, count)
+            rows = np.union1d(rows, _numbers([row for row, _ in covering]))
+            if len(near) == count:
+                rest = float(near[-1]), covering[-1][1] if len(covering) == count else 0.0
         with self.lock:
-            return self._read().coverage(query, rows)
+            known = self._read().coverage(query, rows.tolist())
+        coverage = np.array([*known.values()], dtype=np.float64)
+        return Candidates(rows, self.index.scores(rows, vector), coverage, rest)
+
+    def expect(self, vectors: Matrix, k: int) -> None:
+        """Nothing: it is looked up at once."""
 
     def add(self, row: int, vector: Vector) -> None:
         """Add a row that a transaction has written and not committed."""
@@ -448,6 +458,11 @@ class Indexes(SpaceIndexes):
             opened.index.rebuild()
         else:
             self._worn.append(opened.index)
+
+    def clear(self, connection: Connection, space: int | None = None) -> None:
+        """Delete the graphs of all; that of a namespace follows it."""
+        if space is None:
+            connection.execute("DELETE FROM graphs")
 
     def settle(self, connection: Connection, space: Space | None = None) -> None:
         """Nothing: an index follows when it is read next."""

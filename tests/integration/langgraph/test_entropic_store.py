@@ -29,6 +29,8 @@ from tests.integration.scripted_model import ScriptedModel, call
 MESSAGES = ("chats",)
 CHAT = ("chats", "u1")
 
+BOTH_ENGINES = True
+
 
 @pytest.fixture
 def store(memory):
@@ -111,9 +113,9 @@ def test_filters_have_paths_and_lists_and_any_number(store, condition, expected)
     assert keys(store.search(list(NS), filter=condition)) == expected
 
 
-def test_it_opens_a_file_with_langgraphs_settings_and_closes_it(tmp_path):
+def test_it_opens_a_file_with_langgraphs_settings_and_closes_it(tmp_path, located):
     index = {"dims": 64, "embed": FakeEmbedder(64), "fields": ["title"]}
-    path = str(tmp_path / "m.db")
+    path = str(located(tmp_path / "m.db"))
     with EntropicStore.from_conn_string(path, index=index, messages_under=MESSAGES) as store:
         store.setup()
         store.put(CHAT, "m", {"role": "user", "content": "I keep bees."})

@@ -17,15 +17,15 @@ def db(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_memory(db: Path) -> Iterator[Opener]:
+def open_memory(tmp_path: Path, located) -> Iterator[Opener]:
     """Opens the test's file with a fake embedder, to sleep when told; closes what is left open."""
     opened: list[EntropicMemory] = []
 
     def open_(**options) -> EntropicMemory:
         options.setdefault("embedder", FakeEmbedder(32))
-        options.setdefault("path", db)
+        options.setdefault("path", tmp_path / "memory.db")
         options.setdefault("store", StoreConfig(sleep="manual"))
-        memory = EntropicMemory.open(options.pop("path"), **options)
+        memory = EntropicMemory.open(located(options.pop("path")), **options)
         opened.append(memory)
         return memory
 

@@ -4,8 +4,11 @@ import os
 from pathlib import Path
 
 import numpy as np
+import psycopg
 import pytest
 
+from ecs_plugins.common.postgres import parsed
+from ecs_plugins.common.sqlite import is_address
 from ecs_plugins.memory.store.tiers import pack
 from ecs_plugins.memory.store.vector_index import Indexes
 from ecs_plugins.memory.types import ColdMemory, Evidence, HotItem
@@ -46,15 +49,38 @@ def cold(name, vector, *, pinned=False, entropy=0.0, **changes):
     )
 
 
-def files_that_hold(folder: Path, content: bytes) -> list[str]:
-    return [p.name for p in folder.rglob("*") if p.is_file() and content in p.read_bytes()]
+def is_on_server(memory) -> bool:
+    """Whether a server holds it, of whose files nothing can be promised at once."""
+    return is_address(memory.path)
 
 
-def leftovers(folder: Path, text: str = SECRET) -> list[str]:
-    """Files that still hold a word of the text, or its vector."""
+def contents(memory) -> dict[str, str]:
+    """The files, or the tables, of a memory, and what is in them; bytes also as digits."""
+    if not is_on_server(memory):
+        files = [path for path in Path(memory.path).parent.rglob("*") if path.is_file()]
+        held = {path.name: path.read_bytes() for path in files}
+        return {name: f"{data.decode(errors='ignore')}{data.hex()}" for name, data in held.items()}
+    address, schema = parsed(memory.path)
+    with psycopg.connect(address) as connection:
+        names = "SELECT tablename FROM pg_tables WHERE schemaname = %s"
+        return {
+            name: str(connection.execute(f"SELECT t::text FROM {schema}.{name} t").fetchall())
+            for (name,) in connection.execute(names, (schema,)).fetchall()
+        }
+
+
+def holders(memory, content: bytes) -> list[str]:
+    """The files, or the tables, that hold some content."""
+    shown = content.decode(errors="ignore"), content.hex()
+    held = contents(memory).items()
+    return [name for name, data in held if any(each and each in data for each in shown)]
+
+
+def leftovers(memory, text: str = SECRET) -> list[str]:
+    """Files or tables that still hold a word of the text, or its vector."""
     vector = pack(FakeEmbedder(32).embed_query(text))
     words = [word.encode() for word in text.split() if len(word) > 5]
-    return [name for content in (*words, vector) for name in files_that_hold(folder, content)]
+    return [name for content in (*words, vector) for name in holders(memory, content)]
 
 
 def in_child(action) -> str:
@@ -81,7 +107,8 @@ def assert_current(memory, namespace=("default",)):
     store = memory._store
     memory.recall("red", namespace=namespace, threshold=0.0, record=False)
     if not isinstance(store.indexes, Indexes):  # the server keeps them
-        assert memory.admin.verify().ok
+        with store.reading(namespace) as (connection, space):
+            assert [*store.indexes.problems(connection, space)] == []
         return
     with store.reading(namespace) as (connection, space):
         indexes = store.indexes, Indexes(store.dimension)

@@ -13,6 +13,8 @@ from ecs_plugins.memory.prior import worth
 from ecs_plugins.memory.store.tiers import checked
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
+BOTH_ENGINES = True
+
 
 def texts(found) -> list[str]:
     return [item.text for item in found]

@@ -14,6 +14,8 @@ from tests.unit.memory.factories import SECRET, leftovers
 
 NOTES = ("notes", "acme")
 
+BOTH_ENGINES = True
+
 
 def put(memory, namespace=NOTES, key="k", text="the boat is blue", **options):
     item = NewItem(namespace, key, {"text": text, "n": [1, None]}, {"text": text}, **options)
@@ -194,13 +196,13 @@ def test_forgetting_a_namespace_erases_its_items_and_no_others(filled):
 
 
 @pytest.mark.parametrize("how", ["forget", "delete", "purge", "sleep"])
-def test_an_erased_item_is_in_no_file(db, open_memory, how):
+def test_an_erased_item_is_in_no_file(open_memory, how):
     memory = open_memory()
     for number in range(30):
         put(memory, key=f"other {number}", text=f"subject{number} " + "padding " * 7 * number)
     put(memory, ("secret", "place"), text=SECRET, ttl=0.05 if how in ("purge", "sleep") else None)
     memory.add("the boat is blue", namespace=NOTES)
-    assert leftovers(db.parent)
+    assert leftovers(memory)
     if how == "forget":
         memory.forget(("secret", "place"))
     elif how == "delete":
@@ -208,5 +210,5 @@ def test_an_erased_item_is_in_no_file(db, open_memory, how):
     else:
         time.sleep(0.06)
         assert memory.sleep(NOTES) if how == "sleep" else memory.admin.purge().items == 1
-    assert leftovers(db.parent) == []
+    assert leftovers(memory) == []
     assert memory.admin.stats().items == 30

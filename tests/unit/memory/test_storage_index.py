@@ -231,7 +231,7 @@ def test_links_keep_nothing_that_is_erased_and_are_completed_by_what_came_since(
     memory = open_memory(config=ALL_KEPT)
     assert rows_kept(memory) == 61
     memory.delete(secret)
-    assert leftovers(filed.parent) == []
+    assert leftovers(memory) == []
     with monkeypatch.context() as patch:  # as if it were killed
         patch.setattr(memory._store.indexes, "save", lambda *_, **__: None)
         memory.add("a later thing")

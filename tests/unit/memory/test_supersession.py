@@ -63,6 +63,8 @@ I live in Rome. I have two dogs. We walk along the river every day. > I moved to
 
 ROME, OSLO = "Ada lives in Rome.", "Ada lives in Oslo now."
 
+BOTH_ENGINES = True
+
 
 def corrects(newer, older):
     falling = {claim.key: claim.value for claim in claims(older) if claim.falls}

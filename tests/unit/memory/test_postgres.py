@@ -1,0 +1,199 @@
+"""What only a memory on PostgreSQL can meet: its server, its graph, and clients that die."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from ecs_plugins.common.postgres import parsed
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.store import sleeps
+from ecs_plugins.ranking.embedder import FakeEmbedder
+from tests.unit.memory.factories import assert_current, in_child, stream
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def engine():
+    return "postgres"
+
+
+@pytest.fixture
+def address(located, tmp_path):
+    return located(tmp_path / "memory.db")
+
+
+@pytest.fixture
+def on_server(address):
+    """Runs a statement as a superuser, where the memory's tables are."""
+
+    def run(sql):
+        server, schema = parsed(address)
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"SET search_path = {schema}, public")
+            cursor = connection.execute(sql)
+            return cursor.fetchall() if cursor.description else None
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("/postgres?", "/nowhere?"), "does not exist; check that the server runs"),
+        (("postgres:@", "stranger:secret@"), "check that the server runs"),
+        (("postgres:@/", "postgres:@127.0.0.1:9/"), "check that the server runs"),
+    ],
+)
+def test_a_server_that_is_not_there_or_refuses_is_an_error_without_the_password(
+    address, change, said
+):
+    if change[1].endswith(":9/"):
+        address = address.split("?")[0] + "?"
+    with pytest.raises(StorageError, match=said) as caught:
+        EntropicMemory.open(address.replace(*change), embedder=FakeEmbedder(32))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("_EXTENSION", "no_such", "CREATE EXTENSION vector"), ("_OLDEST", (99, 0), "99.0 or newer")],
+)
+def test_a_server_without_pgvector_or_with_an_old_one_is_refused(
+    open_memory, on_server, monkeypatch, name, value, said
+):
+    monkeypatch.setattr(f"ecs_plugins.memory.store.postgres.{name}", value)
+    with pytest.raises(StorageError, match=said):
+        open_memory()
+
+
+def test_tables_of_a_newer_version_or_none_at_all_are_refused(open_memory, on_server, address):
+    with pytest.raises(StorageError, match="holds no memory"):
+        open_memory(read_only=True)
+    open_memory().close()
+    on_server("UPDATE versions SET version = 99")
+    with pytest.raises(StorageError, match="upgrade ecs-plugins"):
+        open_memory()
+    with pytest.raises(ConfigurationError, match="plain name"):
+        EntropicMemory.open(f'{address}"; --', embedder=FakeEmbedder(32))
+
+
+def test_who_only_reads_writes_nothing(open_memory):
+    open_memory().add("the boat is blue")
+    memory = open_memory(read_only=True)
+    assert memory.recall("the boat")[0].text == "the boat is blue"
+    with pytest.raises(StorageError, match="reading only"):
+        memory.add("more")
+    assert memory.admin.stats().namespaces[0].messages == 1
+
+
+def test_many_may_make_the_tables_at_once(open_memory):
+    with ThreadPoolExecutor(4) as threads:
+        memories = [*threads.map(lambda _: open_memory(), range(4))]
+    for number, memory in enumerate(memories):
+        memory.add(f"message {number}", namespace=("a",))
+    assert [len(memory.messages(("a",))) for memory in memories] == [4] * 4
+
+
+LOST = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
+FULL = (
+    "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END$$",
+    "CREATE TRIGGER full_disk BEFORE UPDATE ON sleeps EXECUTE FUNCTION full_disk()",
+)
+
+
+@pytest.mark.parametrize("how", ["lost", "full"])
+def test_a_sleep_phase_that_fails_changes_nothing(open_memory, on_server, monkeypatch, how):
+    memory = open_memory()
+    memory.add(["the boat is blue", "the boat is blue", "snow falls"])
+    real = sleeps.apply
+    for statement in FULL if how == "full" else ():
+        on_server(statement)
+    if how == "lost":
+        monkeypatch.setattr(sleeps, "apply", lambda *args: (real(*args), on_server(LOST))[0])
+    with pytest.raises(StorageError, match="connection was lost" if how == "lost" else "disk is"):
+        memory.sleep()
+    monkeypatch.undo()
+    assert (memory.memories(), memory.sleeps(), len(memory.messages())) == ([], [], 3)
+    assert memory.admin.verify().ok
+    if how == "full":
+        on_server("DROP TRIGGER full_disk ON sleeps")
+    memory.sleep()
+    assert len(memory.memories()) == 2
+
+
+def test_what_the_server_cannot_store_is_refused(open_memory):
+    memory = open_memory()
+    with pytest.raises(InvalidInputError, match="cannot store"):
+        memory.add(["fine", "a \0 byte"])
+    assert memory.namespaces() == []
+
+
+def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(open_memory):
+    one = open_memory()
+    other = open_memory(store=StoreConfig(sleep="manual", busy_timeout=0.3))
+    one.add("the boat is blue", namespace=("a",))
+    with one._store.writing_to(("a",)):
+        other.add("snow falls", namespace=("b",))
+        assert other.recall("boat", namespace=("a",))
+        with pytest.raises(StorageError, match="busy_timeout"):
+            other.add("more", namespace=("a",))
+        with pytest.raises(StorageError, match="busy_timeout"):
+            other.forget(("b",))
+    other.add("more", namespace=("a",))
+    assert len(one.messages(("a",))) == 2
+
+
+def test_one_worker_sleeps_a_namespace_at_a_time(open_memory):
+    memories = [open_memory() for _ in range(2)]
+    held, running = [], threading.Event()
+
+    def hold() -> None:
+        with memories[0]._store.database.claim("a"):
+            running.set()
+            held.append("in")
+            threading.Event().wait(0.3)
+            held.append("out")
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert running.wait(10)
+    with memories[1]._store.database.claim("a"):
+        assert held == ["in", "out"]
+    thread.join()
+
+
+def test_a_forked_child_connects_anew(open_memory):
+    memory = open_memory()
+    memory.add("the boat is blue")
+    said = in_child(lambda: (memory.add("from the child"), memory.recall("the boat")[0].text)[1])
+    assert said == "the boat is blue"
+    assert len(memory.messages()) == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_large_namespace_is_searched_through_the_graph_and_finds_the_same(
+    open_memory, tmp_path, monkeypatch, seed
+):
+    config = MemoryConfig(hot_capacity=500, cold_capacity=50)
+    memory = open_memory(config=config)
+    monkeypatch.setattr("ecs_plugins.memory.store.postgres._LARGE", 40)
+    said = stream(seed, 90)
+    for start in range(0, 90, 30):
+        memory.add(said[start : start + 30])
+        memory.recall("old Quilla")
+    memory.sleep()
+    names = [message.id for message in memory.messages()][::7]
+    memory.delete(*names)
+    assert_current(memory)
+    questions = ["is the boat blue?", "snow in winter", "who burned down", "Quilla at noon"]
+    found = [memory.recall(each, k=9, record=False) for each in questions]
+    monkeypatch.undo()
+    exact = [memory.recall(each, k=9, record=False) for each in questions]
+    assert [[item.id for item in each] for each in found] == [
+        [item.id for item in each] for each in exact
+    ]
