@@ -63,15 +63,10 @@ def _first(connection: Connection) -> None:
     for statement in schema.NEWEST:
         for wanted, written in _TYPES.items():
             statement = re.sub(wanted, written, statement)
+        if "graphs" not in statement:
+            connection.execute(statement)
+    for statement in schema.statements("postgres.sql"):
         connection.execute(statement)
-    connection.execute(
-        "CREATE TABLE words (namespace BIGINT, term BIGINT, texts BIGINT NOT NULL,"
-        " PRIMARY KEY (namespace, term)) WITH (fillfactor = 70)"
-    )
-    connection.execute(
-        "CREATE TABLE postings (namespace BIGINT, term BIGINT, row BIGINT,"
-        " PRIMARY KEY (namespace, term, row))"
-    )
 
 
 STEPS: Sequence[Step] = (_first,)
@@ -101,35 +96,7 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
     return database
 
 
-# Of the terms ?1 of a query, among ?2 texts of the namespace ?3: how many have each, and its weight
-# (`ecs_plugins.ranking.coverage`). Then the chosen rows with their cosine and their coverage.
-_SCORED = """
-    WITH asked AS MATERIALIZED (
-        SELECT t AS term, coalesce(texts, 0) AS texts,
-            ln(1 + (?2 - coalesce(texts, 0) + 0.5::float8) / (coalesce(texts, 0) + 0.5)) AS weight
-        FROM unnest(?1::bigint[]) AS t LEFT JOIN words ON namespace = ?3 AND words.term = t)
-    SELECT row, -(embedding <#> ?4) AS cosine, coalesce(
-        (SELECT sum(weight) FROM asked WHERE term = ANY(terms)) / (SELECT sum(weight) FROM asked), 0
-    ) AS coverage, near, covers
-    FROM ({chosen}) AS chosen JOIN {table} USING (row)
-"""
-_ALLOWED = "SELECT unnest(?5::bigint[]) AS row, true AS near, true AS covers"
-# The nearest rows, and those with most of the query; sums of integers tie. Terms that are frequent
-# beyond a limit choose nothing.
-_CHOSEN = f"""
-    WITH read AS (
-        SELECT term, (weight * 1e8)::bigint AS weight, sum(texts) OVER rarest AS read,
-            row_number() OVER rarest AS place
-        FROM asked WHERE texts > 0 WINDOW rarest AS (ORDER BY texts, term)),
-    covering AS (
-        SELECT row, true AS covers FROM read JOIN postings USING (term)
-        WHERE namespace = ?3 AND (read <= {POSTINGS_READ} OR place = 1)
-        GROUP BY row ORDER BY sum(weight) DESC, row LIMIT 4 * {{count}}),
-    near AS (
-        SELECT row, true AS near FROM {{table}} WHERE namespace = ?3 {{among}}
-        ORDER BY embedding <#> ?4 LIMIT {{count}})
-    SELECT row, near, covers FROM near FULL JOIN covering USING (row)
-"""
+_SCORED, _ALLOWED, _CHOSEN = schema.statements("candidates.sql")
 
 
 def _terms(text: str) -> list[int]:
@@ -213,7 +180,7 @@ class ServerIndex:
             return _candidates(found, None)
         for large in self._attempts:
             among = "AND large" if large else ""
-            chosen = _CHOSEN.format(table=self._table, among=among, count=count)
+            chosen = _CHOSEN.format(table=self._table, among=among, count=count, read=POSTINGS_READ)
             found = self._scored(chosen, values)
             near = [cosine for _, cosine, _, is_near, _ in found if is_near]
             if len(near) == count:
@@ -257,23 +224,9 @@ class ServerIndexes(SpaceIndexes):
             if self._database.read_only or (known and not self._unsettled(connection)):
                 return
         with self._database.write() as connection:
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {self._table} (row BIGINT PRIMARY KEY, namespace"
-                " BIGINT NOT NULL, large BOOLEAN NOT NULL, terms BIGINT[] NOT NULL,"
-                f" embedding vector({self._dimension}) NOT NULL)"
-            )
-            connection.execute(
-                f"CREATE INDEX IF NOT EXISTS {self._table}_by_namespace"
-                f" ON {self._table} (namespace, row)"
-            )
-            if self._dimension <= _MOST_DIMENSIONS:
-                connection.execute(
-                    f"ALTER TABLE {self._table} ALTER COLUMN embedding SET STORAGE PLAIN"
-                )
-                connection.execute(
-                    f"CREATE INDEX IF NOT EXISTS {self._table}_by_vector ON {self._table}"
-                    " USING hnsw (embedding vector_ip_ops) WHERE large"
-                )
+            made = schema.statements("entries.sql")
+            for statement in made if self._dimension <= _MOST_DIMENSIONS else made[:2]:
+                connection.execute(statement.format(dimension=self._dimension))
             self.settle(connection)
 
     def _unsettled(self, connection: Connection) -> list[int]:
