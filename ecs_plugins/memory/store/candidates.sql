@@ -18,13 +18,14 @@ SELECT unnest(?5::bigint[]) AS row, true AS near, true AS covers;
 -- beyond {read} occurrences choose nothing.
 
 WITH read AS (
-    SELECT term, (weight * 1e8)::bigint AS weight, sum(texts) OVER rarest AS read,
+    SELECT term, (weight * 1e8)::int AS weight, sum(texts) OVER rarest AS read,
         row_number() OVER rarest AS place
     FROM asked WHERE texts > 0 WINDOW rarest AS (ORDER BY texts, term)),
 covering AS (
     SELECT row, true AS covers FROM read JOIN postings USING (term)
     WHERE namespace = ?3 AND (read <= {read} OR place = 1)
-    GROUP BY row ORDER BY sum(weight) DESC, row LIMIT 4 * {count}),
+    GROUP BY row ORDER BY sum(weight) DESC, row
+    LIMIT {count} * (SELECT CASE WHEN sum(texts) > {read} THEN 4 ELSE 1 END FROM asked)),
 near AS (
     SELECT row, true AS near FROM {table} WHERE namespace = ?3 {among}
     ORDER BY embedding <#> ?4 LIMIT {count})
