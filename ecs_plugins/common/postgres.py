@@ -200,14 +200,14 @@ class PostgresDatabase(SqlDatabase):
             "jit": "off",
             **(settings or {}),
         }
-        with translated(self.path, _UNREACHABLE), self._connect() as raw:
+        with (
+            translated(self.path, _UNREACHABLE),
+            psycopg.connect(self._conninfo, **_OPTIONS) as raw,
+        ):
             self._configure(raw)
             self._upgrade(raw, steps)
         self._begin()
         _databases.add(self)
-
-    def _connect(self) -> Raw:
-        return psycopg.connect(self._conninfo, **_OPTIONS)
 
     def _begin(self) -> None:
         """Begin with no connection, also in a forked child."""
@@ -252,10 +252,8 @@ class PostgresDatabase(SqlDatabase):
             return
         if self.read_only:
             raise StorageError(
-                f"{self.path} holds no {self._kind}"
-                if not version
-                else f"{self.path} has version {version} of the tables, not {len(steps)}; open it "
-                "once for writing, which upgrades it"
+                f"{self.path} holds no {self._kind} of version {len(steps)}, but of {version}; open "
+                "it once for writing, which makes or upgrades it"
             )
         with raw.transaction():
             raw.execute(f"SELECT pg_advisory_xact_lock({self._key('everything')})")

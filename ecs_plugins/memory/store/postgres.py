@@ -13,11 +13,12 @@ server finds items by, which a transaction writes before it commits:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ecs_plugins.common.files import statements
 from ecs_plugins.common.postgres import PostgresDatabase, Step
 from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import terms
@@ -65,7 +66,7 @@ def _first(connection: Connection) -> None:
             statement = re.sub(wanted, written, statement)
         if "graphs" not in statement:
             connection.execute(statement)
-    for statement in schema.statements("postgres.sql"):
+    for statement in statements(__package__, "postgres.sql"):
         connection.execute(statement)
 
 
@@ -96,7 +97,9 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
     return database
 
 
-_SCORED, _ALLOWED, _CHOSEN = schema.statements("candidates.sql")
+_SCORED, _ALLOWED, _CHOSEN = statements(__package__, "candidates.sql")
+_WORDS = statements(__package__, "words.sql")
+_WRITTEN, _TAKEN_OUT = _WORDS[:2], _WORDS[2:]
 
 
 def _terms(text: str) -> list[int]:
@@ -110,20 +113,14 @@ class ServerIndex:
         self._connection = connection
         self._space = space
         self._table = table
-        self._is_large = space.items >= _LARGE
-        # What `settle` has not written yet, with room for more.
-        self._new: list[int] = []
-        self._vectors: Matrix = np.empty((8, 0), dtype=np.float32)
+        # What the graph finds too few of is compared one by one as well.
+        self._attempts = (True, False) if space.items >= _LARGE else (False,)
+        self._new: dict[int, Vector] = {}  # what `settle` has not written yet
         self._expected: dict[tuple[bytes, int], list[tuple[int, float]]] = {}
 
     def add(self, row: int, vector: Vector) -> None:
         """Take notice of a row that this transaction has written."""
-        at = len(self._new)
-        if at % len(self._vectors) == 0:
-            room = np.empty((max(8, at), len(vector)), dtype=np.float32)
-            self._vectors = np.concatenate([self._vectors, room]) if at else room
-        self._vectors[at] = vector
-        self._new.append(row)
+        self._new[row] = vector
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Look up the nearest rows of several vectors by one statement."""
@@ -158,16 +155,11 @@ class ServerIndex:
                     values,
                 ).fetchall()
         if self._new:
-            new = -self._vectors[: len(self._new)] @ query
+            new = -np.stack([*self._new.values()]) @ query
             found += zip(self._new, new.tolist(), strict=True)
         found = sorted(found, key=lambda each: each[1])[:k]
         rows = np.array([row for row, _ in found], dtype=np.int64)
         return rows, np.array([-distance for _, distance in found], dtype=np.float32)
-
-    @property
-    def _attempts(self) -> tuple[bool, ...]:
-        """Whether to search the graph: where it finds too few, the rows are compared as well."""
-        return (True, False) if self._is_large else (False,)
 
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
@@ -224,7 +216,7 @@ class ServerIndexes(SpaceIndexes):
             if self._database.read_only or (known and not self._unsettled(connection)):
                 return
         with self._database.write() as connection:
-            made = schema.statements("entries.sql")
+            made = statements(__package__, "entries.sql")
             for statement in made if self._dimension <= _MOST_DIMENSIONS else made[:2]:
                 connection.execute(statement.format(dimension=self._dimension))
             self.settle(connection)
@@ -247,7 +239,10 @@ class ServerIndexes(SpaceIndexes):
 
     def _settle(self, connection: Connection, space: Space) -> None:
         if space.gone:
-            self._remove(connection, space)
+            gone = connection.execute(
+                f"DELETE FROM {self._table} WHERE row = ANY(?) RETURNING row, terms", (space.gone,)
+            )
+            self._write_terms(connection, space, dict(gone.fetchall()), _TAKEN_OUT)
         new = connection.execute(
             "SELECT row, vector, vector_crc, id, asked, text FROM tiers WHERE namespace = ?"
             f" AND live = 1 AND row > (SELECT coalesce(max(row), 0) FROM {self._table}"
@@ -275,41 +270,17 @@ class ServerIndexes(SpaceIndexes):
                 for row, vector, check, name, _, _ in new
             ),
         )
-        self._count(connection, space, said, 1)
+        self._write_terms(connection, space, said, _WRITTEN)
         space.gone.clear()
 
-    def _remove(self, connection: Connection, space: Space) -> None:
-        gone = connection.execute(
-            f"DELETE FROM {self._table} WHERE row = ANY(?) RETURNING row, terms",
-            (space.gone,),
-        )
-        self._count(connection, space, dict(gone.fetchall()), -1)
-
     @staticmethod
-    def _count(connection: Connection, space: Space, said: dict[int, list[int]], sign: int) -> None:
-        """Write the terms of rows, or take them out."""
+    def _write_terms(
+        connection: Connection, space: Space, said: Mapping[int, Sequence[int]], how: Sequence[str]
+    ) -> None:
         pairs = [(term, row) for row, found in said.items() for term in found]
-        if not pairs:
-            return
-        these = "unnest(?1::bigint[], ?2::bigint[]) AS said (t, r)"
         values = [term for term, _ in pairs], [row for _, row in pairs], space.id
-        if sign > 0:
-            connection.execute(f"INSERT INTO postings SELECT ?3, t, r FROM {these}", values)
-        else:
-            connection.execute(
-                f"DELETE FROM postings USING {these} WHERE namespace = ?3 AND term = t AND row = r",
-                values,
-            )
-        connection.execute(
-            f"INSERT INTO words SELECT ?3, t, {sign} * count(*) FROM {these} GROUP BY t"
-            " ON CONFLICT (namespace, term) DO UPDATE SET texts = words.texts + excluded.texts",
-            values,
-        )
-        if sign < 0:
-            connection.execute(
-                f"DELETE FROM words USING {these} WHERE namespace = ?3 AND term = t AND texts = 0",
-                values,
-            )
+        for statement in how if pairs else ():
+            connection.execute(statement, values)
 
     def clear(self, connection: Connection, space: int | None = None) -> None:
         """Delete what is kept of a namespace, or of all, with the tables of every dimension."""
@@ -327,14 +298,9 @@ class ServerIndexes(SpaceIndexes):
 
     def problems(self, connection: Connection, space: Space) -> Iterable[str]:
         """Whether what is kept of a namespace is out of step with its rows."""
+        (counts,) = statements(__package__, "problems.sql")
         live, kept, said, posted, counted = connection.execute(
-            "SELECT (SELECT count(*) FROM tiers WHERE namespace = ?1 AND live = 1),"
-            f" (SELECT count(*) FROM {self._table} e JOIN tiers t ON t.row = e.row AND t.live = 1"
-            " AND t.namespace = e.namespace WHERE e.namespace = ?1),"
-            f" (SELECT coalesce(sum(cardinality(terms)), 0) FROM {self._table}"
-            " WHERE namespace = ?1), (SELECT count(*) FROM postings WHERE namespace = ?1),"
-            " (SELECT coalesce(sum(texts), 0) FROM words WHERE namespace = ?1)",
-            (space.id,),
+            counts.format(table=self._table), (space.id,)
         ).fetchone()
         if live != kept or not said == posted == counted:
             yield f"{space.namespace}: the index is out of step"
