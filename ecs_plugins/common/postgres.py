@@ -252,8 +252,8 @@ class PostgresDatabase(SqlDatabase):
             return
         if self.read_only:
             raise StorageError(
-                f"{self.path} holds no {self._kind} of version {len(steps)}, but of {version}; open "
-                "it once for writing, which makes or upgrades it"
+                f"{self.path} holds no {self._kind} of version {len(steps)}; open it once for "
+                "writing, which makes or upgrades it"
             )
         with raw.transaction():
             raw.execute(f"SELECT pg_advisory_xact_lock({self._key('everything')})")
