@@ -2,8 +2,11 @@
 
 Everything goes through `EntropicMemory` with precomputed vectors, so embedding is in no figure.
 Beside it, in the same run and on the same vectors: raw FAISS HNSW with the same parameters, a bare
-SQLite insert of the same rows with the same settings, and LangGraph's ``InMemoryStore`` where it
-is installed.
+lexical search by bm25s, a bare SQLite insert of the same rows with the same settings, and
+LangGraph's ``InMemoryStore`` where it is installed.
+
+The words of a text are drawn: some that are common everywhere, and some that say where its vector
+lies, so that near texts share rare words, as sentences do.
 """
 
 from __future__ import annotations
@@ -15,12 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bm25s
 import numpy as np
 
 from benchmarks.drawing import markdown_table
 from benchmarks.memory_scale.add_cost import SINGLE_ADDS, Figures, measure_adding
+from ecs_plugins.common.text import terms
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import tiers
+from ecs_plugins.memory.store.search import CANDIDATES
 from ecs_plugins.memory.store.vector_index import search_width
 from ecs_plugins.memory.types import Matrix, Vector
 
@@ -45,8 +51,26 @@ def latent_vectors(count: int, dimension: int = 384, seed: int = 0) -> Matrix:
     return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True), dtype=np.float32)
 
 
+COMMON_WORDS, COMMON_PER_TEXT = 5000, 8
+TOPICS, TOPICS_PER_TEXT = 2000, 4
+
+
+def texts_of(vectors: Matrix, letter: str) -> list[str]:
+    """A text for each vector: its name, common words by Zipf's law, and its nearest topics."""
+    rng = np.random.default_rng(len(vectors))
+    topics = np.random.default_rng(6).normal(size=(vectors.shape[1], TOPICS)).astype(np.float32)
+    odds = 1 / np.arange(3, COMMON_WORDS + 3)
+    common = rng.choice(COMMON_WORDS, (len(vectors), COMMON_PER_TEXT), p=odds / odds.sum())
+    out = []
+    for number, (vector, words) in enumerate(zip(vectors, common, strict=True)):
+        near = np.argpartition(vector @ topics, -TOPICS_PER_TEXT)[-TOPICS_PER_TEXT:]
+        said = [f"w{word}" for word in words] + [f"topic{topic}" for topic in near]
+        out.append(f"{letter}{number} {' '.join(said)}")
+    return out
+
+
 class PrecomputedEmbedder:
-    """Embeds ``t0, t1, ...`` and ``q0, q1, ...`` by looking the vector up."""
+    """Embeds texts that begin with ``t0, t1, ...`` or ``q0, q1, ...`` by looking the vector up."""
 
     name = "precomputed"
 
@@ -56,12 +80,16 @@ class PrecomputedEmbedder:
 
     def embed_documents(self, texts: Sequence[str]) -> Matrix:
         """The documents of these names."""
-        return self._of["t"][[int(text[1:]) for text in texts]]
+        return self._of["t"][[_number(text) for text in texts]]
 
     def embed_query(self, text: str) -> Vector:
         """The query of this name."""
-        vector: Vector = self._of[text[0]][int(text[1:])]
+        vector: Vector = self._of[text[0]][_number(text)]
         return vector
+
+
+def _number(text: str) -> int:
+    return int(text.partition(" ")[0][1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +143,7 @@ class _Run:
         self._progress = progress
         self._path = folder / "memory.db"
         self._embedder = PrecomputedEmbedder(documents, queries)
+        self._texts, self._asked = texts_of(documents, "t"), texts_of(queries, "q")
         self._exact = np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :10]
 
     def _open(self) -> EntropicMemory:
@@ -143,6 +172,8 @@ class _Run:
             figures[f"recall_over_raw_p50_{clock}"] = (
                 figures[f"recall_p50_{clock}"] / figures[f"raw_hnsw_p50_{clock}"]
             )
+        self._progress("meaning and words")
+        figures |= self._by_words()
         self._progress("half of it deleted")
         figures |= self._half_deleted(memory)
         figures["file_bytes"] = float(memory.admin.stats().bytes)
@@ -153,9 +184,8 @@ class _Run:
         return figures
 
     def _adding(self, memory: EntropicMemory) -> Figures:
-        texts = [f"t{number}" for number in range(len(self._documents))]
-        figures = measure_adding(memory, texts, self._folder)
-        texts = texts[:MERGING_ADDS]
+        figures = measure_adding(memory, self._texts, self._folder)
+        texts = self._texts[:MERGING_ADDS]
         with EntropicMemory.open(
             self._folder / "merging.db",
             embedder=self._embedder,
@@ -164,9 +194,42 @@ class _Run:
         ) as merging:
             return figures | measure_adding(merging, texts, self._folder, label="merging_")
 
+    def _by_words(self) -> Figures:
+        """The default recall, and by turns what it is made of: raw HNSW and a bare lexical search.
+
+        A memory under the default rule reads the file that the other has written.
+        """
+        with EntropicMemory.open(
+            self._path, embedder=self._embedder, store=StoreConfig(sleep="manual")
+        ) as memory:
+            graph = self._graph(memory)
+            words = bm25s.BM25(method="lucene")
+            words.index([terms(text) for text in self._texts], show_progress=False)
+            asked = [terms(text.partition(" ")[2]) for text in self._asked]
+
+            def lexical(number: int) -> None:
+                scores = words.get_scores(asked[number])
+                np.argpartition(scores, -CANDIDATES)[-CANDIDATES:]
+
+            figures: Figures = {}
+            calls: dict[str, Callable[[int], object]] = {
+                "default_recall": lambda n: memory.recall(self._asked[n], k=5, record=False),
+                "bare_hnsw": lambda n: graph.search(self._queries[n : n + 1], 5),
+                "bare_bm25": lexical,
+            }
+            for name, times in _by_turns(calls, len(self._queries)).items():
+                figures |= _percentiles(name, times)
+        for clock in ("ms", "cpu_ms"):
+            bare = figures[f"bare_hnsw_p50_{clock}"] + figures[f"bare_bm25_p50_{clock}"]
+            figures[f"default_recall_over_bare_p50_{clock}"] = (
+                figures[f"default_recall_p50_{clock}"] / bare
+            )
+        return figures
+
     def _latency(self, memory: EntropicMemory) -> Figures:
         def ask(number: int) -> None:
-            memory.recall(f"q{number}", k=3, threshold=-1.0, tiers="both", record=False)
+            text = self._asked[number]
+            memory.recall(text, k=3, threshold=-1.0, tiers="both", record=False)
 
         return _percentiles("recall", _timed(ask, len(self._queries)))
 
@@ -177,8 +240,9 @@ class _Run:
         for k in (3, 10):
             hits = 0
             for number in range(len(self._queries)):
-                wanted = _first(order[number], alive, k)
-                found = memory.recall(f"q{number}", k=k, threshold=-1.0, tiers="both", record=False)
+                wanted = _first(order[number], self._texts, alive, k)
+                text = self._asked[number]
+                found = memory.recall(text, k=k, threshold=-1.0, tiers="both", record=False)
                 hits += len(wanted & {item.text for item in found})
             figures[f"recall_at_{k}{suffix}"] = hits / (k * len(self._queries))
         return figures
@@ -186,19 +250,22 @@ class _Run:
     def _reopened(self, figures: Figures) -> EntropicMemory:
         started = time.perf_counter()
         memory = self._open()
-        memory.recall("q0", k=3, threshold=-1.0, tiers="both", record=False)
+        memory.recall(self._asked[0], k=3, threshold=-1.0, tiers="both", record=False)
         figures["open_to_first_recall_s"] = time.perf_counter() - started
         return memory
 
-    def _raw(self, memory: EntropicMemory) -> Figures:
-        # The memory's own graph, searched by FAISS alone.
+    def _graph(self, memory: EntropicMemory) -> Any:
+        """The memory's own graph, to be searched by FAISS alone."""
         with memory._store.database.read() as connection:
             space = tiers.list_spaces(connection)[0]
             opened: Any = memory._store.indexes.current(connection, space)
-            index = opened.index
-        index.rebuild()
-        graph: Any = index._graph
-        ef = graph.hnsw.efSearch = search_width(graph.ntotal)
+        opened.index.rebuild()
+        graph = opened.index._graph
+        graph.hnsw.efSearch = search_width(graph.ntotal)
+        return graph
+
+    def _raw(self, memory: EntropicMemory) -> Figures:
+        graph = self._graph(memory)
         found = [graph.search(query[None], 3)[1][0] for query in self._queries]
         hits = sum(
             len(set(row.tolist()) & set(exact[:3].tolist()))
@@ -206,7 +273,7 @@ class _Run:
         )
         times = _timed(lambda n: graph.search(self._queries[n : n + 1], 3), len(self._queries))
         return {
-            "ef_search": float(ef),
+            "ef_search": float(graph.hnsw.efSearch),
             "raw_hnsw_recall_at_3": hits / (3 * len(found)),
             **_percentiles("raw_hnsw", times),
         }
@@ -247,11 +314,11 @@ class _Run:
         }
 
 
-def _first(order: np.ndarray, alive: set[str], k: int) -> set[str]:
+def _first(order: np.ndarray, texts: Sequence[str], alive: set[str], k: int) -> set[str]:
     wanted: set[str] = set()
     for number in order:
-        if f"t{number}" in alive:
-            wanted.add(f"t{number}")
+        if texts[number] in alive:
+            wanted.add(texts[number])
             if len(wanted) == k:
                 break
     return wanted
@@ -268,14 +335,20 @@ Times = list[tuple[float, float]]
 
 def _timed(call: Callable[[int], object], count: int) -> Times:
     """Milliseconds of each call, by the clock and of this thread's CPU, after a warm-up round."""
-    for number in range(count):
-        call(number)
-    times = []
-    for number in range(count):
-        cpu, clock = time.thread_time(), time.perf_counter()
-        call(number)
-        clock, cpu = time.perf_counter() - clock, time.thread_time() - cpu
-        times.append((1000 * clock, 1000 * cpu))
+    return _by_turns({"": call}, count)[""]
+
+
+def _by_turns(calls: Mapping[str, Callable[[int], object]], count: int) -> dict[str, Times]:
+    """The same for several calls, which take turns."""
+    times: dict[str, Times] = {name: [] for name in calls}
+    for timed in (False, True):
+        for number in range(count):
+            for name, call in calls.items():
+                cpu, clock = time.thread_time(), time.perf_counter()
+                call(number)
+                clock, cpu = time.perf_counter() - clock, time.thread_time() - cpu
+                if timed:
+                    times[name].append((1000 * clock, 1000 * cpu))
     return times
 
 
