@@ -142,8 +142,8 @@ class VectorIndex:
         """Add rows that are not there yet; ``vectors`` is ``[rows, dimension]``."""
         with self._lock:
             own = np.array(vectors, dtype=np.float32)
+            self._waiting = np.concatenate([self._tail_vectors(), own])
             self._tail.update(zip(rows.tolist(), own, strict=True))
-            self._waiting = None
             if len(self._tail) > _TAIL and (len(self) < _LARGE or len(self._tail) <= 2 * _TAIL):
                 self._link()
 
