@@ -16,6 +16,7 @@ from ecs_plugins.lm.base import Generation, GenerationOptions
 
 T = TypeVar("T")
 _ROUNDED = 1e-3  # what rounding may add to the logarithm of 1
+_TO_CHECK = "check that nothing between here and the server changes or truncates requests"
 Scores = tuple[list[float], int]
 """Log-probabilities of the tokens from the first scored one on, and tokens computed."""
 Prompts = Sequence[tuple[Sequence[int], int]]
@@ -107,7 +108,8 @@ class SGLang:
 
         def read(answers: RootModel[list[_SGLangAnswer]]) -> list[Scores]:
             if len(answers.root) != len(prompts):
-                raise ScoringError(f"{len(answers.root)} answers to {len(prompts)} prompts")
+                found = f"{len(answers.root)} answers to {len(prompts)} prompts"
+                raise ScoringError(f"the server returned {found}; {_TO_CHECK}")
             pairs = zip(answers.root, prompts, strict=True)
             return [read_one(answer, ids, start) for answer, (ids, start) in pairs]
 
@@ -125,8 +127,11 @@ class SGLang:
 
     def tokenize(self, text: str) -> ServerRequest[list[int]]:
         """Ask for the ids of a text; they come along with log-probabilities in every version."""
-        ids = lambda answer: [i for _, i, _ in answer.entries]  # noqa: E731
-        return self._logprobs({"text": text}, 0, _SGLangAnswer, ids)
+
+        def read(answer: _SGLangAnswer) -> list[int]:
+            return [i for _, i, _ in answer.entries]
+
+        return self._logprobs({"text": text}, 0, _SGLangAnswer, read)
 
     def _logprobs(
         self,
@@ -249,8 +254,7 @@ def _checked(rows: Sequence[Mapping[int, float | None]], ids: Sequence[int]) -> 
     """Log-probabilities of exactly these ids, from what the server told at each by token id."""
     if len(rows) != len(ids):
         raise ScoringError(
-            f"the server returned {len(rows)} log-probabilities for {len(ids)} tokens; check "
-            "that nothing between here and the server changes or truncates requests"
+            f"the server returned {len(rows)} log-probabilities for {len(ids)} tokens; {_TO_CHECK}"
         )
     values = []
     for row, wanted in zip(rows, ids, strict=True):

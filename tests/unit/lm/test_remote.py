@@ -181,6 +181,13 @@ def test_sglang_takes_a_call_in_one_request_behind_the_part_that_it_shares(serve
     assert [len(body["input_ids"]) for _, body in server.requests] == [1, 2 * 3 - 1]
 
 
+def test_as_many_answers_as_prompts_are_wanted(server) -> None:
+    lm = remote(server).warmup()
+    server.faults.append({"body": b"[]"})
+    with pytest.raises(ScoringError, match="0 answers to 1 prompts"):
+        lm.score([small()])
+
+
 def test_equal_prompts_are_sent_once_and_counted_once(lm, server) -> None:
     (result,) = lm.score([asked()])
     assert len(server.worked) == 3 * 2
