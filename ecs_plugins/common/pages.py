@@ -9,6 +9,6 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 def rendered(template: str, title: str = "", **values: Any) -> str:
     """What a template says of values, which HTML shows escaped."""
-    loader, escaped = PackageLoader("ecs_plugins.common"), select_autoescape(["html.j2"])
-    pages = Environment(loader=loader, autoescape=escaped, trim_blocks=True)
+    loader = PackageLoader("ecs_plugins.common")
+    pages = Environment(loader=loader, autoescape=select_autoescape(["html.j2"]), trim_blocks=True)
     return pages.get_template(template).render(title=title, **values)
