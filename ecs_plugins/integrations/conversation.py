@@ -85,7 +85,7 @@ def append(
         NewMessage(text=entry.text, role=entry.role, metadata=entry.metadata, ttl=entry.ttl)
         for entry in said.values()
     ]
-    with memory.items.together([draft.text for draft in drafts]):
+    with memory.items.together([draft.text for draft in drafts], [namespace, log or namespace]):
         added = memory.add(drafts, namespace=namespace)
         for (n, entry), name in zip(said.items(), added, strict=True):
             rows[n] = replace(rows[n], message=name, text_key=entry.text_key)

@@ -196,12 +196,14 @@ class EntropicStore(BaseStore):
         told = [(op, _entry(op)) for op in puts.values() if self._is_message(op.namespace)]
         results, touched = self._read(ops)
         deletes = [(op.namespace, op.key) for op in plain if op.value is None]
-        if items or deletes or touched or told:
+        if told:
             texts = [text for item in items for text in item.texts.values()]
             texts += [entry.text for _, entry in told if entry is not None]
             with self._items.together(texts):
                 self._items.write(items, deletes=deletes, touched=touched)
                 self._tell(told)
+        elif items or deletes or touched:
+            self._items.write(items, deletes=deletes, touched=touched)
         return results
 
     @override
@@ -250,28 +252,28 @@ class EntropicStore(BaseStore):
         prefix = self._prefix
         return prefix is not None and tuple(namespace[: len(prefix)]) == prefix
 
-    def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[int]]:
-        """The results of all operations, and the rows whose time to live a read refreshes."""
+    def _read(self, ops: Sequence[Op]) -> tuple[list[Result], list[StoredItem]]:
+        """The results of all operations, and the items whose time to live a read refreshes."""
         searches = [op for op in ops if isinstance(op, SearchOp) and op.query]
         vectors = {op.query: self._items.embed_query(op.query) for op in searches if op.query}
         recalled: dict[int, list[SearchItem]] = {}
         if self._prefix is not None:
             recalled = {id(op): self._recalled(op) for op in searches}
         results: list[Result] = []
-        touched: list[int] = []
+        touched: list[StoredItem] = []
         with self._items.view(search=bool(searches)) as view:
             for op in ops:
                 if isinstance(op, GetOp):
                     found = view.get(op.namespace, op.key)
                     if found is not None and op.refresh_ttl and found.ttl is not None:
-                        touched.append(found.row)
+                        touched.append(found)
                     # A search may find under a key that nobody put: a memory, or a merged message.
                     stored = self._stored(op) if found is None else found
                     results.append(None if stored is None else Item(**_fields(stored)))
                 elif isinstance(op, SearchOp):
                     pairs = self._search(view, op, vectors)
                     if op.refresh_ttl:
-                        touched += [item.row for item, _ in pairs if item.ttl is not None]
+                        touched += [item for item, _ in pairs if item.ttl is not None]
                     hits = [SearchItem(**_fields(item), score=score) for item, score in pairs]
                     if id(op) in recalled:  # by score; what has none comes last
                         hits += recalled[id(op)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -172,10 +172,7 @@ class Items:
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-
-    def embed_query(self, text: str) -> Vector:
-        """A unit vector ``[dimension]``; see `MemoryStore.embed_query`."""
-        return self._store.embed_query(text)
+        self.embed_query, self.together = store.embed_query, store.together
 
     @contextmanager
     def view(self, *, search: bool = False, kind: str = "") -> Iterator[ItemView]:
@@ -190,9 +187,9 @@ class Items:
         puts: Sequence[NewItem] = (),
         *,
         deletes: Sequence[Address] = (),
-        touched: Sequence[int] = (),
+        touched: Sequence[StoredItem] = (),
     ) -> int:
-        """Put and delete items, and refresh the time to live of rows, in one transaction.
+        """Put and delete items, and refresh the time to live of others, in one transaction.
 
         An item that replaces another keeps its place and the time of its creation. The time to
         live of an item that belongs to a message is that of the message, and is not refreshed.
@@ -212,14 +209,16 @@ class Items:
         unique = list(dict.fromkeys(text for _, _, text in texts))
         vectors = dict(zip(unique, self._store.embed(unique), strict=True)) if unique else {}
         now = time.time()
-        with self._store.writing() as connection:
+        changed = {item.namespace for item in puts} | {item.namespace for item in touched}
+        changed |= {namespace for namespace, _ in deletes}
+        with self._store.writing(changed) as connection:
             expired = connection.execute("DELETE FROM items WHERE expires <= ?", (now,)).rowcount
             if deletes or expired:
                 self._store.note_scrub(connection)
             connection.executemany(
                 "UPDATE items SET expires = ? + ttl WHERE row = ? AND ttl IS NOT NULL"
                 " AND message IS NULL",
-                ((now, row) for row in touched),
+                ((now, item.row) for item in touched),
             )
             deleted: int = connection.executemany(
                 "DELETE FROM items WHERE namespace = ? AND key = ?",
@@ -237,10 +236,6 @@ class Items:
         if deletes or expired:
             self._store.database.on_end(lambda committed: committed and self._store.scrub())
         return deleted
-
-    def together(self, texts: Sequence[str]) -> AbstractContextManager[None]:
-        """One transaction for all writes of a block; see `MemoryStore.together`."""
-        return self._store.together(texts)
 
     def _embed_anew(self) -> None:
         """Replace the vectors that another embedder made, after a re-embedding of the file."""

@@ -6,8 +6,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -183,9 +183,12 @@ class MemoryStore:
             yield connection, space
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """One write transaction on the file."""
-        with self.database.write() as connection:
+    def writing(self, namespaces: Iterable[Namespace] = ()) -> Iterator[Connection]:
+        """One write transaction on some namespaces; on everything, if none is named."""
+        scopes: Sequence[str | None] = sorted({*map(tiers.encode, namespaces)}) or [None]
+        with ExitStack() as stack:
+            for scope in scopes:  # in one order, so that nobody waits for who waits for him
+                connection = stack.enter_context(self.database.write(scope=scope))
             self._check_epoch(epoch_of(connection))
             yield connection
 
@@ -224,15 +227,18 @@ class MemoryStore:
                 space.save(connection)
 
     @contextmanager
-    def together(self, texts: Sequence[str]) -> Iterator[None]:
+    def together(
+        self, texts: Sequence[str], namespaces: Iterable[Namespace] = ()
+    ) -> Iterator[None]:
         """One transaction for all that this thread writes in the block, or nothing of it.
 
         Args:
             texts: What the block will embed. It is embedded before: others wait for the block.
+            namespaces: What the block writes to; if none is named, it may be anything.
         """
         unique = list(dict.fromkeys(text for text in texts if text.strip()))
         vectors = dict(zip(unique, self.embed(unique), strict=True)) if unique else {}
-        with self.writing():
+        with self.writing(namespaces):
             self._embedded.vectors = vectors
             try:
                 yield

@@ -8,8 +8,10 @@ import pytest
 
 from ecs_plugins.common.postgres import parsed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.integrations.conversation import Entry, append
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
+from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import assert_current, in_child, stream
 
@@ -139,9 +141,13 @@ def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(op
     one.add("the boat is blue", namespace=("a",))
     with one._store.writing_to(("a",)):
         other.add("snow falls", namespace=("b",))
+        append(other, ("b",), [Entry({"said": 1}, "snow melts", "user", key="m")])
+        other.items.write([NewItem(("b",), "key", {})], deletes=[(("b",), "m")])
         assert other.recall("boat", namespace=("a",))
         with pytest.raises(StorageError, match="busy_timeout"):
             other.add("more", namespace=("a",))
+        with pytest.raises(StorageError, match="busy_timeout"):
+            other.items.write([NewItem(("b",), "key", {}), NewItem(("a",), "key", {})])
         with pytest.raises(StorageError, match="busy_timeout"):
             other.forget(("b",))
     other.add("more", namespace=("a",))
