@@ -1,8 +1,9 @@
 """How often a context is asked: the ledger that counts it, and the forecast that follows.
 
-The ledger is one SQLite file that all workers share. Writers wait for each other (write-ahead
-log, busy timeout), every count is one atomic upsert, and readers do not block. It may be carried
-over a ``fork``. Only ids, counts and times are kept: no text.
+The ledger is one SQLite file that all workers of a machine share, or tables of a PostgreSQL
+database that those of several do. Writers of a namespace wait for each other, every count is one
+atomic upsert, and readers do not block. It may be carried over a ``fork``. Only ids, counts and
+times are kept: no text.
 
 The forecast is empirical Bayes over the contexts seen so far. Each context stops after any query
 with a probability of its own, and these probabilities follow a beta distribution: the
@@ -18,7 +19,6 @@ import json
 import logging
 import math
 import os
-import sqlite3
 import threading
 import time
 from collections import Counter
@@ -29,23 +29,25 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.sqlite import MEMORY, Database, Schema
+from ecs_plugins.common.sqlite import (
+    MEMORY,
+    Connection,
+    Database,
+    Schema,
+    SqlDatabase,
+    is_address,
+)
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
 
 
-def _upgrade(connection: sqlite3.Connection, _: int) -> None:
+def _upgrade(connection: Connection, _: int = 0) -> None:
     for statement in statements(__package__, "ledger.sql"):
         connection.execute(statement)
 
 
 _FILE = Schema("reuse ledger", application_id=0, version=2, upgrade=_upgrade)
-_COUNT = """
-INSERT INTO contexts VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (namespace, context) DO UPDATE
-SET queries = queries + excluded.queries, last_seen = max(last_seen, excluded.last_seen)
-RETURNING queries
-"""
+_COUNT, _PREPARE, _OBSERVE, *_EXPIRE = statements(__package__, "counts.sql")
 _TALLY = "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? GROUP BY 1, 2"
 _log = logging.getLogger(__name__)
 # What share of new contexts, and how much time, may pass before the model is fitted again.
@@ -171,10 +173,11 @@ class Ledger(Protocol):
 
 
 class ReuseLedger:
-    """Counts queries per context in a SQLite file; safe for many threads and processes.
+    """Counts queries per context for many threads, processes and, on PostgreSQL, machines.
 
     Args:
-        path: The file, made if missing; ``":memory:"`` keeps nothing.
+        path: The file, made if missing; ``":memory:"`` keeps nothing. Or the address of a
+            PostgreSQL database: ``postgresql://user:password@host/database?schema=name``.
         namespace: Tenant, as a tuple of names; another namespace is never read or written.
         idle_seconds: After this long without a query a context counts as ended.
         expire_seconds: After this long without a query a context is forgotten, with what was
@@ -183,7 +186,7 @@ class ReuseLedger:
 
     Raises:
         ConfigurationError: A setting is out of range.
-        StorageError: The file cannot be opened or is not a ledger.
+        StorageError: The file or the server cannot be opened, or is not a ledger.
     """
 
     def __init__(
@@ -204,7 +207,8 @@ class ReuseLedger:
         if isinstance(namespace, str):
             raise ConfigurationError(f"a namespace is a tuple of names, got {namespace!r}")
         # Absolute: a later connection is to the same file, wherever the process has gone.
-        self._path = MEMORY if str(path) == MEMORY else str(Path(path).absolute())
+        stays = str(path) == MEMORY or is_address(path)
+        self._path = str(path if stays else Path(path).absolute())
         settings: dict[str, Any] = {"idle_seconds": idle_seconds, "expire_seconds": expire_seconds}
         self._again = partial(ReuseLedger, self._path, namespace=namespace, clock=clock, **settings)
         # As JSON, so that ("a", "b") and ("a/b",) can never be one namespace.
@@ -216,10 +220,7 @@ class ReuseLedger:
         self._fitting: threading.Thread | None = None
         self._new = 0  # contexts first counted here since the fit
         self._fitted = self._tidied = -math.inf
-        # What was counted survives a crash of the process; a power cut may lose the last counts.
-        self._database = Database(
-            self._path, _FILE, synchronous="normal", busy_timeout=_BUSY_SECONDS
-        )
+        self._database = _database(self._path)
 
     # Writing.
 
@@ -244,19 +245,11 @@ class ReuseLedger:
         """Note that stage 1 of a point was paid for this context, so it is sunk from now on."""
         if not context:
             raise InvalidInputError("a context needs an id")
-        self._run(
-            "INSERT INTO prepared VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE "
-            "SET cost = max(cost, excluded.cost), at = excluded.at",
-            (self._namespace, context, *key, cost, self._clock()),
-        )
+        self._run(_PREPARE, (self._namespace, context, *key, cost, self._clock()))
 
     def observe(self, key: PointKey, kind: str, value: float) -> None:
         """Add a value to what was observed of a point: a ``"score"``, or a ``"cost"`` ratio."""
-        self._run(
-            "INSERT INTO observed VALUES (?, ?, ?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET n = n + 1,"
-            " total = total + excluded.total, squares = squares + excluded.squares",
-            (self._namespace, *key, kind, value, value * value),
-        )
+        self._run(_OBSERVE, (self._namespace, *key, kind, value, value * value))
 
     def forget(self, context: str) -> bool:
         """Delete everything about a context; returns whether there was anything."""
@@ -370,13 +363,8 @@ class ReuseLedger:
 
     def _forget_expired(self, now: float) -> None:
         self._tidied = now
-        old = (self._namespace, now - self._expire)
-        self._run("DELETE FROM contexts WHERE namespace = ? AND last_seen < ?", old)
-        self._run(
-            "DELETE FROM prepared WHERE namespace = ? AND at < ? AND NOT EXISTS (SELECT 1 FROM "
-            "contexts c WHERE c.namespace = prepared.namespace AND c.context = prepared.context)",
-            old,
-        )
+        for delete in _EXPIRE:
+            self._run(delete, (self._namespace, now - self._expire))
 
     def _of_context(self, verb: str, context: str, end: str = "") -> list[Any]:
         where = f"{verb} WHERE namespace = ? AND context = ? {end}"
@@ -384,6 +372,17 @@ class ReuseLedger:
 
     def _run(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         reads = statement.startswith("SELECT")
-        with self._database.read() if reads else self._database.write() as connection:
-            found: list[Any] = connection.execute(statement, values).fetchall()
-            return found
+        database = self._database
+        with database.read() if reads else database.write(scope=self._namespace) as connection:
+            cursor = connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description else []
+
+
+def _database(path: str) -> SqlDatabase:
+    # What was counted survives a crash of the process; a power cut may lose the last counts.
+    settings: dict[str, Any] = {"synchronous": "normal", "busy_timeout": _BUSY_SECONDS}
+    if not is_address(path):
+        return Database(path, _FILE, **settings)
+    from ecs_plugins.common.postgres import PostgresDatabase
+
+    return PostgresDatabase(path, _FILE.kind, (_upgrade,), **settings)

@@ -269,7 +269,7 @@ class RoutingFields(StrictFields):
         budget: Choose the best F1 within this cost per query.
         weight: Choose the best efficiency score.
         context_id: What queries are about, where they do not say.
-        ledger: A `ReuseLedger` or the path of one, or another `Ledger`; gives N otherwise.
+        ledger: A `ReuseLedger`, its path or address, or another `Ledger`; gives N otherwise.
         policy: How to decide when N is unknown; None trusts the forecast of the ledger.
         cautious: Whether the lower end of its interval counts as the F1 of a strategy.
         max_seconds: Choose among what answers within it at p95, as it was measured.

@@ -38,8 +38,8 @@ def frontier():
 
 
 @pytest.fixture
-def ledger(tmp_path):
-    with ReuseLedger(tmp_path / "r.db") as made:
+def ledger(tmp_path, located):
+    with ReuseLedger(located(tmp_path / "r.db")) as made:
         yield made
 
 

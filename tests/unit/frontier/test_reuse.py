@@ -1,7 +1,9 @@
+import multiprocessing
 import pickle
 import stat
 import threading
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from ecs_plugins.frontier import reuse
 from ecs_plugins.frontier.reuse import ReuseLedger, ReuseModel, fit_reuse
 from ecs_plugins.frontier.routing import Router, RouterConfig
 
+BOTH_ENGINES = True
 KEY = ("memory_compression", '{"ratio":0.25}')
 
 
@@ -21,13 +24,13 @@ def test_a_directory_is_refused_and_keeps_its_mode(tmp_path):
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
-def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path):
+def test_tenants_are_apart_and_what_is_forgotten_or_expired_is_gone(tmp_path, located):
     now = [0.0]
     tenants = [("a",), ("a", "b"), ("a/b",)]
 
     def opened(tenant):
         settings = {"expire_seconds": 2 * 86_400.0, "clock": lambda: now[0]}
-        return ReuseLedger(tmp_path / "r.db", namespace=tenant, **settings)
+        return ReuseLedger(located(tmp_path / "r.db"), namespace=tenant, **settings)
 
     for count, tenant in enumerate(tenants, start=1):
         with opened(tenant) as ledger:
@@ -66,6 +69,23 @@ def test_what_is_impossible_is_refused(ledger, tmp_path, wrong, error):
     assert len(ledger) == 0
 
 
+def count(ledger):
+    for _ in range(25):
+        ledger.record("a")
+        ledger.observe(KEY, "cost", 1.0)
+        ledger.mark_prepared("a", KEY, 2.0)
+
+
+def test_processes_count_together_and_none_is_lost(ledger):
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        for done in [pool.submit(count, ledger) for _ in range(4)]:
+            done.result()
+    assert ledger.count("a") == 100
+    assert ledger.observed("cost") == {KEY: (100, 1.0, 0.0)}
+    assert ledger.prepared("a") == {KEY: 2.0}
+
+
 def simulate(a, b, contexts, seed=0):
     rng = np.random.default_rng(seed)
     return rng.geometric(np.clip(rng.beta(a, b, contexts), 1e-9, 1)).tolist()
@@ -96,9 +116,9 @@ def test_contexts_that_may_go_on_do_not_count_as_ended():
     assert abs(censored.remaining(1) - truth) < abs(naive.remaining(1) - truth)
 
 
-def test_a_context_asked_often_is_expected_to_be_asked_more(tmp_path):
+def test_a_context_asked_often_is_expected_to_be_asked_more(tmp_path, located):
     now = [0.0]
-    with ReuseLedger(tmp_path / "r.db", idle_seconds=10, clock=lambda: now[0]) as ledger:
+    with ReuseLedger(located(tmp_path / "r.db"), idle_seconds=10, clock=lambda: now[0]) as ledger:
         for index, count in enumerate(simulate(2.5, 4.0, 300)):
             ledger.record(f"c{index}", queries=count)
         now[0] = 100.0
@@ -131,9 +151,9 @@ def test_no_query_waits_for_a_fit(frontier, ledger, monkeypatch):
     assert router.route(context_id="a").strategy == "memory"
 
 
-def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path):
+def test_the_model_is_fitted_again_by_time_and_with_more_to_learn_from(tmp_path, located):
     now = [0.0]
-    with ReuseLedger(tmp_path / "r.db", idle_seconds=10, clock=lambda: now[0]) as ledger:
+    with ReuseLedger(located(tmp_path / "r.db"), idle_seconds=10, clock=lambda: now[0]) as ledger:
         assert 0 < ledger.model().expected(1) < 20  # a weak prior
         for index in range(30):
             ledger.record(f"c{index}", queries=3)
