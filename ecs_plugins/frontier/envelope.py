@@ -18,6 +18,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
+from ecs_plugins.common.pages import rendered
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.frontier.cost import (
     ConfigValue,
@@ -192,20 +193,9 @@ class RoutingDecision:
 
     def explain(self) -> str:
         """The decision in a few lines for a person."""
-        interval = self.f1_interval
-        spread = f" {interval}" if interval.high > interval.low else " (no interval: means only)"
-        lines = [
-            self.label,
-            f"  asked for   {self.asked}, N = {self.reuse:g}",
-            f"  expected F1 {self.f1:.3f}{spread}",
-            f"  cost        {amount(self.effective, self.unit)} per query ({self.split})",
-        ]
-        if (seconds := self._measured.latency(self.point)) is not None and seconds[1]:
-            lines.append(f"  latency     p50 {seconds[0]:.3g} s, p95 {seconds[1]:.3g} s")
-        notes = (note for note in (self.note, self._measured.caution) if note)
-        lines += [f"  note        {note}" for note in notes]
-        lines += [f"  tie         {point.label}: not measurably different" for point in self.ties()]
-        return "\n".join(lines)
+        latency, caution = self._measured.latency(self.point), self._measured.caution
+        said = {"of": self, "amount": amount, "latency": latency, "caution": caution}
+        return rendered("decision.txt.j2", "", **said).rstrip()
 
     def summary(self) -> dict[str, object]:
         """Plain values for traces and metadata, cheap enough for every query.

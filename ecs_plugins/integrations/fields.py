@@ -23,7 +23,7 @@ from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
 from ecs_plugins.ranking.registry import make_ranker
-from ecs_plugins.shaping.config import ShapingConfig
+from ecs_plugins.shaping.config import ShapingConfig, by_name
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
 
@@ -71,15 +71,6 @@ def _check_model(value: object) -> object:
     )
 
 
-def _plain(value: object) -> object:
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise ConfigurationError(
-        f"a field is an object ({type(value).__name__}) and cannot be written as JSON; "
-        "give it by name, or leave it out and pass it again when loading"
-    )
-
-
 class ShapingFields(StrictFields):
     """The fields of every integration that shapes retrieved passages.
 
@@ -90,7 +81,7 @@ class ShapingFields(StrictFields):
     model: Annotated[
         str | LanguageModel | None,
         PlainValidator(_check_model, json_schema_input_type=str | None),
-        PlainSerializer(_plain),
+        PlainSerializer(by_name),
     ] = Field(
         default=None,
         description="A LanguageModel, a model name or directory, or None: the bundled model.",
@@ -113,13 +104,13 @@ class ShapingFields(StrictFields):
         description="Leave out of kept passages the sentences that do not help: the config with "
         "unit='sentence'.",
     )
-    answer: Annotated[AnswerSource | None, WithJsonSchema({}), PlainSerializer(_plain)] = Field(
+    answer: Annotated[AnswerSource | None, WithJsonSchema({}), PlainSerializer(by_name)] = Field(
         default=None,
         description="A function from a query to its known answer or answers, such as "
         "lambda query: answer.",
     )
     neighbours: Annotated[
-        Callable[[Any], str | None] | None, WithJsonSchema({}), PlainSerializer(_plain)
+        Callable[[Any], str | None] | None, WithJsonSchema({}), PlainSerializer(by_name)
     ] = Field(
         default=None,
         description="A function from a document or node to the text of the turn before it, for "
@@ -131,7 +122,7 @@ class ShapingFields(StrictFields):
         PlainValidator(
             lambda value: None if value is None else as_embedder(value), json_schema_input_type=None
         ),
-        PlainSerializer(_plain),
+        PlainSerializer(by_name),
     ] = Field(
         default=None,
         description="An Embedder or the framework's own embeddings, for rankers that are dense; "

@@ -198,17 +198,14 @@ class LanguageModel(Protocol):
     @property
     def name(self) -> str:
         """A stable identifier, recorded in results (hub name, path or label)."""
-        ...
 
     @property
     def layout(self) -> ChatLayout:
         """How one user turn and its reply are laid out for this model."""
-        ...
 
     @property
     def max_tokens(self) -> int:
         """The model's window: the longest prefix + candidate + continuation, in tokens."""
-        ...
 
     def score(self, requests: Sequence[ScoreRequest]) -> list[ScoreResult]:
         """Token log-probabilities of every scored segment, in nats.
@@ -219,7 +216,6 @@ class LanguageModel(Protocol):
                 distributions.
             ScoringError: The model's numbers cannot be trusted (NaN, failed self-check).
         """
-        ...
 
     def generate(
         self,
@@ -232,11 +228,9 @@ class LanguageModel(Protocol):
         stop: Sequence[str] = (),
     ) -> list[Generation]:
         """Continue each prompt; greedy at temperature 0, else seeded sampling."""
-        ...
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special tokens off."""
-        ...
 
 
 def prepare(model: LanguageModel, requests: Sequence[ScoreRequest]) -> int:

@@ -42,16 +42,11 @@ class _RustBackend:
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._parsing = self._private(tokenizer, inert=False)
-        self._inert = self._private(tokenizer, inert=True)
-
-    @staticmethod
-    def _private(tokenizer: Tokenizer, *, inert: bool) -> Tokenizer:
-        own = copy.deepcopy(tokenizer)
-        own.no_truncation()
-        own.no_padding()
-        own.encode_special_tokens = inert
-        return own
+        self._parsing, self._inert = copy.deepcopy(tokenizer), copy.deepcopy(tokenizer)
+        for own in (self._parsing, self._inert):
+            own.no_truncation()
+            own.no_padding()
+            own.encode_special_tokens = own is self._inert
 
     def encode(self, texts: Sequence[str], *, trusted: bool) -> list[list[int]]:
         own = self._parsing if trusted else self._inert
@@ -66,15 +61,9 @@ class _PythonBackend:
         self._lock = threading.Lock()
 
     def encode(self, texts: Sequence[str], *, trusted: bool) -> list[list[int]]:
+        how = {"add_special_tokens": False, "split_special_tokens": not trusted}
         with self._lock:
-            return [
-                list(
-                    self._own.encode(
-                        text, add_special_tokens=False, split_special_tokens=not trusted
-                    )
-                )
-                for text in texts
-            ]
+            return [list(self._own.encode(text, **how)) for text in texts]
 
 
 class SegmentEncoder:

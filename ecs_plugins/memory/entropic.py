@@ -44,13 +44,7 @@ from ecs_plugins.memory.store.queries import write_observation
 from ecs_plugins.memory.store.reembedding import Progress
 from ecs_plugins.memory.store.search import RecallRequest, Shaper
 from ecs_plugins.memory.store.tiers import checked
-from ecs_plugins.memory.types import (
-    DEFAULT_NAMESPACE,
-    TIERS,
-    Namespace,
-    Tier,
-    UtilityFunction,
-)
+from ecs_plugins.memory.types import DEFAULT_NAMESPACE, TIERS, Namespace, Tier, UtilityFunction
 from ecs_plugins.ranking.embedder import Embedder, as_embedder, default_embedder
 
 if TYPE_CHECKING:

@@ -42,8 +42,6 @@ class Ranker(Protocol):
     @property
     def name(self) -> str:
         """A stable identifier, recorded in results."""
-        ...
 
     def rank(self, query: str, passages: Sequence[str]) -> Ranking:
         """Rank all passages; an empty sequence gives an empty ranking."""
-        ...

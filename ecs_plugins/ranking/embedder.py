@@ -41,20 +41,16 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """A stable identifier, recorded beside what was embedded."""
-        ...
 
     @property
     def dimension(self) -> int:
         """Length of every vector."""
-        ...
 
     def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors, shape ``[len(texts), dimension]``; zero rows for blank texts."""
-        ...
 
     def embed_query(self, text: str) -> Vectors:
         """A unit vector, shape ``[dimension]``; zeros for blank text."""
-        ...
 
 
 @runtime_checkable

@@ -73,7 +73,8 @@ def _known_ranker(ranker: object) -> object:
     )
 
 
-def _by_name(part: object) -> str | None:
+def by_name(part: object) -> str | None:
+    """What JSON holds of a part: its name; an object is refused."""
     if part is None or isinstance(part, str):
         return part
     raise ValueError(
@@ -136,12 +137,12 @@ class ShapingConfig(Config):
     """
 
     signal: Annotated[
-        str | Signal, PlainValidator(_known_signal), PlainSerializer(_by_name, when_used="json")
+        str | Signal, PlainValidator(_known_signal), PlainSerializer(by_name, when_used="json")
     ] = "auto"
     ranker: Annotated[
         str | Ranker | None,
         PlainValidator(_known_ranker),
-        PlainSerializer(_by_name, when_used="json"),
+        PlainSerializer(by_name, when_used="json"),
     ] = "convex"
     pool_size: int = Field(default=40, ge=1)
     threshold: float | None = Field(default=None, ge=0.0)

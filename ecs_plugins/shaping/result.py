@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ecs_plugins.common.pages import rendered
 from ecs_plugins.common.text import one_line
 from ecs_plugins.errors import InvalidInputError
 from ecs_plugins.shaping.sentences import Span, by_handle, gaps, join_spans
@@ -230,26 +231,10 @@ class ShapedContext:
                 Text(_shortened(verdict.text, shown)),
                 Text(verdict.reason),
             )
-        hidden = len(order) - len(order[:limit])
-        lines = [
-            f"{len(self.kept)} of {len(self.verdicts)} passages kept, "
-            f"{self.tokens_after} of {self.tokens_before} tokens; "
-            f"signal {self.signal}, model {self.model}, "
-            f"{self.ledger.total()} tokens scored in {self.seconds:.2f} s"
-        ]
-        if self.conversation:
-            lines.append("read as a conversation: a question with the reply to it")
-        if self.answerable is not None:
-            lines.append(f"the question is answered here with probability {self.answerable:.2f}")
-        if self.timed_out:
-            lines.append("the time was up before every passage was scored")
-        if hidden:
-            lines.append(f"{hidden} more passages are not shown")
-        if self.error:
-            lines.append(f"not scored, every passage was returned: {self.error}")
+        said = rendered("shaped.txt.j2", of=self, hidden=len(order) - len(order[:limit]))
         output = io.StringIO()
         Console(file=output, width=width, color_system=None, force_jupyter=False).print(
-            table, *map(Text, lines), sep="\n"
+            table, Text(said.rstrip()), sep="\n"
         )
         return "\n".join(line.rstrip() for line in output.getvalue().splitlines()) + "\n"
 

@@ -101,11 +101,9 @@ class ShapedPassages:
 
     def prepare_many(self, contexts: Sequence[Context]) -> list[Prepared]:
         """Stage 1 of several contexts: that of what comes before, and reading the passages."""
-        before = map(Prepared, contexts)
-        return [
-            self._read(each)
-            for each in (before if self._after is None else prepare_all(self._after, contexts))
-        ]
+        after = self._after
+        before = map(Prepared, contexts) if after is None else prepare_all(after, contexts)
+        return [self._read(each) for each in before]
 
     def build(self, prepared: Prepared, question: str) -> BuiltContext:
         """Score, keep the best, in order."""

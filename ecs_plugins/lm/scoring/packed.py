@@ -24,11 +24,7 @@ from ecs_plugins.lm.scoring.forest import MIN_SAVED, Forest, plant
 from ecs_plugins.lm.scoring.plain import MaskedForward
 from ecs_plugins.lm.scoring.prefix import PrefixState, PrefixTree
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores, common_length
-from ecs_plugins.lm.scoring.runner import (
-    TokenBudget,
-    run_in_packs,
-    target_logprobs,
-)
+from ecs_plugins.lm.scoring.runner import TokenBudget, run_in_packs, target_logprobs
 
 WORTH_KEEPING = 32
 """Tokens from which on a prefix gets a forward of its own."""

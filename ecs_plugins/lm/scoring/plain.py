@@ -18,12 +18,7 @@ import torch
 from ecs_plugins.lm.scoring.forest import Forest
 from ecs_plugins.lm.scoring.prefix import KeyValues, PrefixPiece, PrefixState, joined
 from ecs_plugins.lm.scoring.request import Ids, Logprobs, Path, PathScores
-from ecs_plugins.lm.scoring.runner import (
-    Runner,
-    TokenBudget,
-    run_in_packs,
-    target_logprobs,
-)
+from ecs_plugins.lm.scoring.runner import Runner, TokenBudget, run_in_packs, target_logprobs
 from ecs_plugins.lm.scoring.tensors import on_device
 
 

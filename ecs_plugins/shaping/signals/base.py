@@ -109,22 +109,18 @@ class Signal(Protocol):
     @property
     def name(self) -> str:
         """A stable identifier, recorded in results."""
-        ...
 
     @property
     def unit(self) -> str:
         """The unit of the utility: ``"nats"`` or ``"nats per token"``."""
-        ...
 
     @property
     def needs_answer(self) -> bool:
         """Whether it cannot work without an answer."""
-        ...
 
     @property
     def threshold(self) -> float | None:
         """Utility from which on a passage helps; None if the signal only ranks."""
-        ...
 
     def prepare(self, task: ScoringTask, model: LanguageModel, ledger: TokenLedger) -> ScoringTask:
         """Complete the task once, before anything is scored, and book what that cost.
@@ -133,15 +129,12 @@ class Signal(Protocol):
         where no ranker ran they stand as they were given. A signal with an attribute
         ``reads_best_first`` that is true gets them ranked also where all of them are scored.
         """
-        ...
 
     def requests(self, task: ScoringTask, layout: ChatLayout) -> list[ScoreRequest]:
         """What to score. ``layout`` is that of the model."""
-        ...
 
     def utilities(self, task: ScoringTask, results: Sequence[ScoreResult]) -> list[UnitUtility]:
         """One utility per passage of the task, from one result per request."""
-        ...
 
 
 class PromptSignal:

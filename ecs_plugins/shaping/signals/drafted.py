@@ -17,12 +17,7 @@ from dataclasses import dataclass, replace
 
 from ecs_plugins.errors import ConfigurationError, ScoringError
 from ecs_plugins.lm.base import LanguageModel
-from ecs_plugins.shaping.signals.base import (
-    ScoringTask,
-    Signal,
-    SignalAround,
-    marginal_logprob,
-)
+from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, marginal_logprob
 from ecs_plugins.shaping.signals.likelihood import AnswerShift
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
