@@ -141,8 +141,7 @@ class TurnStore:
         for new in set(kept) - self._worded:
             words.add(new, self._read[new])
         self._worded = set(kept)
-        covered = words.coverage(question.text, kept)
-        coverage = np.array([covered[at] for at in kept], dtype=np.float64)
+        coverage = words.coverage(question.text, np.array(kept, dtype=np.int64))
         cosines = self._vectors[kept] @ self._embedder.embed_query(question.text)
         scores = probability(cosines.astype(np.float64), coverage)
         best = np.argsort(-scores, kind="stable")[:k].tolist()

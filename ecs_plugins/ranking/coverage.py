@@ -18,7 +18,8 @@ import math
 from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,11 @@ MIN_TEXTS = 100
 POSTINGS_READ = 20_000
 """Occurrences that are read to find candidates, those of the rarest terms first."""
 _OCCURRENCE_BYTES = 30
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Shares: TypeAlias = npt.NDArray[np.float64]
+_Posting: TypeAlias = tuple[Numbers, float]  # the texts that have a term, and its weight
+_NONE: Numbers = np.empty(0, dtype=np.int64)
 
 
 class CoverageIndex:
@@ -76,46 +82,32 @@ class CoverageIndex:
             if not having:
                 del self._postings[term], self._known[term]
 
-    def nearest(self, query: str, k: int) -> list[tuple[int, float]]:
-        """The ``k`` texts that cover most of the query, with how much; ties by number.
+    def nearest(self, query: str, k: int, others: Numbers = _NONE) -> tuple[Numbers, Shares, float]:
+        """The ``k`` texts that cover most of the query, and ``others``, scored with them.
 
         Exact while the terms of the query occur at most `POSTINGS_READ` times in all. Beyond that
         its most frequent terms only decide among the ``4 k`` texts that are best by the others.
+
+        Returns:
+            Numbers ``[n]`` in ascending order, the share of the query that each covers ``[n]``,
+            and the share that no other text exceeds. Of equal texts those of the lowest numbers
+            are found.
         """
-        known = sorted(self._weighed(query)[0], key=lambda each: len(each[0]))
-        if not known:
-            return []
-        read = np.cumsum([len(having) for having, _ in known])
-        exact = max(1, int((read <= POSTINGS_READ).sum()))
-        numbers, at = np.unique(
-            np.concatenate([having for having, _ in known[:exact]]), return_inverse=True
-        )
-        idf = np.repeat([idf for _, idf in known[:exact]], np.diff(read[:exact], prepend=0))
-        sums = np.bincount(at, idf)
-        worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
-        # Sums that may be equal are compared once they are rounded.
-        numbers = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
-        covered = self._shares(query, numbers)
-        best = np.lexsort((numbers, -covered))[:k]
-        return list(zip(numbers[best].tolist(), covered[best].tolist(), strict=True))
-
-    def coverage(self, query: str, numbers: Collection[int]) -> dict[int, float]:
-        """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
-        wanted = np.fromiter(numbers, dtype=np.int64, count=len(numbers))
-        return dict(zip(numbers, self._shares(query, wanted).tolist(), strict=True))
-
-    def _shares(self, query: str, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         known, total = self._weighed(query)
-        sums = np.zeros(len(numbers))
-        for having, idf in known:
-            at = np.minimum(having.searchsorted(numbers), len(having) - 1)
-            sums += idf * (having[at] == numbers)
-        # Sums over the same terms in another order differ in the last bits; a tie must tie.
-        return np.round(sums / total, 12)
+        best = _most_covering(known, k)
+        numbers = np.union1d(best, others)
+        shares = _shares(known, total, numbers)
+        least = float(shares[numbers.searchsorted(best)].min()) if len(best) == k else 0.0
+        return numbers, shares, least
 
-    def _weighed(self, query: str) -> tuple[list[tuple[npt.NDArray[np.int64], float]], float]:
+    def coverage(self, query: str, numbers: Numbers) -> Shares:
+        """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
+        return _shares(*self._weighed(query), numbers)
+
+    def _weighed(self, query: str) -> tuple[list[_Posting], float]:
         """The postings of the query's terms with their weights, and the weight of all its terms."""
-        known, total, n = [], 0.0, max(MIN_TEXTS, len(self._terms))
+        known: list[_Posting] = []
+        total, n = 0.0, max(MIN_TEXTS, len(self._terms))
         for term in dict.fromkeys(terms(query)):
             having = self._postings.get(term, ())
             idf = math.log1p((n - len(having) + 0.5) / (len(having) + 0.5))
@@ -123,6 +115,36 @@ class CoverageIndex:
             if having:
                 known.append((np.frombuffer(having, dtype=np.int64), idf))
         return known, total or 1.0
+
+
+def _most_covering(known: Sequence[_Posting], k: int) -> Numbers:
+    if not known:
+        return _NONE
+    known = sorted(known, key=lambda each: len(each[0]))
+    read = np.cumsum([len(having) for having, _ in known])
+    exact = max(1, int((read <= POSTINGS_READ).sum()))
+    numbers, at = np.unique(
+        np.concatenate([having for having, _ in known[:exact]]), return_inverse=True
+    )
+    idf = np.repeat([idf for _, idf in known[:exact]], np.diff(read[:exact], prepend=0))
+    sums = np.bincount(at, idf)
+    worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
+    # Sums that may be equal are compared once they are rounded.
+    likely = sums >= np.partition(sums, worst)[worst] - 1e-9
+    numbers = numbers[likely]
+    sums = sums[likely] if exact == len(known) else _shares(known, 1.0, numbers)
+    best: Numbers = numbers[np.lexsort((numbers, -sums.round(9)))[:k]]
+    return best
+
+
+def _shares(known: Sequence[_Posting], total: float, numbers: Numbers) -> Shares:
+    sums = np.zeros(len(numbers))
+    for having, idf in known:
+        at = np.minimum(having.searchsorted(numbers), len(having) - 1)
+        sums += idf * (having[at] == numbers)
+    # Sums over the same terms in another order differ in the last bits; a tie must tie.
+    shares: Shares = np.round(sums / total, 12)
+    return shares
 
 
 class CoverageRanker:
@@ -135,4 +157,4 @@ class CoverageRanker:
         index = CoverageIndex()
         for number, passage in enumerate(passages):
             index.add(number, passage)
-        return Ranking.from_scores(index.coverage(query, range(len(passages))).values())
+        return Ranking.from_scores(index.coverage(query, np.arange(len(passages))))

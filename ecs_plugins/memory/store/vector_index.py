@@ -316,25 +316,18 @@ class OpenIndex:
         """The ``k`` rows of the largest cosine, and these; see `VectorIndex.search`."""
         return self.index.search(query, k, allowed=allowed)
 
-    def covering(self, query: str, k: int) -> list[tuple[int, float]]:
-        """The ``k`` rows that cover most of the query; see `CoverageIndex.nearest`."""
-        with self.lock:
-            return self._read().nearest(query, k)
-
     def candidates(
         self, query: str, vector: Vector, count: int, *, allowed: Rows | None = None
     ) -> Candidates:
         """See `SpaceIndex.candidates`."""
-        rows, rest = allowed, None
-        if rows is None:
-            rows, near = self.nearest(vector, count)
-            covering = self.covering(query, count)
-            rows = np.union1d(rows, _numbers([row for row, _ in covering]))
-            if len(near) == count:
-                rest = float(near[-1]), covering[-1][1] if len(covering) == count else 0.0
+        if allowed is not None:
+            with self.lock:
+                coverage = self._read().coverage(query, allowed)
+            return Candidates(allowed, self.index.scores(allowed, vector), coverage, None)
+        rows, near = self.nearest(vector, count)
         with self.lock:
-            known = self._read().coverage(query, rows.tolist())
-        coverage = np.array([*known.values()], dtype=np.float64)
+            rows, coverage, least = self._read().nearest(query, count, rows)
+        rest = (float(near[-1]), least) if len(near) == count else None
         return Candidates(rows, self.index.scores(rows, vector), coverage, rest)
 
     def expect(self, vectors: Matrix, k: int) -> None:

@@ -38,8 +38,7 @@ def one_by_one(texts, query):
     for number, text in enumerate(texts):
         index.add(number, text)
     cosines = (embedder.embed_documents(texts) @ embedder.embed_query(query)).round(6)
-    covered = index.coverage(query, range(len(texts)))
-    scores = probability(cosines.astype(float), np.array([covered[n] for n in range(len(texts))]))
+    scores = probability(cosines.astype(float), index.coverage(query, np.arange(len(texts))))
     return dict(zip(texts, scores.tolist(), strict=True))
 
 

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,14 +45,14 @@ def test_after_any_changes_the_index_says_what_the_definition_says(changes, quer
             texts[number] = text
     expected = defined(query, texts)
     assert len(index) == len(texts)
-    assert index.coverage(query, range(10)) == pytest.approx(
-        {number: expected.get(number, 0.0) for number in range(10)}
-    )
+    shares = [expected.get(number, 0.0) for number in range(10)]
+    assert index.coverage(query, np.arange(10)).tolist() == pytest.approx(shares)
     covering = {number: share for number, share in expected.items() if share > 0}
     best = sorted(covering, key=lambda number: (-round(covering[number], 9), number))
-    found = index.nearest(query, 4)
-    assert [number for number, _ in found] == best[:4]
-    assert [share for _, share in found] == pytest.approx([covering[each] for each in best[:4]])
+    numbers, found, least = index.nearest(query, 4, np.array([3, 7]))
+    assert numbers.tolist() == sorted({*best[:4], 3, 7})
+    assert found.tolist() == pytest.approx([shares[number] for number in numbers])
+    assert least == pytest.approx(covering[best[3]] if len(best) > 3 else 0.0)
 
 
 def test_beyond_so_many_occurrences_frequent_terms_decide_among_the_best_of_the_rare_ones(
@@ -61,9 +62,9 @@ def test_beyond_so_many_occurrences_frequent_terms_decide_among_the_best_of_the_
     for number in range(40):
         index.add(number, "the train" if number % 2 else "the")
     index.add(40, "the rare train")
-    whole = index.nearest("the rare train", 3)
+    assert index.nearest("the rare train", 3)[0].tolist() == [1, 3, 40]
     monkeypatch.setattr(coverage, "POSTINGS_READ", 5)
-    assert index.nearest("the rare train", 3) == whole[:1]
+    assert index.nearest("the rare train", 3)[0].tolist() == [40]
 
 
 def test_coverage_means_the_same_for_every_question():
