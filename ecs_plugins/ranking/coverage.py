@@ -29,7 +29,7 @@ from ecs_plugins.ranking.base import Ranking
 
 MIN_TEXTS = 100
 """The least n."""
-POSTINGS_READ = 20_000
+POSTINGS_READ = 5_000
 """Occurrences that are read to find candidates, those of the rarest terms first."""
 _OCCURRENCE_BYTES = 30
 
@@ -94,11 +94,15 @@ class CoverageIndex:
             are found.
         """
         known, total = self._weighed(query)
-        best = _most_covering(known, k)
-        numbers = np.union1d(best, others)
+        likely = _likely(known, k)
+        numbers = np.union1d(likely, others)
         shares = _shares(known, total, numbers)
-        least = float(shares[numbers.searchsorted(best)].min()) if len(best) == k else 0.0
-        return numbers, shares, least
+        at = numbers.searchsorted(likely)
+        at = at[np.lexsort((likely, -shares[at]))[:k]]
+        wanted = np.concatenate([at, numbers.searchsorted(others)])
+        wanted = np.flatnonzero(np.bincount(wanted, minlength=len(numbers)))
+        least = float(shares[at[-1]]) if len(at) == k else 0.0
+        return numbers[wanted], shares[wanted], least
 
     def coverage(self, query: str, numbers: Numbers) -> Shares:
         """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
@@ -117,7 +121,8 @@ class CoverageIndex:
         return known, total or 1.0
 
 
-def _most_covering(known: Sequence[_Posting], k: int) -> Numbers:
+def _likely(known: Sequence[_Posting], k: int) -> Numbers:
+    """The texts, in ascending order, of which `CoverageIndex.nearest` takes the best."""
     if not known:
         return _NONE
     known = sorted(known, key=lambda each: len(each[0]))
@@ -130,11 +135,8 @@ def _most_covering(known: Sequence[_Posting], k: int) -> Numbers:
     sums = np.bincount(at, idf)
     worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
     # Sums that may be equal are compared once they are rounded.
-    likely = sums >= np.partition(sums, worst)[worst] - 1e-9
-    numbers = numbers[likely]
-    sums = sums[likely] if exact == len(known) else _shares(known, 1.0, numbers)
-    best: Numbers = numbers[np.lexsort((numbers, -sums.round(9)))[:k]]
-    return best
+    likely: Numbers = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
+    return likely
 
 
 def _shares(known: Sequence[_Posting], total: float, numbers: Numbers) -> Shares:

@@ -29,7 +29,7 @@ from ecs_plugins.memory.store.seam import Rows, SpaceIndex
 from ecs_plugins.memory.store.tiers import Space, TierRow
 from ecs_plugins.memory.types import ColdMemory, Floats, Namespace, Tier, Vector
 
-CANDIDATES = 100
+CANDIDATES = 64
 """Items that are looked at, of the nearest ones and of those that cover most of the query."""
 SHAPED = 40
 """The best recollections that a second stage orders."""
