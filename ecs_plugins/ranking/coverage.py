@@ -36,7 +36,6 @@ _OCCURRENCE_BYTES = 30
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Shares: TypeAlias = npt.NDArray[np.float64]
 _Posting: TypeAlias = tuple[Numbers, float]  # the texts that have a term, and its weight
-_NONE: Numbers = np.empty(0, dtype=np.int64)
 
 
 class CoverageIndex:
@@ -51,9 +50,6 @@ class CoverageIndex:
         self._known: dict[str, str] = {}  # so that texts share the strings of their terms
         self._occurrences = 0
 
-    def __len__(self) -> int:
-        return len(self._terms)
-
     @property
     def size(self) -> int:
         """Bytes held, about."""
@@ -66,11 +62,7 @@ class CoverageIndex:
         self._terms[number] = found
         self._occurrences += len(found)
         for term in found:
-            having = self._postings[term]
-            if having and having[-1] > number:
-                insort(having, number)
-            else:
-                having.append(number)
+            insort(self._postings[term], number)
 
     def discard(self, number: int) -> None:
         """Take a text out, if it is there."""
@@ -82,16 +74,15 @@ class CoverageIndex:
             if not having:
                 del self._postings[term], self._known[term]
 
-    def nearest(self, query: str, k: int, others: Numbers = _NONE) -> tuple[Numbers, Shares, float]:
+    def nearest(self, query: str, k: int, others: Numbers) -> tuple[Numbers, Shares, float]:
         """The ``k`` texts that cover most of the query, and ``others``, scored with them.
 
         Exact while the terms of the query occur at most `POSTINGS_READ` times in all. Beyond that
         its most frequent terms only decide among the ``4 k`` texts that are best by the others.
 
         Returns:
-            Numbers ``[n]`` in ascending order, the share of the query that each covers ``[n]``,
-            and the share that no other text exceeds. Of equal texts those of the lowest numbers
-            are found.
+            Numbers ``[n]`` in ascending order, the share that each covers ``[n]``, and the share
+            that no other text exceeds. Ties are found by number.
         """
         known, total = self._weighed(query)
         likely = _likely(known, k)
@@ -99,8 +90,7 @@ class CoverageIndex:
         shares = _shares(known, total, numbers)
         at = numbers.searchsorted(likely)
         at = at[np.lexsort((likely, -shares[at]))[:k]]
-        wanted = np.concatenate([at, numbers.searchsorted(others)])
-        wanted = np.flatnonzero(np.bincount(wanted, minlength=len(numbers)))
+        wanted = np.union1d(at, numbers.searchsorted(others))
         least = float(shares[at[-1]]) if len(at) == k else 0.0
         return numbers[wanted], shares[wanted], least
 
@@ -110,8 +100,7 @@ class CoverageIndex:
 
     def _weighed(self, query: str) -> tuple[list[_Posting], float]:
         """The postings of the query's terms with their weights, and the weight of all its terms."""
-        known: list[_Posting] = []
-        total, n = 0.0, max(MIN_TEXTS, len(self._terms))
+        known, total, n = list[_Posting](), 0.0, max(MIN_TEXTS, len(self._terms))
         for term in dict.fromkeys(terms(query)):
             having = self._postings.get(term, ())
             idf = math.log1p((n - len(having) + 0.5) / (len(having) + 0.5))
@@ -123,16 +112,14 @@ class CoverageIndex:
 
 def _likely(known: Sequence[_Posting], k: int) -> Numbers:
     """The texts, in ascending order, of which `CoverageIndex.nearest` takes the best."""
-    if not known:
-        return _NONE
     known = sorted(known, key=lambda each: len(each[0]))
+    if not known:
+        return np.empty(0, dtype=np.int64)
     read = np.cumsum([len(having) for having, _ in known])
     exact = max(1, int((read <= POSTINGS_READ).sum()))
-    numbers, at = np.unique(
-        np.concatenate([having for having, _ in known[:exact]]), return_inverse=True
-    )
-    idf = np.repeat([idf for _, idf in known[:exact]], np.diff(read[:exact], prepend=0))
-    sums = np.bincount(at, idf)
+    together = np.concatenate([having for having, _ in known[:exact]])
+    numbers, at = np.unique(together, return_inverse=True)
+    sums = np.bincount(at, np.concatenate([np.full(len(h), idf) for h, idf in known[:exact]]))
     worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
     # Sums that may be equal are compared once they are rounded.
     likely: Numbers = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
@@ -145,8 +132,7 @@ def _shares(known: Sequence[_Posting], total: float, numbers: Numbers) -> Shares
         at = np.minimum(having.searchsorted(numbers), len(having) - 1)
         sums += idf * (having[at] == numbers)
     # Sums over the same terms in another order differ in the last bits; a tie must tie.
-    shares: Shares = np.round(sums / total, 12)
-    return shares
+    return np.round(sums / total, 12)
 
 
 class CoverageRanker:

@@ -177,8 +177,8 @@ def _scored(
     """
     if request.by_cosine:
         rows, near = opened.nearest(request.vector, count, allowed=allowed)
-        scored = (_Score(cosine, cosine, 0.0) for cosine in near.tolist())
-        scores = dict(zip(rows.tolist(), scored, strict=True))
+        both = zip(rows.tolist(), near.tolist(), strict=True)
+        scores = {row: _Score(cosine, cosine, 0.0) for row, cosine in both}
         return scores, float(near[-1]) if len(near) == count else -math.inf
     found = opened.candidates(request.query, request.vector, count, allowed=allowed)
     # Equal vectors must tie, although products in another order may differ in the last bits.

@@ -445,11 +445,9 @@ class Indexes(SpaceIndexes):
         self._tidy(opened)
 
     def _tidy(self, opened: OpenIndex) -> None:
-        if not opened.index.is_worn:
-            return
-        if len(opened.index) < _LARGE:
+        if opened.index.is_worn and len(opened.index) < _LARGE:
             opened.index.rebuild()
-        else:
+        elif opened.index.is_worn:
             self._worn.append(opened.index)
 
     def clear(self, connection: Connection, space: int | None = None) -> None:
