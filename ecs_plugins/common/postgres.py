@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from ecs_plugins.common.sqlite import (
     Connection,
@@ -170,7 +170,7 @@ def parsed(address: str) -> tuple[str, str]:
     schema = options.pop("schema", SCHEMA)
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", schema):
         raise ConfigurationError(f"the schema of an address is a plain name, got {schema!r:.80}")
-    return parts._replace(query=urlencode(options)).geturl(), schema
+    return parts._replace(query=urlencode(options, quote_via=quote)).geturl(), schema
 
 
 class PostgresDatabase(SqlDatabase):
@@ -364,6 +364,14 @@ class PostgresDatabase(SqlDatabase):
             finally:
                 with suppress(psycopg.OperationalError):
                     raw.execute(f"SELECT pg_advisory_unlock({key})")
+
+    def new_rows(self, connection: ServerConnection, table: str, count: int) -> Sequence[int]:
+        """See `SqlDatabase.new_rows`; for a table with an identity column."""
+        found = connection.execute(
+            "SELECT nextval(pg_get_serial_sequence(?, 'row')) FROM generate_series(1, ?)",
+            (table, count),
+        )
+        return [number for (number,) in found]
 
     # The whole schema
 

@@ -176,6 +176,10 @@ class SqlDatabase(ABC):
         """Let the write transaction of this thread write to a further scope."""
 
     @abstractmethod
+    def new_rows(self, connection: Any, table: str, count: int) -> Sequence[int]:
+        """Rising numbers for rows that this transaction will write to a table before any others."""
+
+    @abstractmethod
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the files, with ``vacuum`` out of every page.
 
@@ -433,6 +437,12 @@ class Database(SqlDatabase):
                 time.sleep(random.uniform(*_RETRY))
         finally:
             connection.execute(f"PRAGMA busy_timeout={round(1000 * self._busy_timeout)}")
+
+    def new_rows(self, connection: sqlite3.Connection, table: str, count: int) -> Sequence[int]:
+        """See `SqlDatabase.new_rows`; for a table with AUTOINCREMENT."""
+        found = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,))
+        last = sum(number for (number,) in found)
+        return range(last + 1, last + count + 1)
 
     def scrub(self, *, vacuum: bool = False) -> bool:
         """Take deleted content out of the write-ahead log, and with ``vacuum`` out of every page.

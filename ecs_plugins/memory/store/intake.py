@@ -78,12 +78,14 @@ class Intake:
     def __init__(
         self, store: MemoryStore, connection: Connection, space: Space, *, pinned: bool
     ) -> None:
+        self._database = store.database
         self._connection = connection
         self._space = space
         self._config = store.config
         self._now = time.time()
         self._pinned = pinned
         self._joined: list[tuple[str, str, int]] = []
+        self._unwritten: list[TierRow] = []
         self._index: SpaceIndex | None = None
         if not pinned and store.config.rule != "paper":
             self._index = store.indexes.current(connection, space)
@@ -94,6 +96,7 @@ class Intake:
         log.insert(self._connection, space, messages, ids, vectors, self._now)
         if self._index is not None:
             self._index.expect(vectors, _FIRST_LOOK)
+        self._rows = iter(self._database.new_rows(self._connection, "tiers", len(messages)))
         for message, name, vector in zip(messages, ids, vectors, strict=True):
             space.step += 1
             space.since_sleep += 1
@@ -103,6 +106,7 @@ class Intake:
                 insert_pinned(self._connection, space, row, [name], self._config)
             else:
                 self._admit(item, message)
+        self._flush()
         tiers.join(self._connection, self._joined)
         evict_overflow(self._connection, space, self._config)
 
@@ -142,6 +146,8 @@ class Intake:
             rows, scores = opened.nearest(vector, wanted)
             near = [row for row in rows[scores >= floor].tolist() if row not in gone]
             found: dict[Tier, tuple[TierRow, float]] = {}
+            if near:
+                self._flush()
             stored = (
                 tiers.by_rows(self._connection, self._space.id, near, len(vector)) if near else {}
             )
@@ -159,11 +165,17 @@ class Intake:
         return TierRow(item, message.metadata, at, at, expiry(message, self._now))
 
     def _write(self, new: TierRow, message: str) -> None:
-        row = tiers.insert(self._connection, self._space, new)
+        new = replace(new, row=next(self._rows))
+        self._unwritten.append(new)
         self._joined.append((message, new.item.id, new.version))
         if self._index is not None:
-            self._index.add(row, new.item.vector)
-            self._space.written[row] = f"{new.item.asked} {new.item.text}"
+            self._index.add(new.row, new.item.vector)
+            self._space.written[new.row] = f"{new.item.asked} {new.item.text}"
+
+    def _flush(self) -> None:
+        """Write the new rows together: a server would be waited for once for each."""
+        tiers.insert_numbered(self._connection, self._space, self._unwritten)
+        self._unwritten = []
 
 
 def insert_pinned(

@@ -33,6 +33,7 @@ from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
 _LARGE = 2000
 """Items from which on a namespace is searched through the graph."""
 _EF_SEARCH = 200
+_EF_EXPECTED = 64  # enough to find what a message repeats, which is very near
 _MOST_DIMENSIONS = 2000  # that pgvector can index
 _EXTENSION, _OLDEST = "vector", (0, 6)
 
@@ -102,38 +103,49 @@ class ServerIndex:
         self._table = table
         # What the graph finds too few of is compared one by one as well.
         self._attempts = (True, False) if space.items >= _LARGE else (False,)
-        self._new: dict[int, Vector] = {}  # what `settle` has not written yet
+        self._new: list[int] = []  # rows that `settle` has not written yet
+        self._vectors: Matrix | None = None  # of these; twice as long when it is full
         self._expected: dict[tuple[bytes, int], list[tuple[int, float]]] = {}
 
     def add(self, row: int, vector: Vector) -> None:
         """Take notice of a row that this transaction has written."""
-        self._new[row] = vector
+        if self._vectors is None:
+            self._vectors = np.empty((64, len(vector)), dtype=np.float32)
+        elif len(self._new) == len(self._vectors):
+            self._vectors = np.concatenate([self._vectors, self._vectors])
+        self._vectors[len(self._new)] = vector
+        self._new.append(row)
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Look up the nearest rows of several vectors by one statement."""
-        if self._space.items < k:
-            return
         for large in self._attempts:
             asked = [each for each in vectors if (each.tobytes(), k) not in self._expected]
             if not asked:
                 return
+            near: dict[tuple[bytes, int], list[tuple[int, float]]]
+            near = {(each.tobytes(), k): [] for each in asked}
             numbered = ", ".join(f"({n}, ?::vector)" for n in range(len(asked)))
+            self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_EXPECTED}")
             found = self._connection.execute(
                 f"SELECT n, near.* FROM (VALUES {numbered}) AS asked (n, query), LATERAL (SELECT"
                 f" row, embedding <#> query AS distance FROM {self._table} WHERE namespace ="
                 f" {self._space.id} {'AND large' if large else ''} ORDER BY 2 LIMIT {k}) AS near",
                 asked,
             ).fetchall()
+            self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_SEARCH}")
             for number, row, distance in found:
-                key = asked[number].tobytes(), k
-                self._expected.setdefault(key, []).append((row, distance))
-            self._expected = {key: near for key, near in self._expected.items() if len(near) == k}
+                near[asked[number].tobytes(), k].append((row, distance))
+            self._expected |= {
+                key: rows for key, rows in near.items() if len(rows) == k or not large
+            }
 
     def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
         """The ``k`` rows of the largest cosine, and these, best first."""
-        found = [*self._expected.get((query.tobytes(), k), ())] if allowed is None else []
+        known = self._expected.get((query.tobytes(), k)) if allowed is None else None
+        found = [*(known or ())]
         values = (query, self._space.id, *(() if allowed is None else (allowed.tolist(),)))
-        for large in self._attempts if allowed is None else (False,):
+        attempts = () if known is not None else self._attempts if allowed is None else (False,)
+        for large in attempts:
             if len(found) < k:
                 among = "AND large" if large else "" if allowed is None else "AND row = ANY(?)"
                 found = self._connection.execute(
@@ -141,9 +153,10 @@ class ServerIndex:
                     f" ORDER BY 2 LIMIT {k}",
                     values,
                 ).fetchall()
-        if self._new:
-            new = -np.stack([*self._new.values()]) @ query
-            found += zip(self._new, new.tolist(), strict=True)
+        if self._vectors is not None:
+            new = -self._vectors[: len(self._new)] @ query
+            best = np.argsort(new)[:k].tolist()
+            found += [(self._new[at], float(new[at])) for at in best]
         found = sorted(found, key=lambda each: each[1])[:k]
         rows = np.array([row for row, _ in found], dtype=np.int64)
         return rows, np.array([-distance for _, distance in found], dtype=np.float32)

@@ -273,6 +273,7 @@ _BY_ROWS = (
     "row IN (SELECT CAST(value AS BIGINT) FROM json_each(?)) AND +namespace = ? AND +live = 1"
 )
 _INSERT = f"INSERT INTO tiers ({_COLUMNS}) VALUES ({','.join('?' * 23)}) RETURNING row"
+_INSERT_AS = f"INSERT INTO tiers ({_COLUMNS}, row) VALUES ({','.join('?' * 24)})"
 
 
 def select(
@@ -364,23 +365,31 @@ def versions(connection: Connection, name: str, dimension: int = 0) -> list[Tier
 
 def insert(connection: Connection, space: Space, new: TierRow, members: Iterable[str] = ()) -> int:
     """Write a version, and which messages joined the item with it; returns its new row number."""
+    (row,) = connection.execute(_INSERT, _values(space, new)).fetchone()
+    join(connection, ((message, new.item.id, new.version) for message in members))
+    if new.live:
+        space.count[new.tier] += 1
+    return int(row)
+
+
+def insert_numbered(connection: Connection, space: Space, new: Sequence[TierRow]) -> None:
+    """Write live versions of which the row numbers are known (`SqlDatabase.new_rows`)."""
+    connection.executemany(_INSERT_AS, ((*_values(space, each), each.row) for each in new))
+    for each in new:
+        space.count[each.tier] += 1
+
+
+def _values(space: Space, new: TierRow) -> tuple[object, ...]:
     item = new.item
     judged = item.judged if isinstance(item, HotItem) else 0
     entropy = item.entropy if isinstance(item, ColdMemory) else 0.0
     terms, (vector, checksum) = new.judged, packed(item.vector)
-    (row,) = connection.execute(
-        _INSERT,
-        (
-            item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
-            item.text, dump(new.metadata), new.created, new.changed, new.expires, new.is_pinned,
-            judged, terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
-            dump_evidence(item.evidence), vector, crc(item.asked + item.text), checksum, item.asked,
-        ),
-    ).fetchone()  # fmt: skip
-    join(connection, ((message, item.id, new.version) for message in members))
-    if new.live:
-        space.count[new.tier] += 1
-    return int(row)
+    return (
+        item.id, space.id, new.tier, int(new.live), new.version, new.born, new.died,
+        item.text, dump(new.metadata), new.created, new.changed, new.expires, new.is_pinned,
+        judged, terms and terms.energy, terms and terms.entropy, terms and terms.total, entropy,
+        dump_evidence(item.evidence), vector, crc(item.asked + item.text), checksum, item.asked,
+    )  # fmt: skip
 
 
 def join(connection: Connection, members: Iterable[tuple[str, str, int]]) -> None:
