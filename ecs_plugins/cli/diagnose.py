@@ -44,10 +44,7 @@ a verdict: fit, weak or unfit, with the reasons.
 
 
 def diagnose(
-    data: Annotated[
-        Path,
-        typer.Option(help="JSON lines {question, passages, evidence, answer?}."),
-    ],
+    data: Annotated[Path, typer.Option(help="JSON lines {question, passages, evidence, answer?}.")],
     model: ModelOption = None,
     signals: Annotated[
         str | None,
@@ -56,8 +53,7 @@ def diagnose(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where the diagnostics are written (JSON)."),
+        Path | None, typer.Option(help="Where the diagnostics are written (JSON).")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Sample this many questions.")] = None,
     device: DeviceOption = "auto",

@@ -92,10 +92,7 @@ def calibrate(
     ] = None,
     device: DeviceOption = "auto",
     dtype: DtypeOption = "auto",
-    limit: Annotated[
-        int | None,
-        typer.Option(help="Sample this many questions (seed 42)."),
-    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Sample this many questions (seed 42).")] = None,
     sentences: Annotated[str, typer.Option(help="Depths of TF-IDF and BM25.")] = "2,4,8,16",
     documents: Annotated[str, typer.Option(help="Depths of dense retrieval; empty: none.")] = (
         "1,2,4"
@@ -176,8 +173,7 @@ def route(
     frontier: Annotated[Path, typer.Option(help="A frontier that calibrate wrote.")],
     reuse: Annotated[float, typer.Option(help="N: queries that will share the context.")],
     target_f1: Annotated[
-        float | None,
-        typer.Option("--target-f1", help="The cheapest that reaches it."),
+        float | None, typer.Option("--target-f1", help="The cheapest that reaches it.")
     ] = None,
     max_tokens: Annotated[
         float | None,
@@ -190,8 +186,7 @@ def route(
         ),
     ] = None,
     max_seconds: Annotated[
-        float | None,
-        typer.Option(help="Only what answers within it at p95."),
+        float | None, typer.Option(help="Only what answers within it at p95.")
     ] = None,
     prices: PricesOption = None,
     as_json: JsonOption = False,
@@ -214,8 +209,7 @@ def route(
 def report(
     frontier: Annotated[Path, typer.Argument(help="A frontier that calibrate wrote.")],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder. Without it, beside the frontier."),
+        Path | None, typer.Option(help="Folder. Without it, beside the frontier.")
     ] = None,
     reuses: Annotated[str, typer.Option(help="The N to compare.")] = "1,10,100",
     target_f1: Annotated[

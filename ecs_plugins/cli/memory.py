@@ -35,11 +35,7 @@ HELP = """Add to, search, consolidate, explain, erase and check an Entropic Memo
 ID is what `add` and `recall` print. What only reads changes no byte of the file.
 """
 
-app = typer.Typer(
-    name="memory",
-    help=HELP,
-    no_args_is_help=True,
-)
+app = typer.Typer(name="memory", help=HELP, no_args_is_help=True)
 
 Db = Annotated[str, typer.Option("--db", help="The memory file, or a postgresql:// address.")]
 Space = Annotated[

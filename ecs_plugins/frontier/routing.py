@@ -410,11 +410,7 @@ class Router:
         return self._lower
 
     def _done(
-        self,
-        decision: RoutingDecision,
-        prepared: Mapping[PointKey, TokenLedger],
-        *,
-        cached: bool,
+        self, decision: RoutingDecision, prepared: Mapping[PointKey, TokenLedger], *, cached: bool
     ) -> dict[PointKey, float]:
         """What the ledger does not know yet of the points that are prepared now, and its cost."""
         prices, priced = self.frontier.prices, {p.key: p.stage1 for p in self.frontier.points}

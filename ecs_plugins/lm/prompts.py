@@ -79,10 +79,7 @@ class PromptTemplate:
         return _merge(_fill("passage", self.passage, {**(values or {}), "passage": passage}))
 
     def continuation(
-        self,
-        layout: ChatLayout,
-        values: Mapping[str, str],
-        scored: Collection[str] = ("answer",),
+        self, layout: ChatLayout, values: Mapping[str, str], scored: Collection[str] = ("answer",)
     ) -> Segments:
         """What follows every passage, with the fields named in ``scored`` marked as scored.
 

@@ -513,11 +513,7 @@ class EntropicMemory:
         return own
 
     def forget(
-        self,
-        namespace: Sequence[str],
-        *,
-        filter: Filter | None = None,
-        below: bool = False,
+        self, namespace: Sequence[str], *, filter: Filter | None = None, below: bool = False
     ) -> ErasureReceipt:
         """Erase a namespace with everything in it, or the messages in it that a filter matches.
 

@@ -104,10 +104,7 @@ def mean_surprise(evidence: Sequence[Evidence]) -> Floats:
 
 
 def answer_utility(
-    model: LanguageModel,
-    *,
-    max_queries: int = 8,
-    decay: float = _QUERY_DECAY,
+    model: LanguageModel, *, max_queries: int = 8, decay: float = _QUERY_DECAY
 ) -> UtilityFunction:
     """A utility that asks the model how much a memory helped to give the answers given.
 
