@@ -507,8 +507,7 @@ class TestInLlamaIndex:
     def test_a_reply_is_read_with_the_question_of_the_node_before_it(
         self, kind, make, given, named
     ):
-        asked = TextNode(text="Ana: I am back. What did the kids see?", id_="asked")
-        reply = TextNode(text="Ben: A blue whale.", id_="reply")
+        asked, reply = TextNode(text=ASKED, id_="asked"), TextNode(text=REPLY, id_="reply")
         if named is NodeRelationship.PREVIOUS:
             reply.relationships[named] = RelatedNodeInfo(node_id="asked")
         else:

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError
 from ecs_plugins.frontier.answering import (
     CallableAnswerModel,
     LocalAnswerModel,
@@ -34,12 +34,6 @@ def test_a_language_model_answers_within_its_layout_where_a_colon_opens_the_repl
     assert (reply.input_tokens, reply.output_tokens) == (8, 1)
 
 
-def test_a_prompt_beyond_the_window_is_refused():
-    model = LocalAnswerModel(FakeLanguageModel(max_tokens=10))
-    with pytest.raises(InvalidInputError, match="window of 10"):
-        model.complete(["word " * 8], max_new_tokens=5)
-
-
 def test_a_langchain_chat_model_without_usage_needs_a_counter():
     from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
@@ -54,29 +48,23 @@ def test_a_langchain_chat_model_without_usage_needs_a_counter():
 
 TOLD = {"input_tokens": 100, "output_tokens": 2}
 RAW = {"cache_read_input_tokens": 60, "cache_creation_input_tokens": 30}
+READ = {"cache_read": 60, "cache_creation": 30}
+HOUR = {"cache_read": 60, "ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10}
+OPENAI = {"completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}}
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "cached"),
     [
-        {
-            "usage_metadata": TOLD
-            | {"input_token_details": {"cache_read": 60, "cache_creation": 30}}
-        },
-        {"raw": {"usage": TOLD | {"input_tokens": 10} | RAW}},
+        ({"usage_metadata": TOLD | {"input_token_details": READ}}, (60, 30, 0)),
+        ({"usage_metadata": TOLD | {"input_token_details": HOUR}}, (60, 20, 10)),
+        ({"raw": {"usage": TOLD | {"input_tokens": 10} | RAW}}, (60, 30, 0)),
+        ({"raw": SimpleNamespace(usage=OPENAI | {"prompt_tokens": 100})}, (64, 0, 0)),
     ],
 )
-def test_what_a_prompt_cache_read_and_took_is_told_by_both_frameworks(said):
+def test_what_a_prompt_cache_read_and_took_is_told_by_both_frameworks(said, cached):
     assert reported_tokens(said) == (100, 2)
-    assert cache_tokens(said) == (60, 30, 0)
-
-
-def test_an_hour_in_the_cache_is_told_from_five_minutes():
-    written = {"ephemeral_5m_input_tokens": 20, "ephemeral_1h_input_tokens": 10}
-    usage = {"input_tokens": 100, "input_token_details": {"cache_read": 60, **written}}
-    assert cache_tokens({"usage_metadata": usage}) == (60, 20, 10)
-    openai = {"prompt_tokens": 80, "prompt_tokens_details": {"cached_tokens": 64}}
-    assert cache_tokens(SimpleNamespace(raw=SimpleNamespace(usage=openai))) == (64, 0, 0)
+    assert cache_tokens(said) == cached
 
 
 def test_prompts_are_answered_in_order_by_several_workers_in_the_callers_context():

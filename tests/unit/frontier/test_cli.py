@@ -217,10 +217,3 @@ def test_the_options_of_route_go_by_the_names_of_the_routers_too(artefact, names
     objective = {names[1].removeprefix("--"): value}
     decision = EfficiencyFrontier.load(artefact).decide(reuse=4, **objective)
     assert json.loads(first.output) == decision.to_dict()
-
-
-def test_a_price_list_that_is_no_utf_8_is_refused_with_what_to_do(tmp_path, artefact):
-    latin = tmp_path / "prices.json"
-    latin.write_bytes(b'{"unit": "\xe9"}')
-    asked = ("route", "--reuse", 4, "--weight", 0.9, "--frontier", artefact, "--prices", latin)
-    assert str(run(*asked).exception).endswith("is not UTF-8; convert it first")

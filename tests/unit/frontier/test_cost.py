@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecs_plugins.errors import ConfigurationError, InvalidInputError
+from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import (
     ModelPrice,
     PriceVector,
@@ -153,6 +153,9 @@ def test_a_price_list_is_per_million_tokens(tmp_path):
     assert prices.answer.cached_input == pytest.approx(0.075e-6)
     assert prices.compressor.output == pytest.approx(0.4e-6)
     assert (prices.scorer, prices.prepare_factor, prices.unit) == (0.0, 0.5, "USD")
+    path.write_bytes(b'{"unit": "\xe9"}')
+    with pytest.raises(StorageError, match="is not UTF-8; convert it first"):
+        PriceVector.read(path)
 
 
 @pytest.mark.parametrize(

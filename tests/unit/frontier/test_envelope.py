@@ -107,13 +107,6 @@ def test_transitions_carry_their_exchange_rate(frontier):
     assert first.exchange_rate == pytest.approx((566 / 200) ** (0.01 / 0.18) - 1)
 
 
-def test_the_oracle_is_never_routed(frontier):
-    for weight in (0.0, 0.5, 1.0):
-        assert frontier.decide(weight=weight, reuse=100).strategy != "oracle"
-    reasons = frontier.decide(weight=1.0, reuse=1).why_not()
-    assert reasons["oracle"].startswith("measured as an upper bound")
-
-
 def test_a_prepared_point_may_win_although_it_is_dominated_unprepared():
     frontier = EfficiencyFrontier(
         [point("a", 0.7, 0, 300), point("b", 0.7, 900, 350), point("c", 0.8, 0, 900)]
@@ -131,6 +124,8 @@ def test_why_not_gives_a_reason_with_numbers_for_every_other_point(frontier):
     assert set(reasons) == {p.label for p in frontier.points} - {decision.label}
     assert reasons["full"] == "reaches the target, but costs 1,308 tokens, 208% more"
     assert reasons["tfidf(depth=2)"] == "F1 0.600 is below the target 0.780"
+    assert reasons["oracle"] == "measured as an upper bound, never routed"
+    assert frontier.decide(weight=1.0, reuse=1).strategy == "full"
     weighted = frontier.decide(weight=0.5, reuse=100).why_not()
     assert weighted["memory(ratio=0.9)"].startswith("dominated by ")
     assert "beat it above w = " in weighted["full"]

@@ -183,11 +183,6 @@ def test_options_unknown_or_out_of_range_are_refused_at_once(directory, argument
         LocalLM.from_pretrained(directory, **arguments)
 
 
-def test_a_device_that_is_not_here_is_refused(directory) -> None:
-    with pytest.raises(ConfigurationError, match="device"):
-        LocalLM.from_pretrained(directory, device="no-such-device").warmup()
-
-
 def test_a_pair_is_used_as_it_is_and_cannot_be_loaded_in_another_way() -> None:
     lm = local(name="mine", max_tokens=50)
     assert (lm.name, lm.max_tokens, lm.pair()[0]) == ("mine", 50, model("llama"))

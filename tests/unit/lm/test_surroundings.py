@@ -107,6 +107,8 @@ def test_a_card_that_is_there_computes_in_what_it_can(card, major, dtype) -> Non
     assert resolve_dtype("auto", resolve_device("cuda:0")) is dtype
     with pytest.raises(ConfigurationError, match=r"'cuda:3'.*there are 1"):
         resolve_device("cuda:3")
+    with pytest.raises(ConfigurationError, match="unknown device 'no-such-device'"):
+        resolve_device("no-such-device")
 
 
 @pytest.mark.parametrize(

@@ -38,14 +38,10 @@ def drafted(drafts=4, passages=(ROME, OSLO, RAIN), **settings):
     return Drafted(JointShift(), drafts).prepare(task, model, ledger), model, ledger
 
 
-def test_one_draft_comes_from_each_of_the_first_passages():
-    task, model, _ = drafted(2)
+def test_drafts_of_the_first_passages_are_weighted_by_their_probability_over_these():
+    task, model, ledger = drafted(2)
     assert task.answers == ("Rome", "Oslo")
     assert [prompt.splitlines()[0] for prompt in model.prompts] == [ROME, OSLO]
-
-
-def test_drafts_are_weighted_by_their_probability_over_the_drafting_passages():
-    task, model, ledger = drafted(2)
     (request,) = model.requests
     assert len(request.candidates) == len(request.continuations) == 2
     assert ledger.total() > 40

@@ -226,12 +226,6 @@ def test_the_judge_asks_in_the_words_of_the_paper_and_tells_the_answer_if_it_is_
 SHIFTED = ScoringTask("Where is it?", ("It is in Rome.", "Where is it?"))
 
 
-def test_a_passage_that_brings_something_shifts_more_than_one_that_does_not():
-    new, known = measure(DistributionShift(), SHIFTED, FakeLanguageModel())
-    assert new.utility > 0.01
-    assert known.utility == pytest.approx(0.0, abs=1e-6)
-
-
 def test_the_model_goes_on_once_without_a_passage_and_is_led_along_what_it_said():
     model, ledger = FakeLanguageModel(replies=lambda _: "Paris or so, I guess"), TokenLedger()
     signal = TrajectoryShift(horizon=3)
@@ -277,6 +271,7 @@ def test_a_magnitude_only_ranks_and_never_says_that_a_passage_hurts(name):
         ShapingConfig(signal=name, threshold=0.001, ranker=None, beyond_question=False),
     ).shape(SHIFTED.query, list(SHIFTED.passages))
     assert [str(v.verdict) for v in decided.verdicts] == ["helps", "neutral"]
+    assert decided.verdicts[1].utility == pytest.approx(0.0, abs=1e-6)
 
 
 class Silent(FakeLanguageModel):
