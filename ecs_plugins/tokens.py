@@ -49,9 +49,16 @@ def nested(accounts: Mapping[Account, Any]) -> dict[str, dict[str, Any]]:
 
 
 def flat(stored: Any) -> Any:
-    """The accounts behind `nested`; they themselves where they are given."""
-    if all(isinstance(name, tuple) for name in stored):
+    """The accounts behind `nested`; they themselves where they are given.
+
+    Raises:
+        ValueError: It is something else, or a stage or role is unknown.
+    """
+    given = stored if isinstance(stored, Mapping) else {"": stored}
+    if all(isinstance(name, tuple) for name in given):
         return stored
+    if not all(isinstance(roles, Mapping) for roles in given.values()):
+        raise ValueError("tokens are by stage, and there by role")
     return {
         (Stage(stage), Role(role)): value
         for stage, roles in stored.items()

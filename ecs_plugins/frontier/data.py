@@ -96,7 +96,7 @@ class CalibrationQuestion:
 
 
 def _as_document(given: object) -> object:
-    return {"text": given} if isinstance(given, str) else given
+    return given if isinstance(given, dict) else {"text": given}
 
 
 class _QuestionRecord(BaseModel, coerce_numbers_to_str=True):

@@ -112,7 +112,7 @@ class Measurements:
     def _checked(self, name: str, values: Any, top: float = math.inf) -> Array:
         try:
             array = np.array(values, dtype=np.float64)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise InvalidInputError(f"{name} must be rows of numbers, all of one length") from error
         if array.shape != self.shape:
             raise InvalidInputError(

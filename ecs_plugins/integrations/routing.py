@@ -245,7 +245,7 @@ class RoutedQuery:
         }
         if settled.ledger_error:
             cost["ledger_error"] = settled.ledger_error
-        if self.error is not None:
+        if isinstance(self.error, Exception):  # else the caller let it go
             cost["fallback_after"] = f"{type(self.error).__name__}: {self.error}"
         trace_attributes({"settlement": cost})
         sums = {name: sum(cost[name].values()) for name in ("expected", "actual")}

@@ -336,8 +336,7 @@ class _RoutedRun:
         return await run_sync(self._route, documents)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            self.query.error = error
+        self.query.error = error or self.query.error
         self.report = self.query.settle()
         dispatch_custom_event(SETTLEMENT_EVENT, self.report, config=self.config)
 

@@ -290,7 +290,7 @@ class FrontierQueryEngine(BaseQueryEngine):
         with _counted(query):
             try:
                 response = engine.query(query_bundle)
-            except Exception as error:
+            except BaseException as error:
                 response = self._fallback(query, error).query(query_bundle)
             finally:
                 report = self._settle(query)
@@ -303,16 +303,16 @@ class FrontierQueryEngine(BaseQueryEngine):
         with _counted(query):
             try:
                 response = await engine.aquery(query_bundle)
-            except Exception as error:
+            except BaseException as error:
                 response = await self._fallback(query, error).aquery(query_bundle)
             finally:
                 report = await run_sync(self._settle, query)
         response.metadata = {**(response.metadata or {}), **report}
         return response
 
-    def _fallback(self, query: RoutedQuery, error: Exception) -> BaseQueryEngine:
+    def _fallback(self, query: RoutedQuery, error: BaseException) -> BaseQueryEngine:
         query.error = error
-        if self.fallback is None:
+        if self.fallback is None or not isinstance(error, Exception):
             raise error
         return self.fallback
 

@@ -559,6 +559,7 @@ async def test_what_was_prepared_is_noted_when_a_stream_is_closed_early(
         next(chunks)
         chunks.close()
     assert ledger.prepared("c")
+    assert ledger.observed("cost") == {}  # of what nobody waited for
 
 
 async def test_batches_route_every_input_by_itself(named):
@@ -728,6 +729,23 @@ def test_a_call_that_the_engine_tries_again_is_counted_once_and_none_outside_a_q
         settlement = engine.query(QUESTION).metadata["frontier"]["settlement"]
         assert settlement["tokens"] == {"query": USAGE}
         Completing().complete("Notes: something else")
+
+
+async def test_what_a_cancelled_query_cost_is_not_learned_from(frontier, ledger, monkeypatch):
+    asked = asyncio.Event()
+
+    async def hang(self, prompt, **_):
+        asked.set()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(Completing, "acomplete", hang)
+    engine = LlamaIndex().routed(frontier, ledger=ledger, fallback="bm25(depth=1)")
+    task = asyncio.create_task(engine.aquery(FrontierQuery(QUESTION, context_id="c")))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ledger.observed("cost") == {}
 
 
 def test_decision_and_cost_are_events(frontier, dispatched):

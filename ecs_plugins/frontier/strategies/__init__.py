@@ -79,7 +79,7 @@ class StrategySet:
             if self._embedder is None:
                 raise ConfigurationError("it needs an embedder")
             given = self._embedder
-            self._dense = DenseRanker(given() if callable(given) else given)
+            self._dense = DenseRanker(given if isinstance(given, Embedder) else given())
         return self._dense
 
     def scorer(self, signal: str) -> SharedScorer:

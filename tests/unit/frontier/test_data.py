@@ -20,12 +20,12 @@ def write(tmp_path, text, name="data.jsonl"):
 
 
 def test_jsonl_with_texts_titles_answers_and_supporting(tmp_path):
-    documents = [{"title": "T", "text": "x. y.", "sentences": ["x.", " y."]}]
+    documents = [{"title": "T", "text": "x. y.", "sentences": ["x.", " y."]}, 1764]
     full = line(answer=..., answers=["Ann", "Anna"], documents=documents, supporting=[0])
     first, second = read_questions(write(tmp_path, line(id="a") + "\n\n" + full))
     assert (first.id, second.id) == ("a", "line 3")
     assert second.answers == ("Ann", "Anna")
-    assert second.context.text == "T: x. y."
+    assert second.context.text == "T: x. y.\n\n1764"
     assert second.context.documents[0].sentences == ("x.", " y.")
     assert second.supporting == (0,)
 

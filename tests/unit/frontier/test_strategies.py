@@ -76,6 +76,7 @@ def test_dense_retrieval_keeps_whole_documents_and_embeds_each_once(monkeypatch)
     monkeypatch.setattr(
         FakeEmbedder, "embed_documents", lambda self, x: embedded.extend(x) or embed(self, x)
     )
+    monkeypatch.setattr(FakeEmbedder, "__call__", None, raising=False)  # as modules of torch have
     own = StrategySet(embedder=FakeEmbedder())
     texts = {}
     for question in ("bread?", "ferries?", "Rye bread two days oven"):
