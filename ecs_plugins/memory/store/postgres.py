@@ -33,6 +33,8 @@ from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
 _LARGE = 2000
 """Items from which on a namespace is searched through the graph."""
 _EF_SEARCH = 200
+_MANY = 32
+"""Vectors from which on those of a small namespace are fetched to be compared."""
 _EF_EXPECTED = 64  # enough to find what a message repeats, which is very near
 _MOST_DIMENSIONS = 2000  # that pgvector can index
 _EXTENSION, _OLDEST = "vector", (0, 6)
@@ -118,6 +120,8 @@ class ServerIndex:
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Look up the nearest rows of several vectors by one statement."""
+        if len(vectors) >= _MANY and not self._attempts[0]:
+            self._compare(vectors, k)
         for large in self._attempts:
             asked = [each for each in vectors if (each.tobytes(), k) not in self._expected]
             if not asked:
@@ -138,6 +142,18 @@ class ServerIndex:
             self._expected |= {
                 key: rows for key, rows in near.items() if len(rows) == k or not large
             }
+
+    def _compare(self, vectors: Matrix, k: int) -> None:
+        """Compare vectors with all rows here: to fetch these once takes less for many vectors."""
+        found = self._connection.execute(
+            "SELECT row, vector FROM tiers WHERE namespace = ? AND live = 1", (self._space.id,)
+        ).fetchall()
+        held = np.frombuffer(b"".join(data for _, data in found), dtype="<f4")
+        products = vectors @ held.reshape(-1, vectors.shape[1]).T
+        for vector, cosines in zip(vectors, products, strict=True):
+            best = np.argpartition(-cosines, k)[:k] if len(found) > k else np.arange(len(found))
+            near = [(found[at][0], -float(cosines[at])) for at in best]
+            self._expected[vector.tobytes(), k] = near
 
     def nearest(self, query: Vector, k: int, *, allowed: Rows | None = None) -> tuple[Rows, Vector]:
         """The ``k`` rows of the largest cosine, and these, best first."""

@@ -152,6 +152,19 @@ def test_a_forked_child_connects_anew(open_memory):
     assert len(memory.messages()) == 2
 
 
+def test_many_messages_at_once_merge_like_few(open_memory, tmp_path, monkeypatch):
+    found = []
+    for many in (2, 1000):
+        monkeypatch.setattr("ecs_plugins.memory.store.postgres._MANY", many)
+        memory = open_memory(path=tmp_path / f"{many}.db")
+        for start in (0, 30):
+            memory.add(stream(1, 60)[start : start + 30])
+        best = memory.recall("the boat", k=50, threshold=-1.0, record=False)
+        found.append({(each.text, each.support, round(each.score, 6)) for each in best})
+    assert found[0] == found[1]
+    assert max(support for _, support, _ in found[0]) > 1
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_large_namespace_is_searched_through_the_graph_and_finds_the_same(
     open_memory, tmp_path, monkeypatch, seed
