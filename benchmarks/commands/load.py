@@ -81,7 +81,7 @@ def load(
     embedder = FakeEmbedder(64) if model == "fake" else None
     runs = []
     for number in clients or [1, 8, 64]:
-        with _place(address) as place:
+        with place_of(address) as place:
             memory = EntropicMemory.open(place, embedder=embedder, config=_SMALL)
             runs.append(asyncio.run(_run(memory, asked, number, 60 * minutes, pause)))
         for name, value in runs[-1].items():
@@ -89,21 +89,6 @@ def load(
             typer.echo(f"{name}: {shown}")
     if out is not None:
         out.write_text(json.dumps(runs, indent=1) + "\n")
-
-
-@contextmanager
-def _place(address: str | None) -> Iterator[str | Path]:
-    """Where a memory may be."""
-    if address == "private":
-        from benchmarks.private_server import private_server
-
-        with private_server() as server:
-            yield server.address
-    elif address is not None:
-        yield address
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            yield Path(folder) / "memory.db"
 
 
 async def _run(
@@ -229,3 +214,18 @@ def anonymous_mib() -> float:
     """MiB of memory that the process holds beyond its files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
+@contextmanager
+def place_of(address: str | None) -> Iterator[str | Path]:
+    """Where a memory may be."""
+    if address == "private":
+        from benchmarks.private_server import private_server
+
+        with private_server() as server:
+            yield server.address
+    elif address is not None:
+        yield address
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder) / "memory.db"

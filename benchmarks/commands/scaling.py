@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.commands.load import anonymous_mib
+from benchmarks.commands.load import anonymous_mib, place_of
 from benchmarks.deployment.queueing import replicas_for, wait_quantile
 from benchmarks.engine.concurrency import words
 from ecs_plugins import EntropicMemory, FakeEmbedder
@@ -21,12 +20,13 @@ HELP = """What many namespaces and recalls need, from what a few of them take he
 
 \b
   python -m benchmarks scaling --measure 2000 --messages 40 --namespaces 100000000 --rate 10000
+  python -m benchmarks scaling --measure 500 --address private
 
-A memory file with the first number of namespaces is filled; its bytes, the process's memory and the
-time of each recall are measured. Vectors have 384 numbers and come from a fake, so embedding the
-question is in no figure. Then a line in front of each shard is simulated with the measured times,
-for the least number of replicas within the target. Beside it: Erlang's formula for the waiting,
-as if service times were exponential.
+A memory with the first number of namespaces is filled, in a file or at an address; its bytes, the
+process's memory and the time of each recall are measured. Vectors have 384 numbers and come from a
+fake, so embedding the question is in no figure. Then a line in front of each shard is simulated
+with the measured times, for the least number of replicas within the target. Beside it: Erlang's
+formula for the waiting, as if service times were exponential.
 """
 _SHARDS = (1, 10, 100)
 
@@ -38,11 +38,15 @@ def scaling(
     namespaces: Annotated[int, typer.Option(min=1, help="Namespaces to plan for.")] = 100_000_000,
     rate: Annotated[float, typer.Option(min=0.1, help="Recalls per second.")] = 10_000.0,
     target: Annotated[float, typer.Option(min=0.1, help="p99 in milliseconds.")] = 50.0,
+    address: Annotated[
+        str | None,
+        typer.Option(help="A server, or private: one of its own. A new file without it."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
 ) -> None:
     """Measure, then plan."""
-    with tempfile.TemporaryDirectory() as folder:
-        found, services = _measured(Path(folder), measure, messages, recalls)
+    with place_of(address) as place:
+        found, services = _measured(place, measure, messages, recalls)
     found["disk of all (TiB)"] = found["disk per namespace (bytes)"] * namespaces / 2**40
     found["memory of all (TiB)"] = found["memory per namespace (bytes)"] * namespaces / 2**40
     for shards in _SHARDS:
@@ -60,23 +64,26 @@ def scaling(
 
 
 def _measured(
-    folder: Path, measure: int, messages: int, recalls: int
+    place: str | Path, measure: int, messages: int, recalls: int
 ) -> tuple[dict[str, float], list[float]]:
     """Bytes per namespace, and seconds of each recall."""
     draw = random.Random(0)
     before = anonymous_mib()
-    with EntropicMemory.open(folder / "memory.db", embedder=FakeEmbedder(384)) as memory:
+    label = f"{time.time_ns()}"  # nobody else's, should the address be that of a server in use
+    with EntropicMemory.open(place, embedder=FakeEmbedder(384)) as memory:
+        size = memory.admin.stats().bytes
         for number in range(measure):
-            memory.add([words(draw, 12) for _ in range(messages)], namespace=(f"user {number}",))
+            said = [words(draw, 12) for _ in range(messages)]
+            memory.add(said, namespace=(label, f"user {number}"))
         held = anonymous_mib() - before
         services = []
         for _ in range(recalls):
-            space = (f"user {draw.randrange(measure)}",)
+            space = (label, f"user {draw.randrange(measure)}")
             question = words(draw, 6)
             began = time.perf_counter()
             memory.recall(question, namespace=space)
             services.append(time.perf_counter() - began)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        size = memory.admin.stats().bytes - size
     p50, p99 = np.quantile(services, (0.5, 0.99))
     found: dict[str, float] = {
         "namespaces measured": measure,

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from benchmarks.memory_scale import growth, sleep_cost
+from benchmarks.memory_scale.server import measure_server
 from ecs_plugins.ranking.embedder import FakeEmbedder
 
 
@@ -54,3 +55,12 @@ def test_a_sleep_phase_is_measured_beside_the_embedding_of_its_messages():
         assert 0 < low <= middle <= high
     assert figures["sleep_ms"] > 0
     assert figures["embedding_ms"] > 0
+
+
+@pytest.mark.slow
+def test_a_server_is_measured_beside_a_file(postgres):
+    figures = measure_server(500, postgres)
+    assert figures["same_at_3"] > 0.95
+    for name in ("appended_over_bare", "merged_over_bare_cpu", "server_over_file_p50_ms"):
+        assert figures[name] > 0
+    assert figures["server_recall_p50_cpu_ms"] <= figures["server_recall_p99_cpu_ms"]

@@ -49,9 +49,10 @@ def test_what_cannot_be_served_is_refused():
 
 
 @pytest.mark.slow
-def test_scaling_measures_and_plans(bench, tmp_path):
+@pytest.mark.parametrize("place", [(), ("--address", "private")])
+def test_scaling_measures_and_plans(bench, tmp_path, place):
     small = ("--measure", "10", "--messages", "5", "--recalls", "100", "--rate", "50")
-    bench("scaling", *small, "--target", "5000", "--out", tmp_path / "plan.json")
+    bench("scaling", *small, "--target", "5000", "--out", tmp_path / "plan.json", *place)
     found = json.loads((tmp_path / "plan.json").read_text())
     assert found["disk per namespace (bytes)"] > 5 * 384
     assert found["100 shards: replicas in all"] >= 100
