@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from ecs_plugins.common.files import read_text, read_versioned, write_atomically
 from ecs_plugins.common.pages import rendered
@@ -117,7 +117,7 @@ class ModelDiagnostics:
     passages: int
     evidence: int
     seed: int
-    signals: tuple[SignalDiagnostics, ...]
+    signals: Annotated[tuple[SignalDiagnostics, ...], Field(min_length=1)]
 
     @classmethod
     def measure(

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.bool_]
@@ -27,7 +29,7 @@ class Distribution:
     count: int
     mean: float
     sd: float
-    percentiles: tuple[float, ...]
+    percentiles: Annotated[tuple[float, ...], Field(min_length=101, max_length=101)]
 
     @classmethod
     def of(cls, values: Floats) -> Distribution | None:

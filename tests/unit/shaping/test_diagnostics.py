@@ -214,6 +214,8 @@ def broken(change):
         (lambda d: d["signals"][0]["noise"].update(alone=None), "signals.0.noise.alone"),
         (lambda d: d["signals"][0].update(tokens=float("nan")), "NaN"),
         (lambda d: d["signals"][0].update(reasons="x"), "signals.0.reasons"),
+        (lambda d: d["signals"][0]["unrelated"]["percentiles"].pop(), "unrelated.percentiles"),
+        (lambda d: d["signals"].clear(), "signals: .*at least 1"),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(change, message):
