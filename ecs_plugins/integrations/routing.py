@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -311,7 +311,8 @@ class RoutingFields(StrictFields):
     def _core(self, names: Iterable[str]) -> Router:
         ledger: Any = self.ledger
         opened = _named_ledger(ledger) if isinstance(ledger, str) else ledger
-        return _router(open_frontier(self.frontier, names), self._config, opened)
+        make = _router if isinstance(opened, Hashable) else _router.__wrapped__
+        return make(open_frontier(self.frontier, names), self._config, opened)
 
     def _decided(
         self,

@@ -270,6 +270,8 @@ class TestChoice:
         self, kind, frontier, ledger
     ):
         class Elsewhere:
+            __hash__ = None  # as a dataclass has none
+
             def __getattr__(self, name):
                 return getattr(ledger, name)
 

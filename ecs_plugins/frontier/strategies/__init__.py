@@ -78,8 +78,8 @@ class StrategySet:
         if self._dense is None:
             if self._embedder is None:
                 raise ConfigurationError("it needs an embedder")
-            given = self._embedder
-            self._dense = DenseRanker(given if isinstance(given, Embedder) else given())
+            given: Any = self._embedder
+            self._dense = DenseRanker(given if hasattr(given, "embed_query") else given())
         return self._dense
 
     def scorer(self, signal: str) -> SharedScorer:
