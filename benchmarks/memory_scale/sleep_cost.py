@@ -1,7 +1,8 @@
-"""What a sleep phase costs beside embedding the messages that it consolidates.
+"""What adding messages and sleeping over them costs beside embedding them.
 
-Both are timed in the same stretch, by turns: one embedding batch of 100 new messages, then, once
-they are added, the sleep phase that their number makes due, without a language model, in a file.
+All is timed in the same stretch, by turns: 100 new messages embedded as a batch and one by one,
+added one by one, and the sleep phase that their number makes due, without a language model, in a
+file.
 Later turns find the memories of the earlier ones, as in use. The sentences are generated here.
 """
 
@@ -77,7 +78,7 @@ def measure_sleep(
     folder: Path | None = None,
     config: MemoryConfig | None = None,
 ) -> dict[str, float]:
-    """Sleep phases of 100 messages over one embedding batch of the same messages.
+    """What 100 messages cost: sleeping over one embedding batch, and adding over embedding.
 
     Args:
         embedder: Embeds the sentences; it is warmed up first.
@@ -91,7 +92,7 @@ def measure_sleep(
     """
     embedder.embed_documents(sentences(MESSAGES, repeats))
     embedded = _Embedded(embedder)
-    spent: list[tuple[float, float, float, float]] = []
+    spent: list[tuple[_Clock, _Clock, _Clock, _Clock]] = []
     with (
         tempfile.TemporaryDirectory(dir=folder) as made,
         EntropicMemory.open(
@@ -103,22 +104,28 @@ def measure_sleep(
     ):
         for turn in range(repeats):
             texts = sentences(MESSAGES, turn)
-            with _Clock() as embedding:
-                vectors = embedder.embed_documents(texts)
-            embedded.take(texts, vectors)
-            memory.add(texts)
+            with _Clock() as batch:
+                embedded.take(texts, embedder.embed_documents(texts))
+            with _Clock() as alone:
+                for text in texts:
+                    embedder.embed_documents([text])
+            with _Clock() as adding:
+                for text in texts:
+                    memory.add(text)
             with _Clock() as sleeping:
                 memory.sleep()
-            spent.append((sleeping.wall, sleeping.cpu, embedding.wall, embedding.cpu))
-    table = np.array(spent)
-    figures = {
-        "sleep_ms": float(np.median(table[:, 0])) * 1000,
-        "embedding_ms": float(np.median(table[:, 2])) * 1000,
-    }
-    for kind, column in (("", 0), ("_cpu", 1)):
-        ratios = (table[:, column] / table[:, column + 2]).tolist()
-        for name, value in zip(("", "_low", "_high"), median_interval(ratios), strict=True):
-            figures[f"sleep_over_embedding{kind}{name}"] = value
+            spent.append((sleeping, batch, adding, alone))
+    wall, cpu = (
+        np.array([[getattr(clock, kind) for clock in turn] for turn in spent])
+        for kind in ("wall", "cpu")
+    )
+    names = ("sleep_ms", "embedding_ms", "add_100_ms", "embedding_one_by_one_ms")
+    figures = dict(zip(names, (np.median(wall, axis=0) * 1000).tolist(), strict=True))
+    for what, column in (("sleep_over_embedding", 0), ("add_over_embedding", 2)):
+        for kind, table in (("", wall), ("_cpu", cpu)):
+            ratios = (table[:, column] / table[:, column + 1]).tolist()
+            for name, value in zip(("", "_low", "_high"), median_interval(ratios), strict=True):
+                figures[f"{what}{kind}{name}"] = value
     return figures
 
 

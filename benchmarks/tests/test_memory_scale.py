@@ -45,14 +45,13 @@ def test_the_command_writes_what_it_measured(bench, tmp_path, monkeypatch, resul
     assert (tmp_path / "out" / "memory_scale.md").read_text() == growth.table([result, slept])
 
 
-def test_a_sleep_phase_is_measured_beside_the_embedding_of_its_messages():
+def test_adding_and_sleeping_are_measured_beside_the_embedding_of_the_messages():
     embedder = FakeEmbedder(64)
     figures = sleep_cost.measure_sleep(embedder, repeats=3)
-    for kind in ("", "_cpu"):
-        low, middle, high = (
-            figures[f"sleep_over_embedding{kind}{n}"] for n in ("_low", "", "_high")
-        )
-        assert 0 < low <= middle <= high
+    for what in ("sleep_over_embedding", "add_over_embedding"):
+        for kind in ("", "_cpu"):
+            low, middle, high = (figures[f"{what}{kind}{n}"] for n in ("_low", "", "_high"))
+            assert 0 < low <= middle <= high
     assert figures["sleep_ms"] > 0
     assert figures["embedding_ms"] > 0
 
