@@ -232,7 +232,6 @@ class PostgresDatabase(SqlDatabase):
             max_size=_CONNECTIONS,
             timeout=self._busy_timeout,
             configure=self._configure,
-            check=ConnectionPool.check_connection,
             open=True,
         )
 
@@ -301,9 +300,18 @@ class PostgresDatabase(SqlDatabase):
     # Transactions
 
     @contextmanager
-    def _connection(self) -> Iterator[Raw]:
+    def _connection(self, begin: str = "") -> Iterator[Raw]:
+        """A connection after a first statement, which finds those that died while they waited."""
         with translated(self.path):
-            raw = self._pool.getconn()
+            for left in reversed(range(1 + _CONNECTIONS)):
+                raw = self._pool.getconn()
+                try:
+                    raw.execute(begin)
+                    break
+                except BaseException as error:
+                    self._pool.putconn(raw)
+                    if not (left and raw.broken and isinstance(error, psycopg.OperationalError)):
+                        raise
         try:
             yield raw
         finally:
@@ -311,8 +319,8 @@ class PostgresDatabase(SqlDatabase):
 
     @contextmanager
     def _reading(self) -> Iterator[ServerConnection]:
-        with translated(self.path), self._connection() as raw:
-            raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        with translated(self.path), self._connection(begin) as raw:
             try:
                 yield ServerConnection(raw, self.path)
             finally:
@@ -321,8 +329,7 @@ class PostgresDatabase(SqlDatabase):
 
     @contextmanager
     def _writing(self, wait: bool, scope: str | None) -> Iterator[ServerConnection]:
-        with translated(self.path), self._connection() as raw:
-            raw.execute("BEGIN")
+        with translated(self.path), self._connection("BEGIN") as raw:
             try:
                 self._here.scopes = {scope}
                 self._lock(raw, scope, wait=wait)
