@@ -207,14 +207,23 @@ class _Run:
             words.index([terms(text) for text in self._texts], show_progress=False)
             asked = [terms(text.partition(" ")[2]) for text in self._asked]
 
+            # Each asks another question: none finds in the processor's caches what the one before
+            # it has read for the same.
+            def other(number: int, turns: int) -> int:
+                return (number + turns * len(self._queries) // 3) % len(self._queries)
+
+            def graph_alone(number: int) -> None:
+                at = other(number, 1)
+                graph.search(self._queries[at : at + 1], 5)
+
             def lexical(number: int) -> None:
-                scores = words.get_scores(asked[number])
+                scores = words.get_scores(asked[other(number, 2)])
                 np.argpartition(scores, -CANDIDATES)[-CANDIDATES:]
 
             figures: Figures = {}
             calls: dict[str, Callable[[int], object]] = {
                 "default_recall": lambda n: memory.recall(self._asked[n], k=5, record=False),
-                "bare_hnsw": lambda n: graph.search(self._queries[n : n + 1], 5),
+                "bare_hnsw": graph_alone,
                 "bare_bm25": lexical,
             }
             for name, times in _by_turns(calls, len(self._queries)).items():

@@ -90,7 +90,8 @@ class CoverageIndex:
         shares = _shares(known, total, numbers)
         at = numbers.searchsorted(likely)
         at = at[np.lexsort((likely, -shares[at]))[:k]]
-        wanted = np.union1d(at, numbers.searchsorted(others))
+        wanted = np.zeros(len(numbers), dtype=bool)
+        wanted[at] = wanted[numbers.searchsorted(others)] = True
         least = float(shares[at[-1]]) if len(at) == k else 0.0
         return numbers[wanted], shares[wanted], least
 
@@ -118,8 +119,10 @@ def _likely(known: Sequence[_Posting], k: int) -> Numbers:
     read = np.cumsum([len(having) for having, _ in known])
     exact = max(1, int((read <= POSTINGS_READ).sum()))
     together = np.concatenate([having for having, _ in known[:exact]])
-    numbers, at = np.unique(together, return_inverse=True)
-    sums = np.bincount(at, np.concatenate([np.full(len(h), idf) for h, idf in known[:exact]]))
+    idf = np.repeat([idf for _, idf in known[:exact]], np.diff(read[:exact], prepend=0))
+    order = together.argsort(kind="stable")  # of runs that are sorted, hence linear
+    firsts = np.flatnonzero(np.diff(together[order], prepend=-1))
+    numbers, sums = together[order[firsts]], np.add.reduceat(idf[order], firsts)
     worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
     # Sums that may be equal are compared once they are rounded.
     likely: Numbers = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
@@ -129,8 +132,7 @@ def _likely(known: Sequence[_Posting], k: int) -> Numbers:
 def _shares(known: Sequence[_Posting], total: float, numbers: Numbers) -> Shares:
     sums = np.zeros(len(numbers))
     for having, idf in known:
-        at = np.minimum(having.searchsorted(numbers), len(having) - 1)
-        sums += idf * (having[at] == numbers)
+        sums += idf * (having.take(having.searchsorted(numbers), mode="clip") == numbers)
     # Sums over the same terms in another order differ in the last bits; a tie must tie.
     return np.round(sums / total, 12)
 
