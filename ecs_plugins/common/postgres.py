@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from ecs_plugins.common.files import statements
 from ecs_plugins.common.sqlite import (
     Connection,
     ConstraintError,
@@ -243,7 +244,7 @@ class PostgresDatabase(SqlDatabase):
         raw.adapters.register_loader("json", TextBinaryLoader)
         # Extensions live in a schema of their own on some servers.
         raw.execute(
-            "SELECT set_config('search_path', concat_ws(', ', $1::text, (SELECT"
+            "SELECT set_config('search_path', concat_ws(', ', quote_ident($1), (SELECT"
             " quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n"
             " ON n.oid = e.extnamespace WHERE e.extname = 'vector'), 'public'), false)",
             (self.schema,),
@@ -271,11 +272,12 @@ class PostgresDatabase(SqlDatabase):
             for key in (self._key(), self._key(self._kind)):
                 raw.execute(f"SELECT pg_advisory_xact_lock({key})")
             name = compose.Identifier(self.schema)
-            if raw.execute("SELECT to_regnamespace($1)", (self.schema,)).fetchone() == (None,):
+            known = "SELECT FROM pg_namespace WHERE nspname = $1"
+            if not raw.execute(known, (self.schema,)).fetchall():
                 raw.execute(compose.SQL("CREATE SCHEMA {}").format(name))
-            raw.execute(
-                "CREATE TABLE IF NOT EXISTS versions (kind TEXT PRIMARY KEY, version BIGINT)"
-            )
+            new = not self.has_table(raw, "versions")
+            for statement in statements(__package__, "postgres.sql") if new else ():
+                raw.execute(statement)
             for number, step in enumerate(steps[self._version(raw, len(steps)) :], 1 + version):
                 step(ServerConnection(raw, self.path))
                 raw.execute(
@@ -284,11 +286,16 @@ class PostgresDatabase(SqlDatabase):
                     (self._kind, number),
                 )
 
+    def has_table(self, connection: Raw | ServerConnection, name: str) -> bool:
+        """Whether the schema has a table, by now: what PostgreSQL remembers of names may be old."""
+        known = "SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = $2"
+        return bool(connection.execute(known, (self.schema, name)).fetchall())
+
     def _version(self, raw: Raw, known: int) -> int:
-        table = f"{self.schema}.versions"
-        if raw.execute("SELECT to_regclass($1)", (table,)).fetchone() == (None,):
+        if not self.has_table(raw, "versions"):
             return 0
-        found = raw.execute("SELECT version FROM versions WHERE kind = $1", (self._kind,))
+        query = f'SELECT version FROM "{self.schema}".versions WHERE kind = $1'
+        found = raw.execute(query, (self._kind,))
         version: int = sum(number for (number,) in found)
         if version > known:
             raise StorageError(
@@ -392,9 +399,13 @@ class PostgresDatabase(SqlDatabase):
         if not vacuum:
             return False
         with translated(self.path), self._connection() as raw:
-            for (name,) in raw.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = $1", (self.schema,)
+            for name, is_own in raw.execute(
+                "SELECT tablename, pg_has_role(tableowner, 'USAGE') FROM pg_tables"
+                " WHERE schemaname = $1",
+                (self.schema,),
             ).fetchall():
+                if not is_own:
+                    raise StorageError(f"{self.path}: only the owner of the tables vacuums them")
                 table = compose.Identifier(self.schema, name)
                 raw.execute(compose.SQL("VACUUM (FULL, ANALYZE) {}").format(table))
             readers = raw.execute(

@@ -41,12 +41,13 @@ from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageErr
 from ecs_plugins.frontier.cost import PointKey
 
 
-def _upgrade(connection: Connection, _: int = 0) -> None:
-    for statement in statements(__package__, "ledger.sql"):
+def _run_script(name: str, connection: Connection, _: int = 0) -> None:
+    for statement in statements(__package__, name):
         connection.execute(statement)
 
 
-_FILE = Schema("reuse ledger", application_id=0, version=2, upgrade=_upgrade)
+_TABLES, _POLICIES = (partial(_run_script, name) for name in ("ledger.sql", "policies.sql"))
+_FILE = Schema("reuse ledger", application_id=0, version=2, upgrade=_TABLES)
 _COUNT, _PREPARE, _OBSERVE, *_EXPIRE = statements(__package__, "counts.sql")
 _TALLY = "SELECT queries, last_seen < ?, count(*) FROM contexts WHERE namespace = ? GROUP BY 1, 2"
 _log = logging.getLogger(__name__)
@@ -385,4 +386,4 @@ def _database(path: str) -> SqlDatabase:
         return Database(path, _FILE, **settings)
     from ecs_plugins.common.postgres import PostgresDatabase
 
-    return PostgresDatabase(path, _FILE.kind, (_upgrade,), **settings)
+    return PostgresDatabase(path, _FILE.kind, (_TABLES, _POLICIES), **settings)

@@ -56,8 +56,9 @@ def _first(connection: Connection) -> None:
     for statement in schema.NEWEST:
         if "graphs" not in statement:
             connection.execute(statement.replace("evidence TEXT", "evidence JSON"))
-    for statement in statements(__package__, "postgres.sql"):
-        connection.execute(statement)
+    for name in ("postgres.sql", "policies.sql"):
+        for statement in statements(__package__, name):
+            connection.execute(statement)
 
 
 STEPS: Sequence[Step] = (_first,)
@@ -228,12 +229,13 @@ class ServerIndexes(SpaceIndexes):
     def prepare(self) -> None:
         """Make the table of the dimension if it is missing, and write to it what is missing."""
         with self._database.read() as connection:
-            known = connection.execute("SELECT to_regclass(?)", (self._table,)).fetchone()[0]
+            known = self._database.has_table(connection, self._table)
             if self._database.read_only or (known and not self._unsettled(connection)):
                 return
         with self._database.write() as connection:
             made = statements(__package__, "entries.sql")
-            for statement in made if self._dimension <= _MOST_DIMENSIONS else made[:2]:
+            indexed = made if self._dimension <= _MOST_DIMENSIONS else made[:4]
+            for statement in () if self._database.has_table(connection, self._table) else indexed:
                 connection.execute(statement.format(dimension=self._dimension))
             self.settle(connection)
 

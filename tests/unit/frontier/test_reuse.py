@@ -1,9 +1,9 @@
-import multiprocessing
 import pickle
 import stat
 import threading
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -77,10 +77,8 @@ def count(ledger):
 
 
 def test_processes_count_together_and_none_is_lost(ledger):
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=context) as pool:
-        for done in [pool.submit(count, ledger) for _ in range(4)]:
-            done.result()
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        list(pool.map(count, [ledger] * 4))
     assert ledger.count("a") == 100
     assert ledger.observed("cost") == {KEY: (100, 1.0, 0.0)}
     assert ledger.prepared("a") == {KEY: 2.0}

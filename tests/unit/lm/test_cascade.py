@@ -30,8 +30,7 @@ META = torch.device("meta")
 
 ALPHABET = st.integers(0, 2)
 SEQUENCES = st.lists(st.lists(ALPHABET, min_size=1, max_size=60).map(tuple), min_size=1, max_size=9)
-HEAD, MIDDLE = tuple(range(20)), tuple(range(100, 140))
-DEEP = [(*HEAD, *MIDDLE, 1, 2), (*HEAD, *MIDDLE, 3), (*HEAD, 4, 5, 6)]
+HEAD = tuple(range(20))
 
 
 def assert_sound(sequences, forest):

@@ -20,7 +20,6 @@ from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
 from tests.unit.memory.factories import in_child
 
-APPEND = MemoryConfig(merge_threshold=1.0, hot_capacity=500)
 SUMMARY = MemoryConfig(proposal="summary")
 
 
@@ -120,26 +119,20 @@ def full_disk(memory, pages=0):
         connection.execute("PRAGMA max_page_count=1000000")
 
 
-def test_a_full_disk_loses_nothing_that_was_acknowledged(open_memory):
-    memory = open_memory()
-    memory.add("the boat is blue")
-    with full_disk(memory, pages=2):
-        for i in itertools.count():
-            memory.add(f"subject{i} " + "word " * 400)
-    said = len(memory.messages())
-    assert said >= 1
-    memory.add("there is room again")
-    assert len(memory.messages()) == said + 1
-    assert memory.admin.verify().ok
-
-
-def test_a_full_disk_during_a_sleep_phase_leaves_the_tiers_as_they_were(open_memory):
+def test_a_full_disk_loses_nothing_that_was_acknowledged_and_leaves_the_tiers(open_memory):
     memory = open_memory()
     memory.add([f"subject{i} {i}{'x' * 3000}" for i in range(8)] * 2)
     before = memory.admin.stats().namespaces
     with full_disk(memory):
         memory.sleep()
     assert memory.admin.stats().namespaces == before
+    with full_disk(memory, pages=8):
+        for i in itertools.count():
+            memory.add(f"more{i} " + "word " * 400)
+    said = len(memory.messages(limit=None))
+    assert said > 16
+    memory.add("there is room again")
+    assert len(memory.messages(limit=None)) == said + 1
     assert memory.sleep().counts
     assert memory.admin.verify().ok
 

@@ -1,16 +1,21 @@
 """What only a memory on PostgreSQL can meet: its server, its graph, and clients that die."""
 
+import re
+from pathlib import Path
+from urllib.parse import quote
+
 import psycopg
 import pytest
 
 from ecs_plugins.common.postgres import parsed
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
+from ecs_plugins.frontier import ReuseLedger
 from ecs_plugins.integrations.conversation import Entry, append
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import sleeps
 from ecs_plugins.memory.store.items import NewItem
 from ecs_plugins.ranking.embedder import FakeEmbedder
-from tests.unit.memory.factories import assert_current, in_child, stream
+from tests.unit.memory.factories import assert_current, stream
 
 pytestmark = pytest.mark.slow
 
@@ -70,24 +75,22 @@ def test_a_server_without_pgvector_or_with_an_old_one_is_refused(
         open_memory()
 
 
-def test_tables_of_a_newer_version_or_none_at_all_are_refused(open_memory, on_server, address):
+def test_who_only_reads_writes_nothing_and_other_tables_are_refused(
+    open_memory, on_server, address
+):
     with pytest.raises(StorageError, match="holds no memory"):
         open_memory(read_only=True)
-    open_memory().close()
-    on_server("UPDATE versions SET version = 99")
-    with pytest.raises(StorageError, match="upgrade ecs-plugins"):
-        open_memory()
-    with pytest.raises(ConfigurationError, match="plain name"):
-        EntropicMemory.open(f'{address}"; --', embedder=FakeEmbedder(32))
-
-
-def test_who_only_reads_writes_nothing(open_memory):
     open_memory().add("the boat is blue")
     memory = open_memory(read_only=True)
     assert memory.recall("the boat")[0].text == "the boat is blue"
     with pytest.raises(StorageError, match="reading only"):
         memory.add("more")
     assert memory.admin.stats().namespaces[0].messages == 1
+    on_server("UPDATE versions SET version = 99")
+    with pytest.raises(StorageError, match="upgrade ecs-plugins"):
+        open_memory()
+    with pytest.raises(ConfigurationError, match="plain name"):
+        EntropicMemory.open(f'{address}"; --', embedder=FakeEmbedder(32))
 
 
 LOST = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
@@ -118,6 +121,56 @@ def test_a_sleep_phase_that_fails_changes_nothing(open_memory, on_server, monkey
     assert len(memory.memories()) == 2
 
 
+@pytest.fixture
+def tenants(address, open_memory, on_server):
+    """The addresses of a memory for roles that are made as docs/memory.md says."""
+    (script,) = re.findall(r"(?s)```sql\n(.*?)```", Path("docs/memory.md").read_text("utf-8"))
+    schema, names = parsed(address)[1], {"acme": "acme", 'q"': '"q"""', "ä%": '"ä%"'}
+    *once, role = script.replace("ecs_plugins", schema).replace("tenants", schema).split(";")[:-1]
+    open_memory().close()
+    ReuseLedger(address).close()
+    on_server(";".join([*once, *(role.replace("acme", name) for name in names.values())]))
+    yield {name: re.sub("//.*@", f"//{quote(name)}:secret@", address) for name in names}
+    for name in (*names.values(), schema):
+        on_server(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+def test_whatever_a_role_asks_it_meets_the_rows_of_its_own_namespaces_only(
+    open_memory, tenants, on_server
+):
+    memories = {}
+    for name, where in tenants.items():
+        with ReuseLedger(where, namespace=(name,)) as ledger:
+            ledger.mark_prepared("a", ("full", "{}"), ledger.record("a"))
+            ledger.observe(("full", "{}"), "score", 0.5)
+        memory = memories[name] = EntropicMemory.open(where, embedder=FakeEmbedder(32))
+        memory.add(["I live in Rome.", "Snow falls.", "Snow falls."], namespace=(name,))
+        memory.observe("Where?", "In Rome", namespace=(name,))
+        memory.items.write([NewItem((name,), "key", {"a": "b"}, {"a": "b"})])
+        memory.sleep((name,))
+    mine, (server, schema) = memories["acme"], parsed(tenants["acme"])
+    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'"
+    with psycopg.connect(server, autocommit=True) as role:
+        role.execute(f"SET search_path = {schema}")
+        for (name,) in on_server(tables):
+            count = f"SELECT count(*) FROM {name}"
+            (seen,), (there,) = role.execute(count).fetchone(), on_server(count)[0]
+            assert seen == there if name in ("meta", "versions") else 0 < 3 * seen == there
+        for change in ("namespaces SET key = '[]'", "items SET namespace = '[]'"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level"):
+                role.execute(f"UPDATE {change}")
+        assert role.execute("DELETE FROM versions").rowcount == 0
+    with pytest.raises(StorageError, match="privilege"):
+        mine.add("more", namespace=("ä%",))
+    with pytest.raises(StorageError, match="only the owner"):
+        mine.admin.compact()
+    mine.forget(("acme",))
+    assert [len(each.namespaces()) for each in (mine, memories["ä%"], open_memory())] == [0, 1, 2]
+    for memory in (*memories.values(), open_memory()):
+        assert memory.admin.verify().ok
+        memory.close()
+
+
 def test_what_the_server_cannot_store_is_refused(open_memory):
     memory = open_memory()
     with pytest.raises(InvalidInputError, match="cannot store"):
@@ -142,27 +195,6 @@ def test_who_writes_elsewhere_waits_for_nobody_and_who_waits_too_long_is_told(op
             other.forget(("b",))
     other.add("more", namespace=("a",))
     assert len(one.messages(("a",))) == 2
-
-
-def test_a_forked_child_connects_anew(open_memory):
-    memory = open_memory()
-    memory.add("the boat is blue")
-    said = in_child(lambda: (memory.add("from the child"), memory.recall("the boat")[0].text)[1])
-    assert said == "the boat is blue"
-    assert len(memory.messages()) == 2
-
-
-def test_many_messages_at_once_merge_like_few(open_memory, tmp_path, monkeypatch):
-    found = []
-    for many in (2, 1000):
-        monkeypatch.setattr("ecs_plugins.memory.store.postgres._MANY", many)
-        memory = open_memory(path=tmp_path / f"{many}.db")
-        for start in (0, 30):
-            memory.add(stream(1, 60)[start : start + 30])
-        best = memory.recall("the boat", k=50, threshold=-1.0, record=False)
-        found.append({(each.text, each.support, round(each.score, 6)) for each in best})
-    assert found[0] == found[1]
-    assert max(support for _, support, _ in found[0]) > 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -91,13 +91,15 @@ def test_the_paper_recalls_by_cosine_alone(open_memory):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_a_forked_child_reads_the_words_anew(open_memory):
+def test_a_forked_child_reads_the_words_anew_and_writes(open_memory):
     memory = open_memory()
     memory.add(["red bees", "a blue mill"])
     assert_current(memory)
-    assert in_child(lambda: [assert_current(memory), *found(memory, "red bees")][1]) == "red bees"
+    child = in_child(lambda: [assert_current(memory), *memory.add("a child"), *found(memory)][2])
+    assert child == "red bees"
     memory.add("the ferry leaves")
     assert_current(memory)
+    assert len(memory.messages()) == 4
 
 
 def test_a_question_about_nothing_recalls_nothing(open_memory):

@@ -1,0 +1,52 @@
+-- Rows of a memory on PostgreSQL belong to the role that their namespace begins with; all others
+-- but the tables' owner neither see nor write them. The embedder is everybody's to read, what an
+-- erasure notes is everybody's.
+
+ALTER TABLE meta ENABLE ROW LEVEL SECURITY;
+CREATE POLICY everybody ON meta FOR SELECT USING (true);
+CREATE POLICY erasures ON meta USING (key IN ('scrub', 'erasures'));
+
+CREATE FUNCTION is_own(key TEXT) RETURNS BOOLEAN STABLE LANGUAGE sql
+    RETURN starts_with(key, '[' || to_json(current_user::text));
+ALTER TABLE namespaces ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON namespaces USING (is_own(key));
+ALTER TABLE items ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON items USING (is_own(namespace));
+
+-- What is in a namespace that a role sees:
+
+ALTER TABLE messages ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON messages USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE tiers ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON tiers USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE claims ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON claims USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE sleeps ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON sleeps USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE decisions ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON decisions USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE queries ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON queries USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE words ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON words USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+ALTER TABLE postings ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON postings USING (EXISTS (SELECT FROM namespaces n WHERE n.id = namespace));
+
+-- What belongs to a row that a role sees:
+
+ALTER TABLE decision_items ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON decision_items USING (EXISTS (SELECT FROM decisions d WHERE d.id = decision));
+ALTER TABLE item_vectors ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON item_vectors USING (EXISTS (SELECT FROM items i WHERE i.row = item));
+
+-- Provenance outlives the message by the log's retention, and the item until it is looked for. The
+-- function sees every row: what belongs to nobody is everybody's to delete.
+
+CREATE FUNCTION is_of_another(NAME, TEXT, TEXT) RETURNS BOOLEAN STABLE
+    SECURITY DEFINER LANGUAGE sql
+    RETURN EXISTS (SELECT FROM messages m JOIN namespaces n ON n.id = m.namespace
+        WHERE m.id = $2 AND NOT starts_with(n.key, '[' || to_json($1::text)))
+    OR EXISTS (SELECT FROM tiers t JOIN namespaces n ON n.id = t.namespace
+        WHERE t.id = $3 AND NOT starts_with(n.key, '[' || to_json($1::text)));
+ALTER TABLE provenance ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON provenance USING (NOT is_of_another(current_user, message, item));
