@@ -1,9 +1,9 @@
 """A memory on PostgreSQL beside one in a file: adding and recalling the same, by turns.
 
-Vectors are precomputed; the texts are of words as frequent as words are (Zipf), so that both halves
-of a recall have work. Adding at a size, where messages are appended (the paper's rule) and where
-repeats are merged (the default), is compared with bare inserts of the same rows into equal tables
-with equal indexes that hold as much.
+Vectors are precomputed, and near texts share rare words, so that both halves of a recall have
+work. Adding at a size, where messages are appended (the paper's rule) and where repeats are merged
+(the default), is compared with bare inserts of the same rows into equal tables with equal indexes
+that hold as much.
 """
 
 from __future__ import annotations
@@ -19,23 +19,16 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from benchmarks.memory_scale.add_cost import Figures
-from benchmarks.memory_scale.growth import PrecomputedEmbedder, latent_vectors
+from benchmarks.memory_scale.growth import PrecomputedEmbedder, latent_vectors, texts_of
 from ecs_plugins.common.files import statements
 from ecs_plugins.memory import EntropicMemory, MemoryConfig, StoreConfig
+from ecs_plugins.memory.types import Matrix
 
 QUERIES = 100
 TURNS = 5
-_WORDS = 5000
 _SCHEMA = "ecs_benchmark"
 _TABLES = {"messages": "seq", "tiers": "row", "provenance": "message", "entries_384": "row"}
 """Those whose rows are inserted bare, and a column that tells new rows from old ones."""
-
-
-def _texts(kind: str, count: int, words: int) -> list[str]:
-    rng = np.random.default_rng(len(kind) + words)
-    frequency = 1.0 / np.arange(1, _WORDS + 1)
-    drawn = rng.choice(_WORDS, (count, words), p=frequency / frequency.sum())
-    return [" ".join([f"{kind}{n}", *(f"w{word}" for word in row)]) for n, row in enumerate(drawn)]
 
 
 def measure_server(count: int, address: str) -> Figures:
@@ -74,7 +67,7 @@ def fill(places: Mapping[str, str], server: Any, count: int) -> None:
 
     An index of vectors is built when all of them are there, which takes a fraction of the time.
     """
-    texts = _texts("t", count, 10)
+    texts = texts_of(_documents(count), "t")[:count]
     with _opened(places, count, "paper") as memories:
         server.execute(f"SET search_path = {_SCHEMA}, public")
         server.execute("SET maintenance_work_mem = '1GB'")
@@ -82,8 +75,7 @@ def fill(places: Mapping[str, str], server: Any, count: int) -> None:
         for start in range(0, count, 1000):
             for memory in memories.values():
                 memory.add(texts[start : start + 1000])
-        for statement in _entries("entries_384"):
-            server.execute(statement)
+        server.execute(_entries("entries_384")[-1])
         memories["file"].recall(texts[0])
         memories["file"].admin.wait()
     for table in _TABLES:
@@ -100,7 +92,7 @@ def _opened(
     places: Mapping[str, str], count: int, rule: Literal["default", "paper"]
 ) -> Iterator[dict[str, EntropicMemory]]:
     """Memories that know the vectors of so many messages and of the turns after them."""
-    documents = latent_vectors(count + 2 * TURNS * _batch(count))
+    documents = _documents(count)
     embedder = PrecomputedEmbedder(documents, latent_vectors(QUERIES, seed=1))
     with ExitStack() as stack:
         yield {
@@ -117,11 +109,16 @@ def _opened(
 
 
 def _entries(table: str) -> list[str]:
-    """The statements that make a table of vectors and its indexes."""
+    """The statements that make a table of vectors; the last one makes the index of these."""
     return [
         statement.format(dimension=384).replace("entries_384", table)
         for statement in statements("ecs_plugins.memory.store", "entries.sql")
     ]
+
+
+def _documents(count: int) -> Matrix:
+    """The vectors of so many messages, and of those that the turns add."""
+    return latent_vectors(count + 2 * TURNS * _batch(count))
 
 
 def _batch(count: int) -> int:
@@ -132,7 +129,7 @@ def measure(places: Mapping[str, str], server: Any, count: int) -> Figures:
     """Adds beside bare inserts of the same rows, and recalls from both, by turns."""
     server.execute(f"SET search_path = {_SCHEMA}, public")
     batch = _batch(count)
-    texts = _texts("t", count + 2 * TURNS * batch, 10)[count:]
+    texts = texts_of(_documents(count), "t")[count:]
     figures: Figures = {}
     for rule in ("paper", "default"):
         with _opened(places, count, rule) as memories:
@@ -209,7 +206,7 @@ def _plain(value: object) -> object:
 
 def _recalls(memories: Mapping[str, EntropicMemory], server: Any) -> Figures:
     """Milliseconds of both by turns, after a round that warms up, and how often they agree."""
-    questions = _texts("q", QUERIES, 6)
+    questions = texts_of(latent_vectors(QUERIES, seed=1), "q")
     for memory in memories.values():
         for question in questions:
             memory.recall(question, record=False)
