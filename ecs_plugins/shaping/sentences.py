@@ -19,8 +19,6 @@ from ecs_plugins.common.text import sentence_spans
 KEPT_SHARE = 0.35
 """Share of the characters of the kept passages that their best sentences may take, without what
 these need to be understood."""
-MAX_TITLE = 100
-"""Characters of a first line that counts as a title, where no sentence ends in it."""
 
 Span = tuple[int, int]
 """First character, and one past the last."""
@@ -37,8 +35,9 @@ _HEADING = re.compile(r"#{1,6}\s")
 _ITEM = re.compile(r"(\s*)(?:[-*•+‣]|\d{1,3}[.)])\s+\S")
 _RULE = re.compile(r"[\s:|-]+$")
 _HEAD = re.compile(r"\s*(?:[(\[][^\n]{1,60}?[)\]]\s*)?[^\W\d_][^:：\n.?？؟!]{0,39}[:：]\s+(?=\S)")
-_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
-_ENDS = frozenset(".!?…。！？:：")
+# A first line of about 100 characters at most, without a mark behind its last word that ends a
+# sentence or announces something.
+_TITLE = re.compile(r"[^\n]{0,98}\w[^\w.!?…。！？:：]*+")
 
 
 class Piece(NamedTuple):
@@ -123,7 +122,7 @@ class _Outline:
             self._heading = self._before = ()
             self._heading = self._add(line, start, said=False)
             return
-        if not self.pieces and not last and len(line) <= MAX_TITLE and not _is_ended(line):
+        if not self.pieces and not last and _TITLE.fullmatch(line):
             self._title = self._add(line, start, said=False)
             return
         named: tuple[int, ...] = ()
@@ -261,9 +260,3 @@ def prune(
         () if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in stay)
         for pieces, stay in zip(passages, best_pieces(passages, scores, share), strict=True)
     ]
-
-
-def _is_ended(line: str) -> bool:
-    """Whether a mark that ends a sentence, or announces one, stands behind the last word."""
-    words = _TO_LAST_WORD.match(line)
-    return not _ENDS.isdisjoint(line[words.end() if words else 0 :])
