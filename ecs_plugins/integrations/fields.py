@@ -22,10 +22,10 @@ from ecs_plugins.integrations.tracing import span
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.ranking.embedder import Embedder, as_embedder
-from ecs_plugins.ranking.registry import make_ranker
-from ecs_plugins.shaping.config import ShapingConfig, by_name
+from ecs_plugins.shaping.config import ShapingConfig, by_name, make_parts
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext
 from ecs_plugins.shaping.shaper import ContextShaper
+from ecs_plugins.shaping.signals.base import Signal
 
 METADATA_KEY = "ecs"
 """The metadata key under which a kept passage carries its verdict."""
@@ -139,7 +139,7 @@ class ShapingFields(StrictFields):
     @model_validator(mode="after")
     def _check_together(self) -> Self:
         self.shaping_config()
-        self._ranker_in_use()
+        self._parts_in_use()
         return self
 
     def shaping_config(self) -> ShapingConfig:
@@ -166,7 +166,8 @@ class ShapingFields(StrictFields):
     ) -> ShapedContext:
         """Shape ``passages`` for ``query`` with the fields of this object."""
         answer = None if self.answer is None else self.answer(query)
-        config = self.shaping_config().replace(ranker=self._ranker_in_use())
+        signal, ranker = self._parts_in_use()
+        config = self.shaping_config().replace(signal=signal, ranker=ranker)
         model = as_model(self.model)
         about = {
             "input.value": query,
@@ -209,19 +210,17 @@ class ShapingFields(StrictFields):
         held = {key: value for key, value in state["__dict__"].items() if key != "_dropped"}
         return {**state, "__dict__": held}
 
-    def _ranker_in_use(self) -> Ranker | None:
-        """A ranker by name is kept between calls, because it remembers what it has embedded.
+    def _parts_in_use(self) -> tuple[str | Signal, Ranker | None]:
+        """Signal and ranker are kept between calls, because they remember what they embedded.
 
-        It lies beside the fields: copies share it, and components are equal whatever theirs
-        remembers.
+        They lie beside the fields: copies share them, and components are equal whatever theirs
+        remember.
         """
-        ranker, embedder = self.config.ranker, self.embedder
-        if not isinstance(ranker, str):
-            return ranker
-        kept: tuple[str, Embedder | None, Ranker] | None = self.__dict__.get("_ranker")
-        if kept is None or kept[0] != ranker or kept[1] is not embedder:
-            kept = self.__dict__["_ranker"] = (ranker, embedder, make_ranker(ranker, embedder))
-        return kept[2]
+        made_of = (self.config.signal, self.config.ranker, self.embedder)
+        kept = self.__dict__.get("_parts")
+        if kept is None or any(a is not b for a, b in zip(kept[0], made_of, strict=True)):
+            kept = self.__dict__["_parts"] = (made_of, make_parts(self.config, self.embedder))
+        return kept[1]
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Shallow: the fields are services that are shared by all, and frozen values."""

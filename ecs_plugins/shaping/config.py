@@ -9,7 +9,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Ty
 from ecs_plugins.common.config import Config
 from ecs_plugins.errors import ConfigurationError, InvalidInputError
 from ecs_plugins.ranking.base import Ranker
-from ecs_plugins.ranking.registry import RANKERS
+from ecs_plugins.ranking.embedder import Embedder
+from ecs_plugins.ranking.registry import RANKERS, make_ranker
 from ecs_plugins.shaping.probability import ProbabilityFit
 from ecs_plugins.shaping.signals import SIGNALS, RankFused
 from ecs_plugins.shaping.signals.base import PAPER_THRESHOLD, Signal
@@ -31,11 +32,12 @@ def is_signal(name: str) -> bool:
     return name in SIGNALS or (signal in SIGNALS and ranker in RANKERS)
 
 
-def make_signal(name: str) -> Signal:
+def make_signal(name: str, embedder: Embedder | None = None) -> Signal:
     """Build a signal from its name.
 
     Args:
         name: A key of `SIGNALS`, or one of them, ``+`` and a key of `RANKERS`: `RankFused`.
+        embedder: For such a ranker, if it is dense; by default the one that is installed.
 
     Raises:
         ConfigurationError: The name is unknown.
@@ -49,7 +51,7 @@ def make_signal(name: str) -> Signal:
     if name in SIGNALS:
         return SIGNALS[name]()
     signal, _, ranker = name.partition("+")
-    return RankFused(SIGNALS[signal](), RANKERS[ranker](None))
+    return RankFused(SIGNALS[signal](), RANKERS[ranker](embedder))
 
 
 def _known_signal(signal: object) -> object:
@@ -182,6 +184,16 @@ class ShapingConfig(Config):
             conversation=False,
             beyond_question=False,
         )
+
+
+def make_parts(
+    config: ShapingConfig, embedder: Embedder | None
+) -> tuple[str | Signal, Ranker | None]:
+    """Signal and ranker of a configuration, which remember what they embed; ``"auto"`` stays."""
+    signal, ranker = config.signal, config.ranker
+    if isinstance(signal, str) and signal != "auto":
+        signal = make_signal(signal, embedder)
+    return signal, make_ranker(ranker, embedder) if isinstance(ranker, str) else ranker
 
 
 def resolve_signal(signal: str | Signal, *, has_answer: bool) -> Signal:

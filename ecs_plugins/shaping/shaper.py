@@ -25,7 +25,6 @@ from ecs_plugins.errors import (
 )
 from ecs_plugins.lm.base import LanguageModel, prepare
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.ranking.registry import make_ranker
 from ecs_plugins.shaping.acceptance import (
     Decision,
     Limits,
@@ -36,7 +35,7 @@ from ecs_plugins.shaping.acceptance import (
     redundant,
     stream,
 )
-from ecs_plugins.shaping.config import ShapingConfig, resolve_signal
+from ecs_plugins.shaping.config import ShapingConfig, make_parts, resolve_signal
 from ecs_plugins.shaping.deadline import ScoredOnce, in_portions
 from ecs_plugins.shaping.passages import (
     UNIT_TOKENS,
@@ -67,8 +66,8 @@ class ContextShaper:
     Args:
         model: The local language model that scores.
         config: The settings; a mapping of them does too.
-        embedder: For the rankers ``"dense"`` and ``"convex"``; by default the one that is
-            installed, loaded when it is first needed.
+        embedder: For the rankers ``"dense"`` and ``"convex"``, also those of a signal; by default
+            the one that is installed, loaded when it is first needed.
     """
 
     def __init__(
@@ -84,8 +83,7 @@ class ContextShaper:
             )
         self.model = model
         self.config = ShapingConfig.from_any(config)
-        ranker = self.config.ranker
-        self._ranker = make_ranker(ranker, embedder) if isinstance(ranker, str) else ranker
+        self._signal, self._ranker = make_parts(self.config, embedder)
 
     def shape(
         self,
@@ -120,7 +118,7 @@ class ContextShaper:
         """
         started = time.perf_counter()
         passages = _checked_passages(query, passages)
-        signal = resolve_signal(self.config.signal, has_answer=bool(answer))
+        signal = resolve_signal(self._signal, has_answer=bool(answer))
         limits = Limits.of(self.config, signal.threshold, signal.name, signal.unit)
         try:
             return self._run(query, passages, context, answer, read_as, signal, limits, started)
@@ -145,7 +143,7 @@ class ContextShaper:
         Returns:
             Tokens read; 0 for a model that keeps nothing between calls.
         """
-        config, model = self.config, self.model
+        model = self.model
         passages = _checked_passages("?", passages)
         units = split_passages(
             as_replies(passages) if self._is_conversation(passages) else passages,
@@ -153,7 +151,7 @@ class ContextShaper:
             max(1, min(UNIT_TOKENS, model.max_tokens // 4)),
         )
         texts = tuple(unit.text.strip() for unit in units if unit.text.strip())
-        signal = resolve_signal(config.signal, has_answer=config.signal != "auto")
+        signal = resolve_signal(self._signal, has_answer=self._signal != "auto")
         task = ScoringTask("?", texts, context, ("?",), trajectory="?")
         return prepare(model, signal.requests(task, model.layout)) if texts else 0
 

@@ -258,16 +258,17 @@ def test_the_frameworks_json_is_the_component_and_refuses_a_live_object(kind):
             kind.copied(kind.component(**{"model": "some/model", **live}))
 
 
-def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given):
+@pytest.mark.parametrize("config", [RANKED, ShapingConfig(signal="judge+dense", ranker=None)])
+def test_passages_are_embedded_once_for_all_calls_and_copies(kind, make, given, config):
     embedder = CountingEmbedder()
-    component = make(config=RANKED, embedder=embedder)
+    component = make(config=config, embedder=embedder)
     first = kind.shape(component, given)
     narrower = component.model_copy(update={"max_tokens": 60})
     for other in (component, narrower, copy.deepcopy(component)):
         assert kind.shape(other, given) == first
     assert len(embedder.embedded) == len(TEXTS)
     back = pickle.loads(pickle.dumps(component))
-    assert (back.config, back.top_k) == (RANKED, 2)
+    assert (back.config, back.top_k) == (config, 2)
     assert kind.shape(back, given) == first
     assert len(back.embedder.embedded) == 2 * len(TEXTS)
 
