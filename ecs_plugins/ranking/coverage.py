@@ -62,7 +62,11 @@ class CoverageIndex:
         self._terms[number] = found
         self._occurrences += len(found)
         for term in found:
-            insort(self._postings[term], number)
+            having = self._postings[term]
+            if having and having[-1] > number:
+                insort(having, number)
+            else:  # many are read at once when a memory opens
+                having.append(number)
 
     def discard(self, number: int) -> None:
         """Take a text out, if it is there."""
