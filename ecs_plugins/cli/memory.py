@@ -105,13 +105,17 @@ def sleep(
     db: Db,
     namespace: Space = None,
     everywhere: Annotated[bool, typer.Option("--all", help="In every namespace.")] = False,
+    due: Annotated[
+        bool, typer.Option("--due", help="Where sleep_every messages wait; workers share these.")
+    ] = False,
     config: ConfigFile = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a sleep phase now."""
     with _inspect(db, config) as memory:
-        one = None if everywhere else memory.sleep(_namespace(namespace))
-        reports = memory.sleep_all() if everywhere else [one] if one else []
+        least = memory.config.sleep_every if due else 1
+        one = None if everywhere or due else memory.sleep(_namespace(namespace))
+        reports = memory.sleep_all(least) if everywhere or due else [one] if one else []
     _print(
         [report.to_dict() for report in reports],
         as_json,

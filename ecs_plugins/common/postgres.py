@@ -65,6 +65,7 @@ _TYPES = {
     r"\) WITHOUT ROWID": ")",
     r"\bTEXT\b": 'TEXT COLLATE "C"',
 }
+_SET_SEARCH_PATH, _TABLES, _READERS, _BYTES = statements(__package__, "catalog.sql")
 _CONNECTIONS = 16  # of a process
 _CLAIMS = 4  # of these; who holds one needs another to work
 _LIST = r"IN \(SELECT (?:value|CAST\(value AS (BIGINT)\)) FROM json_each\(\?(\d*)\)\)"
@@ -80,6 +81,7 @@ _ADVICE = {
     "55P03": _BUSY,
     "40": _BUSY,
     "42501": "the role of the address lacks a privilege; grant it, or use another role",
+    "42": "the tables are not as this package made them; restore a backup or an export",
     "25006": "the server, or the role of the address, only reads; nothing was written",
     "XX": "the server's data is damaged; restore a backup or an export",
     "08": _LOST,
@@ -105,11 +107,7 @@ def translated(path: str, otherwise: str = _LOST) -> Iterator[None]:
         raise ConstraintError(f"{path}: {error}") from error
     except psycopg.DataError as error:
         raise InvalidInputError(f"PostgreSQL cannot store a value: {error}") from error
-    except (
-        psycopg.OperationalError,
-        psycopg.InternalError,
-        psycopg.errors.InsufficientPrivilege,
-    ) as error:
+    except (psycopg.OperationalError, psycopg.InternalError, psycopg.ProgrammingError) as error:
         state = error.sqlstate or ""
         advice = (text for prefix, text in _ADVICE.items() if state and state.startswith(prefix))
         raise StorageError(f"{path}: {str(error).strip()}; {next(advice, otherwise)}") from error
@@ -242,13 +240,7 @@ class PostgresDatabase(SqlDatabase):
         raw.adapters.register_dumper(bool, Int8Dumper)
         raw.adapters.register_loader("json", TextLoader)
         raw.adapters.register_loader("json", TextBinaryLoader)
-        # Extensions live in a schema of their own on some servers.
-        raw.execute(
-            "SELECT set_config('search_path', concat_ws(', ', quote_ident($1), (SELECT"
-            " quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n"
-            " ON n.oid = e.extnamespace WHERE e.extname = 'vector'), 'public'), false)",
-            (self.schema,),
-        )
+        raw.execute(_SET_SEARCH_PATH, (self.schema,))
         for name, value in self._settings.items():
             raw.execute("SELECT set_config($1, $2, false)", (name, value))
         if psycopg.types.TypeInfo.fetch(raw, "vector") is not None:
@@ -367,17 +359,19 @@ class PostgresDatabase(SqlDatabase):
         return int.from_bytes(digest, signed=True)
 
     @contextmanager
-    def claim(self, name: str) -> Iterator[None]:
+    def claim(self, name: str, *, wait: bool = True) -> Iterator[bool]:
         """See `SqlDatabase.claim`; the server gives up what a lost connection had claimed."""
         key = self._key(self._kind, "claim", name)
+        take = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
         with self._claims, self._connection() as raw:
             with translated(self.path):
-                raw.execute(f"SELECT pg_advisory_lock({key})")
+                claimed = raw.execute(f"SELECT {take}({key})").fetchone() != (False,)
             try:
-                yield
+                yield claimed
             finally:
                 with suppress(psycopg.OperationalError):
-                    raw.execute(f"SELECT pg_advisory_unlock({key})")
+                    if claimed:
+                        raw.execute(f"SELECT pg_advisory_unlock({key})")
 
     def new_rows(self, connection: ServerConnection, table: str, count: int) -> Sequence[int]:
         """See `SqlDatabase.new_rows`; for a table with an identity column."""
@@ -399,31 +393,17 @@ class PostgresDatabase(SqlDatabase):
         if not vacuum:
             return False
         with translated(self.path), self._connection() as raw:
-            for name, is_own in raw.execute(
-                "SELECT tablename, pg_has_role(tableowner, 'USAGE') FROM pg_tables"
-                " WHERE schemaname = $1",
-                (self.schema,),
-            ).fetchall():
+            for name, is_own in raw.execute(_TABLES, (self.schema,)).fetchall():
                 if not is_own:
                     raise StorageError(f"{self.path}: only the owner of the tables vacuums them")
                 table = compose.Identifier(self.schema, name)
                 raw.execute(compose.SQL("VACUUM (FULL, ANALYZE) {}").format(table))
-            readers = raw.execute(
-                "SELECT count(*) FROM pg_stat_activity WHERE backend_xmin IS NOT NULL"
-                " AND datname = current_database() AND pid != pg_backend_pid()"
-            ).fetchone()
-        return readers == (0,)
+            return raw.execute(_READERS).fetchone() == (0,)
 
     def size(self) -> int:
         """Bytes of the tables and their indexes."""
         with self.read() as connection:
-            (found,) = connection.execute(
-                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c"
-                " JOIN pg_namespace n ON n.oid = c.relnamespace"
-                " WHERE n.nspname = ? AND c.relkind = 'r'",
-                (self.schema,),
-            ).fetchone()
-            return int(found)
+            return int(connection.execute(_BYTES, (self.schema,)).fetchone()[0])
 
     def close(self) -> None:
         """See `SqlDatabase.close`."""

@@ -195,9 +195,9 @@ class SqlDatabase(ABC):
     def close(self) -> None:
         """Close every connection; those in use close when their user is done."""
 
-    def claim(self, _name: str) -> AbstractContextManager[object]:
-        """Wait until nobody else has claimed a name; without locks of that kind, for nothing."""
-        return nullcontext()
+    def claim(self, _name: str, *, wait: bool = True) -> AbstractContextManager[bool]:  # noqa: ARG002
+        """Claim a name that nobody else has, or ``wait`` for it: whether it is claimed now."""
+        return nullcontext(True)
 
     def has_slack(self, _erased: Sequence[bytes]) -> bool:
         """Whether `scrub` has to vacuum to get rid of what was erased."""

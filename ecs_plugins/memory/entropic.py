@@ -353,11 +353,19 @@ class EntropicMemory:
         """
         return self._sleeper.sleep(checked(namespace))
 
-    def sleep_all(self) -> list[SleepReport]:
-        """Run a sleep phase in every namespace to which something was added since its last one."""
+    def sleep_all(self, least: int = 1) -> list[SleepReport]:
+        """Run a sleep phase in every namespace to which something was added since its last one.
+
+        Several workers may do so at once: each leaves to the others what they are at.
+
+        Args:
+            least: How many messages must have been added, such as ``config.sleep_every``.
+        """
         with self._store.database.read() as connection:
-            waiting = [each.namespace for each in tiers.list_spaces(connection) if each.since_sleep]
-        return [report for each in waiting if (report := self.sleep(each)) is not None]
+            spaces = tiers.list_spaces(connection)
+        due = [each.namespace for each in spaces if each.since_sleep >= least]
+        reports = (self._sleeper.sleep(each, least) for each in due)
+        return [report for report in reports if report is not None]
 
     def sleeps(self, namespace: Sequence[str] = DEFAULT_NAMESPACE) -> list[SleepReport]:
         """The reports of a namespace's sleep phases, newest first."""

@@ -113,10 +113,12 @@ class SleepRunner:
     def sleep(self, namespace: Namespace, least: int = 0) -> SleepReport | None:
         """Run one sleep phase now; None if nothing was ever stored in the namespace.
 
-        None as well if fewer than ``least`` messages came since another process slept.
+        With ``least``, None as well if fewer messages came since another process slept, or if one
+        sleeps it now, for which nobody waits.
         """
-        with self._locks[namespace], self._store.database.claim(key_of(namespace)):
-            if least and self._since(namespace) < least:
+        claim = self._store.database.claim(key_of(namespace), wait=not least)
+        with self._locks[namespace], claim as claimed:
+            if not claimed or (least and self._since(namespace) < least):
                 return None
             self._store.flush(namespace)
             if self._purge_due():

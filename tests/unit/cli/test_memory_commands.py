@@ -30,6 +30,7 @@ def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
     ids = run("add", "the boat is blue", "the boat is blue", "--json")
     assert len(ids) == 2
     assert "the boat is blue" in run("recall", "the boat is blue")
+    assert "nothing" in run("sleep", "--due")
     assert run("sleep", "--json")[0]["counts"] == {"insert": 1}
     found = run("recall", "the boat is blue", "--json")[0]
     assert (found["tier"], found["support"]) == ("cold", 2)
@@ -47,7 +48,7 @@ def test_a_memory_can_be_used_from_the_command_line(run, tmp_path):
 
 def test_a_memory_tells_its_history_and_can_be_backed_up(run, tmp_path):
     first, again = run("add", "the boat is blue", "the boat is blue", "--json")
-    kept = run("sleep", "--json") and run("recall", "the boat", "--json")[0]["id"]
+    kept = run("sleep", "--all", "--json") and run("recall", "the boat", "--json")[0]["id"]
     assert "version 1, live, support 2: the boat is blue" in run("history", kept)
     assert run("history", kept, "--json")[0]["provenance"] == [first, again]
     assert "no memory of this id" in run("history", first)

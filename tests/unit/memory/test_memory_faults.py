@@ -130,7 +130,6 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged_and_leaves_the_tiers(op
         for i in itertools.count():
             memory.add(f"more{i} " + "word " * 400)
     said = len(memory.messages(limit=None))
-    assert said > 16
     memory.add("there is room again")
     assert len(memory.messages(limit=None)) == said + 1
     assert memory.sleep().counts

@@ -207,12 +207,9 @@ def rows_kept(memory) -> int:
         return connection.execute("SELECT sum(length(places) / 8) FROM graphs").fetchone()[0]
 
 
-@pytest.mark.parametrize("read_only", [False, True])
-def test_a_reopened_graph_is_searched_at_once(filed, open_memory, read_only):
-    assert graph_of(open_memory(config=ALL_KEPT, read_only=read_only)) == (60, 0)
+def test_a_graph_is_searched_at_once_also_after_a_process_was_killed(filed, open_memory):
+    assert graph_of(open_memory(config=ALL_KEPT, read_only=True)) == (60, 0)
 
-
-def test_a_graph_outlives_a_process_that_is_killed(filed, open_memory):
     def killed():
         memory = open_memory(config=ALL_KEPT)
         memory.add(told(60, 90))
