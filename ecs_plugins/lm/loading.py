@@ -133,12 +133,7 @@ def _seconds_of_a_product(dtype: str) -> float:
 
 
 def _load(
-    source: str,
-    options: LoadingOptions,
-    device: torch.device,
-    dtype: torch.dtype,
-    *,
-    local: bool,
+    source: str, options: LoadingOptions, device: torch.device, dtype: torch.dtype, *, local: bool
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 

@@ -217,8 +217,7 @@ class ShapedContext:
         table.add_column("passage", width=shown)
         table.add_column("reason", ratio=1)
         order = sorted(
-            self.verdicts,
-            key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index),
+            self.verdicts, key=lambda v: (not v.kept, v.score is None, -(v.score or 0.0), v.index)
         )
         for verdict in order[:limit]:
             table.add_row(

@@ -303,12 +303,7 @@ class ContextShaper:
         return [shorter.get(verdict.index, verdict) for verdict in verdicts]
 
     def _returned(
-        self,
-        query: str,
-        passages: Sequence[str],
-        signal: Signal,
-        error: Exception,
-        started: float,
+        self, query: str, passages: Sequence[str], signal: Signal, error: Exception, started: float
     ) -> ShapedContext:
         """Every passage kept, and why."""
         message = f"{type(error).__name__}: {error}"
