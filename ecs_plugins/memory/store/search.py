@@ -233,17 +233,24 @@ def _wanted(
 
 
 def _matching(connection: Connection, space: Space, condition: Filter) -> Rows:
-    """The rows whose metadata match."""
+    """The rows whose metadata match; the database leaves out what lacks a text that they need."""
     known: dict[str, bool] = {}
     rows = []
-    for row, metadata in connection.execute(
-        "SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1", (space.id,)
-    ):
+    needed = [f'%"{wanted}"%' for wanted in condition.values() if _is_plain(wanted)]
+    sql = "SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1"
+    sql += " AND metadata LIKE ?" * len(needed)
+    for row, metadata in connection.execute(sql, (space.id, *needed)):
         if metadata not in known:
             known[metadata] = matches(json.loads(metadata), condition)
         if known[metadata]:
             rows.append(row)
     return np.array(rows, dtype=np.int64)
+
+
+def _is_plain(wanted: object) -> bool:
+    """Whether it is a text that stands in JSON as it is."""
+    plain = isinstance(wanted, str) and wanted.isascii() and wanted.isprintable()
+    return plain and not {*'"\\'} & {*str(wanted)}
 
 
 def _why(found: TierRow, score: _Score, request: RecallRequest) -> str:

@@ -98,11 +98,12 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
 def test_a_filter_selects_by_metadata(open_memory):
     memory = open_memory(config=MemoryConfig(merge_threshold=1.0))
     for year in range(10):
-        memory.add(f"a report of that year {year}", metadata={"year": year, "kind": "report"})
-    found = memory.recall(
-        "a report of that year", filter={"year": {"$gte": 7}, "kind": "report"}, k=9, threshold=0
-    )
-    assert sorted(item.metadata["year"] for item in found) == [7, 8, 9]
+        kind = ["report", "a%", 'ä"\\', "A%", "note"][year % 5]
+        memory.add(f"a report of that year {year}", metadata={"year": year, "kind": kind})
+    for year, kind in ((5, "report"), (6, "a%"), (7, 'ä"\\'), (8, "A%")):
+        wanted = {"year": {"$gte": 4}, "kind": kind}
+        found = memory.recall("a report of that year", filter=wanted, k=9, threshold=0)
+        assert [each.metadata["year"] for each in found] == [year]
     with pytest.raises(InvalidInputError, match=r"\$like"):
         memory.recall("report", filter={"year": {"$like": 7}})
 
