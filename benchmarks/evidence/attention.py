@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from ecs_plugins.errors import ConfigurationError
@@ -97,7 +98,8 @@ class Attended(SignalAround):
         relevance = [
             unit.score + (0.0 if math.isnan(z) else z) for unit, z in zip(found, drawn, strict=True)
         ]
-        order = complementary_order(relevance, [unit.by_token for unit in found], 1.0)
+        by_token = [unit.by_token for unit in found]
+        order = complementary_order(relevance, by_token, 1.0, np.zeros([len(found)] * 2))
         placed = dict(zip(order, sorted(relevance, reverse=True), strict=True))
         return [replace(unit, order_by=placed[index]) for index, unit in enumerate(found)]
 

@@ -488,7 +488,8 @@ class Database(SqlDatabase):
         if self.size() > _LARGEST_SCAN:
             return True
         with self.read() as connection:
-            gaps = b"".join(_gaps(connection.serialize(), _page_size(connection)))
+            size = int(connection.execute("PRAGMA page_size").fetchone()[0])
+            gaps = b"".join(_gaps(connection.serialize(), size))
         if len(gaps) * sum(map(len, erased)) > _LARGEST_SEARCH:
             return True
         return any(
@@ -586,10 +587,6 @@ class Database(SqlDatabase):
         """Whether ``path`` is the file, or its log, and the database is open."""
         opened = not (self.in_memory or self._closed)
         return opened and any(file.samefile(path) for file in self._files())
-
-
-def _page_size(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA page_size").fetchone()[0])
 
 
 def _gaps(file: bytes, size: int) -> Iterator[bytes]:

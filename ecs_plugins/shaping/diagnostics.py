@@ -230,18 +230,6 @@ class ModelDiagnostics:
         fitted = {"signal": found.signal, "threshold": threshold, "probability": found.probability}
         return ShapingConfig(**(fitted | settings))
 
-    def require_model(self, model: LanguageModel) -> None:
-        """Refuse another model than the one measured.
-
-        Raises:
-            ConfigurationError: Its name differs.
-        """
-        if model.name != self.model:
-            raise ConfigurationError(
-                f"this was measured with {self.model!r}, not {model.name!r}; thresholds do not "
-                "carry over, so measure again: ecs-plugins diagnose"
-            )
-
     def report(self) -> str:
         """A paragraph per signal, the best first."""
         return rendered("diagnostics.txt.j2", found=self).rstrip()

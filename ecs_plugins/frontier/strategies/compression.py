@@ -79,7 +79,8 @@ class MemoryCompression:
         alike: dict[int, list[tuple[int, int]]] = {}
         for owner, pieces in enumerate(cut):
             for place, (_, tokens) in enumerate(pieces):
-                alike.setdefault(self._limit(tokens), []).append((owner, place))
+                limit = -(-int(self._ratio * tokens + 1) // _LIMIT_STEP) * _LIMIT_STEP
+                alike.setdefault(limit, []).append((owner, place))
         notes: list[list[str | None]] = [[None] * len(pieces) for pieces in cut]
         ledgers = [TokenLedger() for _ in contexts]
         seconds = [0.0] * len(contexts)
@@ -114,10 +115,6 @@ class MemoryCompression:
                 now = time.perf_counter()
                 yield start + place, reply, now - began
                 began = now
-
-    def _limit(self, tokens: int) -> int:
-        """Most new tokens for a piece: its share, rounded up to a step."""
-        return -(-int(self._ratio * tokens + 1) // _LIMIT_STEP) * _LIMIT_STEP
 
     def _fill(self, text: str, tokens: int) -> str:
         words = max(8, int(self._ratio * tokens * _WORDS_PER_TOKEN))

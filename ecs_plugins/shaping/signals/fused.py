@@ -9,7 +9,10 @@ names two things, and the passages that make one of them likely crowd out the on
 other. The question's tokens show it: each has a log-probability behind every passage, and a passage
 adds to those already chosen what it raises a token above the best of them. This is greedy
 maximisation of relevance and a facility-location function over the question's tokens (Lin and
-Bilmes 2011), and needs no further pass through the model.
+Bilmes 2011), and needs no further pass through the model. No token shows it where the question does
+not name the second thing, but the first passage does: so links between passages count as well. One
+is linked to another that names its title, which is what stands before a colon or the end of the
+first line, such as the heading that a chunk of a document begins with.
 
 All of it depends on the company of a passage, so it only orders: the utility, and with it the
 threshold, stay the signal's.
@@ -18,21 +21,33 @@ threshold, stay the signal's.
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from statistics import fmean, pstdev
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from ecs_plugins.common.text import terms
 from ecs_plugins.lm.base import ScoreResult
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, SignalAround, UnitUtility
 
+Links: TypeAlias = npt.NDArray[np.float64]
+
 WEIGHT = 0.5
 """Of each of the ranker's z-scores against the signal's."""
+LINKED = 3.0
+"""Standard deviations of relevance that naming a whole title is worth."""
 DEPTH = 10
 """Passages chosen with an eye to each other; the others follow by relevance."""
+
+_TITLE = re.compile(r"\w(?:[^:\n.!?]|[.!?](?!\s)){0,98}+(?=:\s|\n)")
+_OFTEN = 0.25  # of the passages; what is in front of more is whoever speaks, or their source
 
 
 def z_scores(values: Sequence[float]) -> list[float]:
@@ -80,7 +95,7 @@ class RankFused(SignalAround):
         words = max(1, len(terms(task.query)))
         ranked = [sum(column) for column in zip(*by_rank.values(), strict=True)]
         relevance = [a + WEIGHT * b for a, b in zip(by_signal, ranked, strict=True)]
-        placed = self._placed(found, relevance)
+        placed = self._placed(task, found, relevance)
         return [
             replace(
                 unit,
@@ -102,13 +117,17 @@ class RankFused(SignalAround):
             asked["answer_ranker_z"] = " ".join(task.answers)
         return asked
 
-    def _placed(self, found: Sequence[UnitUtility], relevance: list[float]) -> list[float]:
+    def _placed(
+        self, task: ScoringTask, found: Sequence[UnitUtility], relevance: list[float]
+    ) -> list[float]:
         """The same values, handed out again in the order of passages that complement each other."""
         ranked = [index for index, value in enumerate(relevance) if math.isfinite(value)]
         if not self.coverage or not all(found[index].by_token for index in ranked):
             return relevance
         values = [relevance[index] for index in ranked]
-        order = complementary_order(values, [found[i].by_token for i in ranked], self.coverage)
+        named = links(task.query, [task.passages[index] for index in ranked])
+        by_token = [found[index].by_token for index in ranked]
+        order = complementary_order(values, by_token, self.coverage, LINKED * named)
         placed = list(relevance)
         for place, value in zip(order, sorted(values, reverse=True), strict=True):
             placed[ranked[place]] = value
@@ -116,13 +135,14 @@ class RankFused(SignalAround):
 
 
 def complementary_order(
-    relevance: Sequence[float], by_token: Sequence[Sequence[float]], weight: float
+    relevance: Sequence[float], by_token: Sequence[Sequence[float]], weight: float, linked: Links
 ) -> list[int]:
     """The most relevant passage, then whichever is best in relevance and in what it adds.
 
     ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
     many nats a passage raises each above the best of those chosen before it, in standard
-    deviations of the passages' own means; `DEPTH` passages are chosen in this way.
+    deviations of the passages' own means; `DEPTH` passages are chosen in this way. What a passage
+    and one of those are worth to each other by ``linked [n, n]`` is added.
     """
     left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
     logprobs = np.asarray(by_token, dtype=np.float64)
@@ -135,7 +155,29 @@ def complementary_order(
     while left and len(chosen) < DEPTH:
         gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread
         scores = np.asarray([relevance[index] for index in left]) + weight * gains
+        scores += linked[np.ix_(left, chosen)].max(axis=1)
         best = left.pop(int(np.argmax(scores)))
         chosen.append(best)
         explained = np.maximum(explained, logprobs[best])
     return chosen + left
+
+
+def links(query: str, passages: Sequence[str]) -> Links:
+    """How far one of two passages names the title of the other, ``[n, n]`` from 0 to 1.
+
+    It is the share of the title's words that the other has outside its own title and the query does
+    not have, each by its inverse document frequency. Titles of one word do not count: so are names
+    of speakers.
+    """
+    heads = [_TITLE.match(passage) for passage in passages]
+    titles = [frozenset(terms(head[0] if head else "")) for head in heads]
+    texts = [set(terms(passage)) for passage in passages]
+    n, alike, asked = len(texts), Counter(titles), set(terms(query))
+    having = Counter(term for text in texts for term in text)
+    idf = {term: math.log1p((n - df + 0.5) / (df + 0.5)) for term, df in having.items()}
+    named = np.zeros((n, n))
+    for (i, title), (j, text) in product(enumerate(titles), enumerate(texts)):
+        if len(title) > 1 and alike[title] <= max(2, _OFTEN * n):
+            new = (title - titles[j] - asked) & text
+            named[i, j] = math.fsum(idf[t] for t in new) / math.fsum(idf[t] for t in title)
+    return np.maximum(named, named.T)

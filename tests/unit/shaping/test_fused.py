@@ -6,14 +6,39 @@ from ecs_plugins.ranking import Ranking
 from ecs_plugins.shaping import ContextShaper, ShapingConfig, UnitUtility
 from ecs_plugins.shaping.signals import JointShift, QueryLikelihood, RankFused
 from ecs_plugins.shaping.signals.base import ScoringTask
-from ecs_plugins.shaping.signals.fused import complementary_order
+from ecs_plugins.shaping.signals.fused import complementary_order, links
 
 
 def test_the_second_hop_comes_before_a_repetition_of_the_first():
     by_token = [[-1.0, -1.0, -9.0, -9.0], [-1.0, -1.2, -9.0, -9.0], [-9.0, -9.0, -1.0, -4.0]]
     relevance = [1.0, 0.9, -0.5]
-    assert complementary_order(relevance, by_token, 0.0) == [0, 1, 2]
-    assert complementary_order(relevance, by_token, 1.0) == [0, 2, 1]
+    assert complementary_order(relevance, by_token, 0.0, np.zeros((3, 3))) == [0, 1, 2]
+    assert complementary_order(relevance, by_token, 1.0, np.zeros((3, 3))) == [0, 2, 1]
+
+
+def test_a_passage_is_linked_to_one_that_names_its_title_beyond_the_question():
+    passages = (
+        "Night Ferry: It was painted by Ada Moran in Oslo.",
+        "Ada Moran: She was born in Bergen.",
+        "Ada Moran\nHer teacher was Jon Lie.",
+        "Lie: A word that a speaker's name could be.",
+        "Night shift, without a title. Ada Moran: not one either.",
+    )
+    found = links("Where was the painter of Night Ferry born?", passages)
+    assert found.tolist() == found.T.tolist()
+    assert found[0].tolist() == [0.0, 1.0, 1.0, 0.0, 0.0]
+    assert found[1, 2] == found[2, 3] == 0.0
+    assert found[1, 4] == 1.0
+    speakers = links("Who rowed?", ["Ada Moran: I did.", "Jon Lie: Ada Moran rowed."] * 4)
+    assert not speakers.any()
+
+
+def test_what_the_best_passage_names_comes_before_what_is_more_relevant():
+    by_token = [[-1.0, -9.0], [-1.0, -9.1], [-1.0, -9.2]]
+    linked = np.zeros((3, 3))
+    linked[0, 2] = linked[2, 0] = 2.0
+    assert complementary_order([1.0, 0.5, -1.0], by_token, 1.0, linked) == [0, 2, 1]
+    assert complementary_order([1.0, 0.5, -2.0], by_token, 1.0, linked) == [0, 1, 2]
 
 
 class Known:
