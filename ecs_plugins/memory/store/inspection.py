@@ -89,10 +89,7 @@ def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memor
 
 
 def explain(
-    connection: Connection,
-    name: str,
-    store: MemoryStore,
-    utility: UtilityFunction | None,
+    connection: Connection, name: str, store: MemoryStore, utility: UtilityFunction | None
 ) -> Explanation:
     """All that is on record about a memory, a hot item or a message."""
     from ecs_plugins.common.pages import rendered  # what renders takes long to import

@@ -119,11 +119,7 @@ class ItemView:
         return {item.message: item for item in found if item.message is not None}
 
     def find(
-        self,
-        prefix: Namespace,
-        *,
-        condition: Condition | None = None,
-        limit: int | None = None,
+        self, prefix: Namespace, *, condition: Condition | None = None, limit: int | None = None
     ) -> list[StoredItem]:
         """The items in a namespace and below it, in the order in which they were first put."""
         found = self._select(*under(prefix, "i.namespace"))

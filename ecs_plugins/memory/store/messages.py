@@ -257,8 +257,7 @@ SAID = "SELECT id, namespace, role, writer, text, created FROM messages"
 
 
 def write_claims(
-    connection: Connection,
-    messages: Iterable[tuple[str, int, str, str | None, str, float]],
+    connection: Connection, messages: Iterable[tuple[str, int, str, str | None, str, float]]
 ) -> None:
     """Write what messages claim, which come as the rows of `SAID`."""
     connection.executemany(
@@ -328,21 +327,13 @@ def log(
     rows = connection.execute(
         f"SELECT {_COLUMNS} WHERE m.namespace = ? AND m.step < ?"
         " AND (m.expires IS NULL OR m.expires > ?) ORDER BY m.seq DESC LIMIT ?",
-        (
-            space,
-            NO_LIMIT if before is None else before,
-            now,
-            NO_LIMIT if limit is None else limit,
-        ),
+        (space, NO_LIMIT if before is None else before, now, NO_LIMIT if limit is None else limit),
     ).fetchall()
     return [_message(row) for row in reversed(rows)]
 
 
 def alone(
-    connection: Connection,
-    ids: Iterable[str],
-    dimension: int,
-    now: float = float("-inf"),
+    connection: Connection, ids: Iterable[str], dimension: int, now: float = float("-inf")
 ) -> list[tuple[HotItem, Mapping[str, object], float | None]]:
     """The item that each message would be alone, its metadata, and its expiry; oldest first."""
     found = connection.execute(

@@ -336,12 +336,7 @@ def by_rows(
 
 
 def tier_rows(
-    connection: Connection,
-    space: int,
-    tier: Tier,
-    dimension: int = 0,
-    *,
-    members: bool = True,
+    connection: Connection, space: int, tier: Tier, dimension: int = 0, *, members: bool = True
 ) -> list[TierRow]:
     """A tier: the hot one in order of arrival, the cold one with the oldest row first."""
     found = select(
