@@ -48,12 +48,7 @@ def on_server(address):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [
-        ("/postgres", "/nowhere"),
-        ("postgres:", "me:secret"),
-        ("@.*", "@:9"),
-        ("schema=", "x="),
-    ],
+    [("/postgres", "/nowhere"), ("postgres:", "me:secret"), ("@.*", "@:9"), ("schema=", "x=")],
 )
 def test_a_server_that_is_not_there_or_refuses_is_an_error_without_the_password(address, old, new):
     with pytest.raises(StorageError, match="check that the server runs") as caught:

@@ -11,34 +11,22 @@ from ecs_plugins.shaping.signals.fused import complementary_order, links
 
 def test_the_second_hop_comes_before_a_repetition_of_the_first():
     by_token = [[-1.0, -1.0, -9.0, -9.0], [-1.0, -1.2, -9.0, -9.0], [-9.0, -9.0, -1.0, -4.0]]
-    relevance = [1.0, 0.9, -0.5]
-    assert complementary_order(relevance, by_token, 0.0, np.zeros((3, 3))) == [0, 1, 2]
-    assert complementary_order(relevance, by_token, 1.0, np.zeros((3, 3))) == [0, 2, 1]
+    relevance, linked = [1.0, 0.9, -0.5], np.zeros((3, 3))
+    assert complementary_order(relevance, by_token, 0.0, linked) == [0, 1, 2]
+    assert complementary_order(relevance, by_token, 1.0, linked) == [0, 2, 1]
+    linked[1, 0] = 9.0
+    assert complementary_order(relevance, by_token, 1.0, linked) == [0, 1, 2]
 
 
 def test_a_passage_is_linked_to_one_that_names_its_title_beyond_the_question():
-    passages = (
-        "Night Ferry: It was painted by Ada Moran in Oslo.",
-        "Ada Moran: She was born in Bergen.",
+    about = ["Night Ferry: It was painted by Ada Moran.", "Ada Moran: She was born in Bergen."]
+    about += [
         "Ada Moran\nHer teacher was Jon Lie.",
-        "Lie: A word that a speaker's name could be.",
-        "Night shift, without a title. Ada Moran: not one either.",
-    )
-    found = links("Where was the painter of Night Ferry born?", passages)
-    assert found.tolist() == found.T.tolist()
-    assert found[0].tolist() == [0.0, 1.0, 1.0, 0.0, 0.0]
-    assert found[1, 2] == found[2, 3] == 0.0
-    assert found[1, 4] == 1.0
-    speakers = links("Who rowed?", ["Ada Moran: I did.", "Jon Lie: Ada Moran rowed."] * 4)
-    assert not speakers.any()
-
-
-def test_what_the_best_passage_names_comes_before_what_is_more_relevant():
-    by_token = [[-1.0, -9.0], [-1.0, -9.1], [-1.0, -9.2]]
-    linked = np.zeros((3, 3))
-    linked[0, 2] = linked[2, 0] = 2.0
-    assert complementary_order([1.0, 0.5, -1.0], by_token, 1.0, linked) == [0, 2, 1]
-    assert complementary_order([1.0, 0.5, -2.0], by_token, 1.0, linked) == [0, 1, 2]
+        "Lie: A speaker's name. Jon Lie: Not in front.",
+    ]
+    found = links("Where was the painter of Night Ferry born?", about)
+    assert found.tolist() == [[0, 1, 1, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert not links("Who rowed?", ["Ada Moran: I did.", "Jon Lie: Ada Moran did."] * 4).any()
 
 
 class Known:
@@ -75,13 +63,12 @@ class Scoring:
         return Ranking.from_scores(self.score(query, passage) for passage in passages)
 
 
-FLAT = Scoring(lambda query, passage: 0.0)
 CASTLE, AGAIN, RIVER = (-0.1, -6.0), (-0.2, -6.0), (-6.0, -1.5)
 
 
 def fused_order(by_token, **settings):
     task = ScoringTask("Castle, river?", tuple("abc"))
-    found = RankFused(Known(by_token), FLAT, **settings).utilities(task, [])
+    found = RankFused(Known(by_token), Scoring(lambda *_: 0.0), **settings).utilities(task, [])
     return found, sorted(range(3), key=lambda i: -found[i].order_by)
 
 
@@ -116,15 +103,12 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
 
 
-def words_shared(query, passage):
-    return len(set(query.lower().split()) & set(passage.lower().split()))
-
-
 @pytest.mark.parametrize("signal", [JointShift(), QueryLikelihood()])
 def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
     model = FakeLanguageModel(lambda context, scored: -1.0)
-    fused = measure(RankFused(signal, Scoring(words_shared), coverage=0.0), model, task)
+    shared = Scoring(lambda query, text: len({*query.lower().split()} & {*text.lower().split()}))
+    fused = measure(RankFused(signal, shared, coverage=0.0), model, task)
     parts = [{k: v for k, v in unit.parts.items() if "ranker" in k} for unit in fused]
     if signal.needs_answer:
         assert parts[0] == {"ranker_z": -1.0, "answer_ranker_z": 1.0}
