@@ -4,6 +4,7 @@ import io
 import json
 import math
 from contextlib import redirect_stderr, suppress
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -26,7 +27,7 @@ from ecs_plugins.frontier import (
 from ecs_plugins.integrations.recall import RecallOptions
 from ecs_plugins.lm.local import LocalLMOptions
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
-from ecs_plugins.memory.store.transfer import write_export
+from ecs_plugins.memory.store.tiers import dump
 from ecs_plugins.shaping import ContextShaper, ModelDiagnostics, ShapingConfig
 from tests.fuzz.conftest import fuzzing
 
@@ -182,13 +183,10 @@ FILES["diagnostics.json"] = FILES["frontier.json"]
 @pytest.mark.parametrize("name", READERS)
 def test_a_damaged_file_is_read_or_refused(name, data):
     content = bytearray(FILES[name])
-    for at, byte in data.draw(
-        st.lists(st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255)), max_size=4)
-    ):
+    change = st.tuples(st.integers(0, len(content) - 1), st.integers(0, 255))
+    for at, byte in data.draw(st.lists(change, max_size=4)):
         content[at] = byte
-    content = (
-        content[: data.draw(st.integers(0, len(content)))] if data.draw(st.booleans()) else content
-    )
+    content = content[: data.draw(st.none() | st.integers(0, len(content)))]
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(content)
@@ -200,8 +198,7 @@ def test_a_damaged_file_is_read_or_refused(name, data):
 @given(st.data())
 def test_an_export_with_other_values_is_read_or_refused(data):
     lines = [json.loads(line) for line in FILES["export.jsonl"].splitlines()][:-1]
-    line = data.draw(st.sampled_from(lines))
-    target = line
+    target = data.draw(st.sampled_from(lines))
     while True:  # one value anywhere in one record
         keys = sorted(target) if isinstance(target, dict) else range(len(target))
         key = data.draw(st.sampled_from(list(keys)))
@@ -209,12 +206,14 @@ def test_an_export_with_other_values_is_read_or_refused(data):
             break
         target = target[key]
     target[key] = data.draw(values)
+    try:
+        body = "".join(dump(line) + "\n" for line in lines).encode()
+    except (ValueError, UnicodeError):
+        return  # no JSON
+    end = {"kind": "end", "lines": len(lines), "sha256": sha256(body).hexdigest()}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "export.jsonl"
-        try:
-            write_export(path, lines)  # with the hash of what it holds now
-        except (ValueError, UnicodeError):
-            return  # no JSON
+        path.write_bytes(body + dump(end).encode())
         with suppress(EcsPluginsError):
             import_from(path)
 
