@@ -36,6 +36,13 @@ _EF_SEARCH = 120  # at 100,000 items the three best are those of a file in 99 of
 _MANY = 32
 """Vectors from which on those of a small namespace are fetched to be compared."""
 _EF_EXPECTED = 64  # enough to find what a message repeats, which is very near
+_SETTINGS = {
+    "hnsw.ef_search": str(_EF_SEARCH),
+    "hnsw.iterative_scan": "strict_order",
+    # A statement is planned once and by indexes, whatever is known of the tables by then.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+}
 _MOST_DIMENSIONS = 2000  # that pgvector can index
 _EXTENSION, _OLDEST = "vector", (0, 6)
 
@@ -71,7 +78,7 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
         address,
         "memory",
         STEPS,
-        settings={"hnsw.ef_search": str(_EF_SEARCH), "hnsw.iterative_scan": "strict_order"},
+        settings=_SETTINGS,
         synchronous=settings.synchronous,
         busy_timeout=settings.busy_timeout,
         read_only=read_only,
@@ -97,15 +104,20 @@ def _terms(text: str) -> list[int]:
     return [digest(term) for term in dict.fromkeys(terms(text))]
 
 
+def _within(space: object, large: bool) -> str:
+    """A condition for the rows of a namespace; a plus leaves only the graph to find them by."""
+    return f"large AND +namespace = {space}" if large else f"namespace = {space}"
+
+
 class ServerIndex:
     """Finds the items of one namespace within one transaction, by statements."""
 
-    def __init__(self, connection: Connection, space: Space, table: str) -> None:
+    def __init__(self, connection: Connection, space: Space, table: str, linked: bool) -> None:
         self._connection = connection
         self._space = space
         self._table = table
         # What the graph finds too few of is compared one by one as well.
-        self._attempts = (True, False) if space.items >= _LARGE else (False,)
+        self._attempts = (True, False) if linked and space.items >= _LARGE else (False,)
         self._new: list[int] = []  # rows that `settle` has not written yet
         self._vectors: Matrix | None = None  # of these; twice as long when it is full
         self._expected: dict[tuple[bytes, int], list[tuple[int, float]]] = {}
@@ -133,8 +145,8 @@ class ServerIndex:
             self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_EXPECTED}")
             found = self._connection.execute(
                 f"SELECT n, near.* FROM (VALUES {numbered}) AS asked (n, query), LATERAL (SELECT"
-                f" row, embedding <#> query AS distance FROM {self._table} WHERE namespace ="
-                f" {self._space.id} {'AND large' if large else ''} ORDER BY 2 LIMIT {k}) AS near",
+                f" row, embedding <#> query AS distance FROM {self._table}"
+                f" WHERE {_within(self._space.id, large)} ORDER BY 2 LIMIT {k}) AS near",
                 asked,
             ).fetchall()
             self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_SEARCH}")
@@ -164,10 +176,10 @@ class ServerIndex:
         attempts = () if known is not None else self._attempts if allowed is None else (False,)
         for large in attempts:
             if len(found) < k:
-                among = "AND large" if large else "" if allowed is None else "AND row = ANY(?)"
+                among = "" if allowed is None else "AND row = ANY(?)"
                 found = self._connection.execute(
-                    f"SELECT row, embedding <#> ? FROM {self._table} WHERE namespace = ? {among}"
-                    f" ORDER BY 2 LIMIT {k}",
+                    f"SELECT row, embedding <#> ? FROM {self._table}"
+                    f" WHERE {_within('?', large)} {among} ORDER BY 2 LIMIT {k}",
                     values,
                 ).fetchall()
         if self._vectors is not None:
@@ -185,12 +197,12 @@ class ServerIndex:
         texts = max(MIN_TEXTS, self._space.items)
         values = [_terms(query), texts, self._space.id, vector]
         if allowed is not None:
-            found = self._scored(_ALLOWED, [*values, allowed.tolist()])
+            found = self._scored(_ALLOWED, [*values, allowed.tolist()], most="ALL")
             return _candidates(found, None)
         for large in self._attempts:
-            among = "AND large" if large else ""
-            chosen = _CHOSEN.format(table=self._table, among=among, count=count, read=POSTINGS_READ)
-            found = self._scored(chosen, values)
+            among, most = _within("?3", large), 2 * count
+            parts = {"among": among, "count": count, "most": most, "read": POSTINGS_READ}
+            found = self._scored(_CHOSEN, values, **parts)
             near = [cosine for _, cosine, _, is_near, _ in found if is_near]
             if len(near) == count:
                 break
@@ -198,8 +210,10 @@ class ServerIndex:
         least = covers[count - 1] if len(covers) >= count else 0.0
         return _candidates(found, (min(near), least) if len(near) == count else None)
 
-    def _scored(self, chosen: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        sql = _SCORED.format(table=self._table, chosen=chosen)
+    def _scored(
+        self, chosen: str, values: Sequence[object], **parts: object
+    ) -> list[tuple[Any, ...]]:
+        sql = _SCORED.format(chosen=chosen.format(table=self._table, **parts), **parts)
         scored: list[tuple[Any, ...]] = self._connection.execute(sql, values).fetchall()
         return scored
 
@@ -209,7 +223,7 @@ def _candidates(found: Sequence[Sequence[Any]], rest: tuple[float, float] | None
     return Candidates(
         np.array(rows, dtype=np.int64),
         np.array(cosines, dtype=np.float32),
-        np.array(coverage, dtype=np.float64).round(12),
+        np.array(coverage, dtype=np.float64),
         rest,
     )
 
@@ -224,7 +238,7 @@ class ServerIndexes(SpaceIndexes):
 
     def current(self, connection: Connection, space: Space) -> ServerIndex:
         """The index of a namespace as of a transaction."""
-        return ServerIndex(connection, space, self._table)
+        return ServerIndex(connection, space, self._table, self._dimension <= _MOST_DIMENSIONS)
 
     def prepare(self) -> None:
         """Make the table of the dimension if it is missing, and write to it what is missing."""
