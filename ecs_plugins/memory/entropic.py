@@ -405,7 +405,7 @@ class EntropicMemory:
             message = log.get(connection, own)
             if message is not None:
                 expired = message.expires is not None and message.expires <= time.time()
-                valid = claims.validity(connection, [own])[own]
+                valid = claims.validity(connection, [own], messages=True)[own]
                 message = replace(message, valid_until=valid.until, superseded_by=valid.by)
                 return None if expired else message
             live = [each for each in inspection.history(connection, own) if each.live]

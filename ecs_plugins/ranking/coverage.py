@@ -35,7 +35,8 @@ _OCCURRENCE_BYTES = 30
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Shares: TypeAlias = npt.NDArray[np.float64]
-_Posting: TypeAlias = tuple[Numbers, float]  # the texts that have a term, and its weight
+# The texts that have a term, ascending, and its weight, or one for each of them.
+_Posting: TypeAlias = tuple[Numbers, Shares | np.float64]
 
 
 class CoverageIndex:
@@ -79,64 +80,65 @@ class CoverageIndex:
                 del self._postings[term], self._known[term]
 
     def nearest(self, query: str, k: int, others: Numbers) -> tuple[Numbers, Shares, float]:
-        """The ``k`` texts that cover most of the query, and ``others``, scored with them.
+        """``others``, and the ``k`` texts that cover most of the query, scored together.
 
         Exact while the terms of the query occur at most `POSTINGS_READ` times in all. Beyond that
         its most frequent terms only decide among the ``4 k`` texts that are best by the others.
 
         Returns:
-            Numbers ``[n]`` in ascending order, the share that each covers ``[n]``, and the share
-            that no other text exceeds. Ties are found by number.
+            Numbers ``[n]``, ``others`` first and behind them what else is among the best, the share
+            that each covers ``[n]``, and the share that no other text exceeds. Ties are found by
+            number.
         """
         known, total = self._weighed(query)
-        likely = _likely(known, k)
-        numbers = np.union1d(likely, others)
-        shares = _shares(known, total, numbers)
-        at = numbers.searchsorted(likely)
-        at = at[np.lexsort((likely, -shares[at]))[:k]]
-        wanted = np.zeros(len(numbers), dtype=bool)
-        wanted[at] = wanted[numbers.searchsorted(others)] = True
-        least = float(shares[at[-1]]) if len(at) == k else 0.0
-        return numbers[wanted], shares[wanted], least
+        if not known:
+            return others, np.zeros(len(others)), 0.0
+        read = np.cumsum([having.size for having, _ in known])
+        rare = max(1, int((read <= POSTINGS_READ).sum()))
+        numbers, sums = _summed(known[:rare])
+        worst = max(len(numbers) - (k if rare == len(known) else 4 * k), 0)
+        # Sums that may be equal are compared once they are rounded.
+        likely = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
+        wanted = np.concatenate([others, likely])
+        shares = _shares([(numbers, sums), *known[rare:]], total, wanted)
+        best = len(others) + np.argsort(-shares[len(others) :], kind="stable")[:k]
+        least = float(shares[best[-1]]) if len(best) == k else 0.0
+        further = best[np.isin(wanted[best], others, assume_unique=True, invert=True)]
+        at = np.concatenate([np.arange(len(others)), further])
+        return wanted[at], shares[at], least
 
     def coverage(self, query: str, numbers: Numbers) -> Shares:
         """How much of the query each text covers, in [0, 1]; 0 for a text that is not there."""
         return _shares(*self._weighed(query), numbers)
 
     def _weighed(self, query: str) -> tuple[list[_Posting], float]:
-        """The postings of the query's terms with their weights, and the weight of all its terms."""
+        """The postings of the query's terms, the rarest first, and the weight of all its terms."""
         known, total, n = list[_Posting](), 0.0, max(MIN_TEXTS, len(self._terms))
         for term in dict.fromkeys(terms(query)):
             having = self._postings.get(term, ())
             idf = math.log1p((n - len(having) + 0.5) / (len(having) + 0.5))
             total += idf
             if having:
-                known.append((np.frombuffer(having, dtype=np.int64), idf))
-        return known, total or 1.0
+                known.append((np.frombuffer(having, dtype=np.int64), np.float64(idf)))
+        return sorted(known, key=lambda each: len(each[0])), total or 1.0
 
 
-def _likely(known: Sequence[_Posting], k: int) -> Numbers:
-    """The texts, in ascending order, of which `CoverageIndex.nearest` takes the best."""
-    known = sorted(known, key=lambda each: len(each[0]))
-    if not known:
-        return np.empty(0, dtype=np.int64)
-    read = np.cumsum([len(having) for having, _ in known])
-    exact = max(1, int((read <= POSTINGS_READ).sum()))
-    together = np.concatenate([having for having, _ in known[:exact]])
-    idf = np.repeat([idf for _, idf in known[:exact]], np.diff(read[:exact], prepend=0))
-    order = together.argsort(kind="stable")  # of runs that are sorted, hence linear
-    firsts = np.flatnonzero(np.diff(together[order], prepend=-1))
-    numbers, sums = together[order[firsts]], np.add.reduceat(idf[order], firsts)
-    worst = max(len(sums) - (k if exact == len(known) else 4 * k), 0)
-    # Sums that may be equal are compared once they are rounded.
-    likely: Numbers = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
-    return likely
+def _summed(known: Sequence[_Posting]) -> _Posting:
+    """All numbers of some postings, and for each the sum of its weights."""
+    # Sorted by number and then by term, so that sums over the same terms are equal.
+    keys = np.concatenate([having * len(known) + at for at, (having, _) in enumerate(known)])
+    keys.sort()
+    numbers, at = np.divmod(keys, len(known))
+    firsts = np.append(0, np.flatnonzero(numbers[1:] != numbers[:-1]) + 1)
+    return numbers[firsts], np.add.reduceat(np.array([idf for _, idf in known])[at], firsts)
 
 
 def _shares(known: Sequence[_Posting], total: float, numbers: Numbers) -> Shares:
     sums = np.zeros(len(numbers))
-    for having, idf in known:
-        sums += idf * (having.take(having.searchsorted(numbers), mode="clip") == numbers)
+    for having, weight in known:
+        at = having.searchsorted(numbers)
+        found = having.take(at, mode="clip") == numbers
+        sums += (weight.take(at, mode="clip") if weight.ndim else weight) * found
     # Sums over the same terms in another order differ in the last bits; a tie must tie.
     return np.round(sums / total, 12)
 

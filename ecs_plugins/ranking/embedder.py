@@ -322,6 +322,9 @@ class _ForeignEmbedder(_CheckedEmbedder):
 
     def __init__(self, inner: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> None:
         self._inner = inner
+        self._of_documents, self._of_query = "embed_documents", "embed_query"
+        if isinstance(inner, LlamaIndexEmbedding):  # to ask at every query takes longer than search
+            self._of_documents, self._of_query = "get_text_embedding_batch", "get_query_embedding"
         declared = getattr(inner, "dimension", None)
         self._dimension: int | None = declared if isinstance(declared, int) else None
 
@@ -343,14 +346,12 @@ class _ForeignEmbedder(_CheckedEmbedder):
         super()._check_width(width)
 
     def _documents(self, texts: list[str]) -> npt.ArrayLike:
-        if isinstance(self._inner, LlamaIndexEmbedding):
-            return self._inner.get_text_embedding_batch(texts)
-        return self._inner.embed_documents(texts)
+        vectors: npt.ArrayLike = getattr(self._inner, self._of_documents)(texts)
+        return vectors
 
     def _query(self, text: str) -> npt.ArrayLike:
-        if isinstance(self._inner, LlamaIndexEmbedding):
-            return self._inner.get_query_embedding(text)
-        return self._inner.embed_query(text)
+        vector: npt.ArrayLike = getattr(self._inner, self._of_query)(text)
+        return vector
 
 
 def as_embedder(obj: Embedder | LangChainEmbeddings | LlamaIndexEmbedding) -> Embedder:

@@ -10,7 +10,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -19,14 +19,16 @@ from ecs_plugins.memory.types import ColdMemory, HotItem
 
 _FALLEN = """
     SELECT p.item, p.message, coalesce(m.created, c.at), n.at, n.message
-    FROM (SELECT item, message FROM provenance WHERE item IN (SELECT value FROM json_each(?1))
-          UNION SELECT id, id FROM messages WHERE id IN (SELECT value FROM json_each(?1))) p
+    FROM ({behind} IN (SELECT value FROM json_each(?1))) p
     LEFT JOIN messages m ON m.id = p.message
     LEFT JOIN claims c ON c.message = p.message AND c.falls = 1
     LEFT JOIN claims n ON n.namespace = c.namespace AND n.key = c.key AND n.value != c.value
         AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = n.message AND x.expires <= ?2)
         AND n.corrects = 1 AND n.message != c.message AND (n.at, n.row) > (c.at, c.row)
+    ORDER BY p.version, m.seq, n.at NULLS LAST
 """
+_OF_ITEMS = "SELECT item, message, version FROM provenance WHERE item"
+_OF_MESSAGES = "SELECT id AS item, id AS message, 1 AS version FROM messages WHERE id"
 
 Item = TypeVar("Item", HotItem, ColdMemory)
 
@@ -39,34 +41,31 @@ class Validity:
     since: float | None = None
     until: float | None = None
     by: str | None = None
+    behind: tuple[str, ...] = ()  # the ids of its messages, in the order of their joining
 
 
 def validity(
-    connection: Connection, items: Collection[str], at: float | None = None
+    connection: Connection, ids: Collection[str], at: float | None = None, *, messages: bool = False
 ) -> dict[str, Validity]:
     """Whether items, or single messages, hold now or at a Unix time: something behind them does."""
-    said: dict[str, dict[str, tuple[float, float, str | None]]] = {item: {} for item in items}
-    rows = connection.execute(_FALLEN, (json.dumps([*items]), time.time())).fetchall()
-    # Of several corrections the first counts.
-    for item, message, since, until, by in sorted(
-        rows, key=lambda row: math.inf if row[3] is None else row[3]
+    said: dict[str, dict[str, tuple[float, float, str | None]]] = {each: {} for each in ids}
+    sql = _FALLEN.format(behind=_OF_MESSAGES if messages else _OF_ITEMS)
+    for item, message, since, until, by in connection.execute(
+        sql, (json.dumps([*ids]), time.time())
     ):
         began, ended = -math.inf if since is None else since, math.inf if until is None else until
-        said[item].setdefault(message, (began, ended, by))
+        said[item].setdefault(message, (began, ended, by))  # the first of several corrections
     now = sys.float_info.max if at is None else at
-    return {
-        item: _validity([*times.values()], now) if times else Validity()
-        for item, times in said.items()
-    }
+    return {item: _validity(times, now) if times else Validity() for item, times in said.items()}
 
 
-def _validity(times: Sequence[tuple[float, float, str | None]], at: float) -> Validity:
+def _validity(behind: Mapping[str, tuple[float, float, str | None]], at: float) -> Validity:
+    times = behind.values()
     held = [each for each in times if each[0] <= at < each[1]]
     since = min(since for since, _, _ in held or times)
     _, until, by = max(held or times, key=lambda each: each[1])
-    return Validity(
-        bool(held), None if since == -math.inf else since, None if until == math.inf else until, by
-    )
+    began, ended = None if since == -math.inf else since, None if until == math.inf else until
+    return Validity(bool(held), began, ended, by, tuple(behind))
 
 
 def judged(connection: Connection, items: Sequence[Item]) -> list[Item]:

@@ -81,11 +81,8 @@ def cold(connection: Connection, space: Space, store: MemoryStore) -> list[Memor
     """The cold tier, oldest row first, without what has expired."""
     rows = tiers.tier_rows(connection, space.id, "cold")
     found = {row.item.id: row for row in alive(connection, rows, time.time(), store)}
-    behind, held = tiers.provenance(connection, [*found]), claims.validity(connection, found)
-    return [
-        _memory(row, space.namespace, behind.get(name, ()), held[name])
-        for name, row in found.items()
-    ]
+    held = claims.validity(connection, found)
+    return [_memory(found[name], space.namespace, held[name].behind, held[name]) for name in found]
 
 
 def explain(

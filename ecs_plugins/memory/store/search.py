@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -84,6 +84,7 @@ def probability(cosine: Floats | float, coverage: Floats | float) -> Floats:
 
 
 class _Score(NamedTuple):
+    row: int
     score: float
     similarity: float
     coverage: float
@@ -136,57 +137,60 @@ def _recalled(
     stored: dict[int, TierRow] = {}
     held: dict[str, claims.Validity] = {}
     while True:
-        scores, rest = _scored(opened, request, count, allowed)
-        best = _wanted(store, connection, space, request, scores, stored, held)
-        enough = len(best) == request.k and scores[best[-1].row].score >= rest
+        scored, rest = _scored(opened, request, count, allowed)
+        best = _wanted(store, connection, space, request, scored, stored, held)
+        enough = len(best) == request.k and best[-1][1].score >= rest
         if enough or rest < request.threshold:
             break
         count *= 4
-    behind = tiers.provenance(connection, [each.item.id for each in best]) if best else {}
     return [
         Recollection(
             id=each.item.id,
             text=each.item.text,
-            score=scores[each.row].score,
+            score=score.score,
             tier=each.tier,
             namespace=space.namespace,
             metadata=each.metadata,
             support=each.item.evidence.support,
-            provenance=tuple(behind.get(each.item.id, ())),
+            provenance=valid.behind,
             pinned=each.is_pinned,
             free_energy=each.judged,
-            why=_why(each, scores[each.row], request),
-            similarity=scores[each.row].similarity,
-            coverage=scores[each.row].coverage,
+            why=_why(each, score, request),
+            similarity=score.similarity,
+            coverage=score.coverage,
             asked=each.item.asked,
             valid_from=valid.since,
             valid_until=valid.until,
             superseded_by=valid.by,
         )
-        for each in best
-        for valid in (held.get(each.item.id, claims.Validity()),)
+        for each, score in best
+        for valid in (held[each.item.id],)
     ]
 
 
 def _scored(
     opened: SpaceIndex, request: RecallRequest, count: int, allowed: Rows | None
-) -> tuple[dict[int, _Score], float]:
-    """Candidates by row, and the score that no other item exceeds; minus infinity if none is left.
+) -> tuple[list[_Score], float]:
+    """Candidates by falling score, and the score that no other exceeds; minus infinity if none.
 
     ``count`` is how many of each index; of ``allowed`` rows, all of them are candidates.
     """
+    cosines: Floats
     if request.by_cosine:
         rows, near = opened.nearest(request.vector, count, allowed=allowed)
-        both = zip(rows.tolist(), near.tolist(), strict=True)
-        scores = {row: _Score(cosine, cosine, 0.0) for row, cosine in both}
-        return scores, float(near[-1]) if len(near) == count else -math.inf
-    found = opened.candidates(request.query, request.vector, count, allowed=allowed)
-    # Equal vectors must tie, although products in another order may differ in the last bits.
-    cosines = found.cosines.astype(np.float64).round(6)
-    columns = (probability(cosines, found.coverage), cosines, found.coverage)
-    values = map(_Score, *(each.tolist() for each in columns))
-    scores = dict(zip(found.rows.tolist(), values, strict=True))
-    return scores, -math.inf if found.rest is None else float(probability(*found.rest))
+        scores = cosines = near.astype(np.float64)
+        coverage = np.zeros(len(rows))
+        rest = float(near[-1]) if len(near) == count else -math.inf
+    else:
+        found = opened.candidates(request.query, request.vector, count, allowed=allowed)
+        # Equal vectors must tie, although products in another order may differ in the last bits.
+        rows, cosines = found.rows, found.cosines.astype(np.float64).round(6)
+        coverage = found.coverage
+        scores = probability(cosines, coverage)
+        rest = -math.inf if found.rest is None else float(probability(*found.rest))
+    best = np.argsort(-scores, kind="stable")[: (scores >= request.threshold).sum()]
+    columns = (each[best].tolist() for each in (rows, scores, cosines, coverage))
+    return [*map(_Score, *columns)], rest
 
 
 def _wanted(
@@ -194,39 +198,34 @@ def _wanted(
     connection: Connection,
     space: Space,
     request: RecallRequest,
-    scores: Mapping[int, _Score],
+    scored: Sequence[_Score],
     stored: dict[int, TierRow],
     held: dict[str, claims.Validity],
-) -> list[TierRow]:
+) -> list[tuple[TierRow, _Score]]:
     """The best ``k`` candidates that are wanted; ``stored`` and ``held`` are what has been read."""
-    order = sorted(
-        (row for row, each in scores.items() if each.score >= request.threshold),
-        key=lambda row: -scores[row].score,
-    )
-    best: list[TierRow] = []
+    best: list[tuple[TierRow, _Score]] = []
     start, stop = 0, request.k
-    while start < len(order) and len(best) < request.k:
-        while stop < len(order) and scores[order[stop]].score == scores[order[stop - 1]].score:
+    while start < len(scored) and len(best) < request.k:
+        while stop < len(scored) and scored[stop].score == scored[stop - 1].score:
             stop += 1
-        part = order[start:stop]
+        part = {each.row: each for each in scored[start:stop]}
         unread = [row for row in part if row not in stored]
         stored |= tiers.by_rows(connection, space.id, unread) if unread else {}
-        near = [stored[row] for row in part if row in stored]
         left = [
             each
-            for each in near
+            for each in (stored[row] for row in part if row in stored)
             if each.tier in request.tiers and each.item.id not in request.exclude
         ]
         if any(each.expires is not None and each.expires <= request.now for each in left):
             left = [*alive(connection, left, request.now, store)]
+        held |= claims.validity(connection, [each.item.id for each in left], request.at)
         if not request.by_cosine:
-            held |= claims.validity(connection, [each.item.id for each in left], request.at)
             now = request.at is None
             left = [at for at in left if held[at.item.id].holds or (now and at.is_pinned)]
         # Of equals, what was said last comes first, whatever order the indexes find them in.
         best += sorted(
-            left,
-            key=lambda at: (-scores[at.row].score, -at.item.evidence.last_seen, at.item.id),
+            ((each, part[each.row]) for each in left),
+            key=lambda at: (-at[1].score, -at[0].item.evidence.last_seen, at[0].item.id),
         )
         start, stop = stop, 4 * stop
     return best[: request.k]

@@ -227,7 +227,8 @@ class VectorIndex:
             places = np.array([self._places.get(row, -1) for row in rows.tolist()], dtype=np.int64)
             linked = places >= 0
             out = np.full(len(rows), -1.0, dtype=np.float32)
-            out[linked] = self._linked_vectors()[places[linked]] @ query
+            with _one_thread():
+                out[linked] = self._graph.reconstruct_batch(places[linked]) @ query
             for at in np.flatnonzero(~linked).tolist():
                 if (vector := self._tail.get(int(rows[at]))) is not None:
                     out[at] = vector @ query
@@ -328,7 +329,8 @@ class OpenIndex:
         with self.lock:
             rows, coverage, least = self._read().nearest(query, count, rows)
         rest = (float(near[-1]), least) if len(near) == count else None
-        return Candidates(rows, self.index.scores(rows, vector), coverage, rest)
+        cosines = np.append(near, self.index.scores(rows[len(near) :], vector))
+        return Candidates(rows, cosines, coverage, rest)
 
     def expect(self, vectors: Matrix, k: int) -> None:
         """Nothing: it is looked up at once."""

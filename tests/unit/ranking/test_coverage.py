@@ -50,7 +50,7 @@ def test_after_any_changes_the_index_says_what_the_definition_says(changes, quer
     covering = {number: share for number, share in expected.items() if share > 0}
     best = sorted(covering, key=lambda number: (-round(covering[number], 9), number))
     numbers, found, least = index.nearest(query, 4, np.array([3, 7]))
-    assert numbers.tolist() == sorted({*best[:4], 3, 7})
+    assert numbers.tolist() == [3, 7, *(each for each in best[:4] if each not in (3, 7))]
     assert found.tolist() == pytest.approx([shares[number] for number in numbers])
     assert least == pytest.approx(covering[best[3]] if len(best) > 3 else 0.0)
 
@@ -62,7 +62,7 @@ def test_beyond_so_many_occurrences_frequent_terms_decide_among_the_best_of_the_
     for number in range(40):
         index.add(number, "the train" if number % 2 else "the")
     index.add(40, "the rare train")
-    assert index.nearest("the rare train", 3, np.empty(0, dtype=int))[0].tolist() == [1, 3, 40]
+    assert index.nearest("the rare train", 3, np.empty(0, dtype=int))[0].tolist() == [40, 1, 3]
     monkeypatch.setattr(coverage, "POSTINGS_READ", 5)
     assert index.nearest("the rare train", 3, np.empty(0, dtype=int))[0].tolist() == [40]
 
