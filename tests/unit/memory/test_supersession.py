@@ -126,10 +126,12 @@ def test_a_recall_gives_what_holds_now_or_held_then(memory, asleep):
     assert texts(memory) == [ROME]
 
 
-def test_what_is_said_again_holds_again(memory):
-    said(memory, ROME, OSLO, "Actually, Ada lives in Rome.")
+@pytest.mark.parametrize("again", ["Actually, Ada lives in Rome.", ROME])
+def test_what_is_said_again_holds_again(memory, again):
+    first, newer, _ = said(memory, ROME, OSLO, again)
     assert all("Rome" in text for text in texts(memory))
     assert texts(memory, at=2.5) == [OSLO]
+    assert memory.get(first).superseded_by == newer
 
 
 @pytest.mark.parametrize("later", [{"at": 3.0}, {"at": 10.0, "ttl": 1.0}])
@@ -164,8 +166,7 @@ def test_what_is_pinned_and_the_papers_rule_know_no_correction(memory):
     memory.add(ROME, pinned=True)
     memory.add(OSLO)
     assert sorted(texts(memory)) == [OSLO, ROME]
-    config = MemoryConfig.paper()
-    with EntropicMemory.open(":memory:", embedder=FakeEmbedder(), config=config) as paper:
+    with EntropicMemory.open(config=MemoryConfig.paper(), embedder=FakeEmbedder()) as paper:
         paper.add([ROME, OSLO])
         assert sorted(texts(paper, tiers="both")) == [OSLO, ROME]
 

@@ -55,16 +55,15 @@ def test_after_any_changes_the_index_says_what_the_definition_says(changes, quer
     assert least == pytest.approx(covering[best[3]] if len(best) > 3 else 0.0)
 
 
-def test_beyond_so_many_occurrences_frequent_terms_decide_among_the_best_of_the_rare_ones(
-    monkeypatch,
-):
+def test_frequent_terms_only_decide_among_the_best_by_the_rare_ones(monkeypatch):
     index = CoverageIndex()
-    for number in range(40):
-        index.add(number, "the train" if number % 2 else "the")
-    index.add(40, "the rare train")
+    for number, text in enumerate(["the", "the train"] * 20 + ["the rare train"]):
+        index.add(number, text)
     assert index.nearest("the rare train", 3, np.empty(0, dtype=int))[0].tolist() == [40, 1, 3]
     monkeypatch.setattr(coverage, "POSTINGS_READ", 5)
-    assert index.nearest("the rare train", 3, np.empty(0, dtype=int))[0].tolist() == [40]
+    numbers, shares, _ = index.nearest("the rare train", 3, np.array([2, 1]))
+    assert numbers.tolist() == [2, 1, 40]
+    assert shares.tolist() == index.coverage("the rare train", numbers).tolist()
 
 
 def test_coverage_means_the_same_for_every_question():
