@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -69,6 +70,8 @@ _SET_SEARCH_PATH, _TABLES, _READERS, _BYTES = statements(__package__, "catalog.s
 _CONNECTIONS = 16  # of a process
 _CLAIMS = 4  # of these; who holds one needs another to work
 _LIST = r"IN \(SELECT (?:value|CAST\(value AS (BIGINT)\)) FROM json_each\(\?(\d*)\)\)"
+_BLOCK = 25  # rows that are inserted by one statement
+_ROW = re.compile(r"VALUES (\([^()]*\))")
 _VALUE = re.compile(rf"{_LIST}|\?(\d*)")
 
 _BUSY = "another connection holds the lock; retry, or raise busy_timeout where there is one"
@@ -87,10 +90,7 @@ _ADVICE = {
     "08": _LOST,
     "57": _LOST,
 }
-_UNREACHABLE = (
-    "check that the server runs, and the host, the database, the user and the password of the "
-    "address"
-)
+_UNREACHABLE = "check that the server runs, and host, database, user and password of the address"
 
 
 @contextmanager
@@ -154,6 +154,15 @@ class ServerConnection:
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> psycopg.Cursor[Any]:
         """Run a statement for each set of values, without waiting for one after the other."""
         values = [*parameters]
+        row = _ROW.search(sql)
+        if row is not None and len(values) >= _BLOCK:
+            blocks = [values[at : at + _BLOCK] for at in range(0, len(values), _BLOCK)]
+            values = blocks.pop() if len(blocks[-1]) < _BLOCK else []
+            whole = sql.replace(row[0], ", ".join([row[0], *[row[1]] * (_BLOCK - 1)]))
+            self._run_many(whole, [[*chain.from_iterable(block)] for block in blocks])
+        return self._run_many(sql, values)
+
+    def _run_many(self, sql: str, values: Sequence[Sequence[Any]]) -> psycopg.Cursor[Any]:
         if len(values) == 1:
             return self.execute(sql, values[0])
         cursor = self.raw.cursor()

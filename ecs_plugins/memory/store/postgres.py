@@ -42,6 +42,7 @@ _SETTINGS = {
     # A statement is planned once and by indexes, whatever is known of the tables by then.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
 }
 _MOST_DIMENSIONS = 2000  # that pgvector can index
 _EXTENSION, _OLDEST = "vector", (0, 6)
@@ -96,12 +97,17 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
 
 
 _SCORED, _ALLOWED, _CHOSEN = statements(__package__, "candidates.sql")
-_WORDS = statements(__package__, "words.sql")
+_UNSETTLED, _GONE, _NEW, _GROWN, _ROW, *_WORDS = statements(__package__, "settling.sql")
 _WRITTEN, _TAKEN_OUT = _WORDS[:2], _WORDS[2:]
 
 
 def _terms(text: str) -> list[int]:
     return [digest(term) for term in dict.fromkeys(terms(text))]
+
+
+def _array(numbers: Iterable[int]) -> str:
+    """Numbers as PostgreSQL reads them; psycopg takes many times as long for a list."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _within(space: object, large: bool) -> str:
@@ -172,7 +178,7 @@ class ServerIndex:
         """The ``k`` rows of the largest cosine, and these, best first."""
         known = self._expected.get((query.tobytes(), k)) if allowed is None else None
         found = [*(known or ())]
-        values = (query, self._space.id, *(() if allowed is None else (allowed.tolist(),)))
+        values = (query, self._space.id, *(() if allowed is None else (_array(allowed.tolist()),)))
         attempts = () if known is not None else self._attempts if allowed is None else (False,)
         for large in attempts:
             if len(found) < k:
@@ -195,9 +201,9 @@ class ServerIndex:
     ) -> Candidates:
         """See `SpaceIndex.candidates`; one statement, so that the server is waited for once."""
         texts = max(MIN_TEXTS, self._space.items)
-        values = [_terms(query), texts, self._space.id, vector]
+        values = [_array(_terms(query)), texts, self._space.id, vector]
         if allowed is not None:
-            found = self._scored(_ALLOWED, [*values, allowed.tolist()], most="ALL")
+            found = self._scored(_ALLOWED, [*values, _array(allowed.tolist())], most="ALL")
             return _candidates(found, None)
         for large in self._attempts:
             among, most = _within("?3", large), 2 * count
@@ -255,11 +261,7 @@ class ServerIndexes(SpaceIndexes):
 
     def _unsettled(self, connection: Connection) -> list[int]:
         """The namespaces of which rows are not in the table yet."""
-        found = connection.execute(
-            "SELECT DISTINCT namespace FROM tiers WHERE live = 1 AND row >"
-            f" (SELECT coalesce(max(row), 0) FROM {self._table})"
-        )
-        return [number for (number,) in found]
+        return [number for (number,) in connection.execute(_UNSETTLED.format(table=self._table))]
 
     def settle(self, connection: Connection, space: Space | None = None) -> None:
         """Write to the table what a transaction wrote to a namespace, or to all."""
@@ -271,32 +273,21 @@ class ServerIndexes(SpaceIndexes):
 
     def _settle(self, connection: Connection, space: Space) -> None:
         if space.gone:
-            gone = connection.execute(
-                f"DELETE FROM {self._table} WHERE row = ANY(?) RETURNING row, terms", (space.gone,)
-            )
+            gone = connection.execute(_GONE.format(table=self._table), (_array(space.gone),))
             self._write_terms(connection, space, dict(gone.fetchall()), _TAKEN_OUT)
-        new = connection.execute(
-            "SELECT row, vector, vector_crc, id, asked, text FROM tiers WHERE namespace = ?"
-            f" AND live = 1 AND row > (SELECT coalesce(max(row), 0) FROM {self._table}"
-            " WHERE namespace = ?) ORDER BY row",
-            (space.id, space.id),
-        ).fetchall()
+        new = connection.execute(_NEW.format(table=self._table), (space.id,)).fetchall()
         before = space.items - len(new) + len(space.gone)
         if before < _LARGE <= space.items:
-            connection.execute(
-                f"UPDATE {self._table} SET large = true WHERE namespace = ? AND NOT large",
-                (space.id,),
-            )
+            connection.execute(_GROWN.format(table=self._table), (space.id,))
         said = {row: _terms(f"{asked} {text}") for row, _, _, _, asked, text in new}
         connection.executemany(
-            f"INSERT INTO {self._table} (row, namespace, large, terms, embedding)"
-            " VALUES (?, ?, ?::bigint = 1, ?, ?)",
+            _ROW.format(table=self._table),
             (
                 (
                     row,
                     space.id,
                     int(space.items >= _LARGE),
-                    said[row],
+                    _array(said[row]),
                     unpack(vector, check, self._dimension, str(name)),
                 )
                 for row, vector, check, name, _, _ in new
@@ -310,7 +301,7 @@ class ServerIndexes(SpaceIndexes):
         connection: Connection, space: Space, said: Mapping[int, Sequence[int]], how: Sequence[str]
     ) -> None:
         pairs = [(term, row) for row, found in said.items() for term in found]
-        values = [term for term, _ in pairs], [row for _, row in pairs], space.id
+        values = *map(_array, zip(*pairs, strict=True)), space.id
         for statement in how if pairs else ():
             connection.execute(statement, values)
 
