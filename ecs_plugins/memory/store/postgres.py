@@ -45,12 +45,12 @@ _SETTINGS = {
     "enable_bitmapscan": "off",
 }
 _MOST_DIMENSIONS = 2000  # that pgvector can index
-_EXTENSION, _OLDEST = "vector", (0, 6)
+_OLDEST = 0, 6
 
 
 def _extension(connection: Connection) -> None:
     try:
-        connection.execute(f"CREATE EXTENSION IF NOT EXISTS {_EXTENSION} SCHEMA public")
+        connection.execute("CREATE EXTENSION IF NOT EXISTS vector SCHEMA public")
     except Exception as error:
         raise StorageError(
             f"the database has no pgvector, and it could not be added: {error}; install it on the "

@@ -3,7 +3,7 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
@@ -46,30 +46,42 @@ def on_server(address):
     return run
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("/postgres", "/nowhere"), ("postgres:", "me:secret"), ("@.*", "@:9"), ("schema=", "x=")],
-)
-def test_a_server_that_is_not_there_or_refuses_is_an_error_without_the_password(address, old, new):
-    with pytest.raises(StorageError, match="check that the server runs") as caught:
-        EntropicMemory.open(re.sub(old, new, address, count=1), embedder=FakeEmbedder(32))
-    assert "secret" not in str(caught.value)
+@pytest.fixture
+def owner(address, on_server):
+    """The address of a role with a password, and of its own database, which has no pgvector."""
+    server, schema = parsed(address)
+    name = f"{schema}_guest"
+    on_server(f"CREATE ROLE {name} LOGIN PASSWORD 'right'")
+    on_server(f"CREATE DATABASE {name} OWNER {name}")
+    yield urlsplit(re.sub("//.*@", f"//{name}:right@", server))._replace(path=name).geturl()
+    on_server(f"DROP DATABASE {name}")
+    on_server(f"DROP ROLE {name}")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [("_EXTENSION", "no_such", "CREATE EXTENSION vector"), ("_OLDEST", (99, 0), "99.0 or newer")],
-)
-def test_a_server_without_pgvector_or_with_an_old_one_is_refused(
-    open_memory, on_server, monkeypatch, name, value, said
-):
-    monkeypatch.setattr(f"ecs_plugins.memory.store.postgres.{name}", value)
-    with pytest.raises(StorageError, match=said):
-        open_memory()
+def test_a_server_that_is_not_there_or_refuses_is_an_error_without_the_password(address, owner):
+    elsewhere = {"/postgres": "/nowhere", "postgres:": "me:secret", "@.*": "@:9", "schema=": "x="}
+    places = [re.sub(old, new, address, count=1) for old, new in elsewhere.items()]
+    for place in [*places, owner.replace("right", "secret")]:
+        with pytest.raises(StorageError, match="check that the server runs") as caught:
+            EntropicMemory.open(place, embedder=FakeEmbedder(32))
+        assert "secret" not in str(caught.value)
+    assert "authentication failed" in str(caught.value)
 
 
-def test_who_only_reads_writes_nothing_and_other_tables_are_refused(
-    open_memory, on_server, address
+def test_a_database_without_pgvector_is_left_alone_until_it_has_it(address, owner):
+    with pytest.raises(StorageError, match="let a superuser run CREATE EXTENSION vector"):
+        EntropicMemory.open(owner, embedder=FakeEmbedder(32))
+    theirs = urlsplit(owner).path[1:]
+    with psycopg.connect(parsed(address)[0], dbname=theirs, autocommit=True) as superuser:
+        assert superuser.execute("SELECT FROM pg_namespace WHERE nspname ~ '^ecs'").rowcount == 0
+        superuser.execute("CREATE EXTENSION vector")
+    with EntropicMemory.open(owner, embedder=FakeEmbedder(32)) as memory:
+        memory.add("the boat is blue")
+        assert memory.recall("the boat")[0].text == "the boat is blue"
+
+
+def test_who_only_reads_writes_nothing_and_other_tables_or_pgvectors_are_refused(
+    open_memory, on_server, address, monkeypatch
 ):
     with pytest.raises(StorageError, match="holds no memory"):
         open_memory(read_only=True)
@@ -81,6 +93,10 @@ def test_who_only_reads_writes_nothing_and_other_tables_are_refused(
     assert memory.admin.stats().namespaces[0].messages == 1
     on_server("UPDATE versions SET version = 99")
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
+        open_memory()
+    on_server("UPDATE versions SET version = 1")
+    monkeypatch.setattr("ecs_plugins.memory.store.postgres._OLDEST", (99, 0))
+    with pytest.raises(StorageError, match="install it on the server"):
         open_memory()
     with pytest.raises(ConfigurationError, match="plain name"):
         EntropicMemory.open(f'{address}"; --', embedder=FakeEmbedder(32))
