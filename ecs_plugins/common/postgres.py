@@ -147,9 +147,8 @@ class ServerConnection:
         values = [
             json.loads(value) if at in lists else value for at, value in enumerate(parameters)
         ]
-        cursor = self.raw.cursor(binary=True)
         with translated(self._path):
-            return cursor.execute(query.encode(), values or None)
+            return self.raw.cursor(binary=True).execute(query.encode(), values or None)
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> psycopg.Cursor[Any]:
         """Run a statement for each set of values, without waiting for one after the other."""

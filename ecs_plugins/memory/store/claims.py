@@ -14,19 +14,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ecs_plugins.common.files import statements
 from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.memory.types import ColdMemory, HotItem
 
-_FALLEN = """
-    SELECT p.item, p.message, coalesce(m.created, c.at), n.at, n.message
-    FROM ({behind} IN (SELECT value FROM json_each(?1))) p
-    LEFT JOIN messages m ON m.id = p.message
-    LEFT JOIN claims c ON c.message = p.message AND c.falls = 1
-    LEFT JOIN claims n ON n.namespace = c.namespace AND n.key = c.key AND n.value != c.value
-        AND NOT EXISTS (SELECT 1 FROM messages x WHERE x.id = n.message AND x.expires <= ?2)
-        AND n.corrects = 1 AND n.message != c.message AND (n.at, n.row) > (c.at, c.row)
-    ORDER BY p.version, m.seq, n.at NULLS LAST
-"""
+(_FALLEN,) = statements(__package__, "fallen.sql")
 _OF_ITEMS = "SELECT item, message, version FROM provenance WHERE item"
 _OF_MESSAGES = "SELECT id AS item, id AS message, 1 AS version FROM messages WHERE id"
 

@@ -23,6 +23,7 @@ from ecs_plugins.common.sqlite import Connection
 from ecs_plugins.common.text import terms
 from ecs_plugins.errors import StorageError
 from ecs_plugins.memory.config import StoreConfig
+from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.store import schema, tiers
 from ecs_plugins.memory.store.messages import digest
 from ecs_plugins.memory.store.seam import Candidates, Rows, SpaceIndexes
@@ -42,7 +43,6 @@ _SETTINGS = {
     # A statement is planned once and by indexes, whatever is known of the tables by then.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
 }
 _MOST_DIMENSIONS = 2000  # that pgvector can index
 _OLDEST = 0, 6
@@ -69,7 +69,13 @@ def _first(connection: Connection) -> None:
             connection.execute(statement)
 
 
-STEPS: Sequence[Step] = (_first,)
+def _second(connection: Connection) -> None:
+    """Version 2: an index of what filters ask for."""
+    for statement in statements(__package__, "metadata.sql"):
+        connection.execute(statement)
+
+
+STEPS: Sequence[Step] = (_first, _second)
 """What is released is never edited: a change of the tables is a further step at the end."""
 
 
@@ -96,8 +102,8 @@ def open_postgres(address: str, settings: StoreConfig, *, read_only: bool) -> Po
     return database
 
 
-_SCORED, _ALLOWED, _CHOSEN = statements(__package__, "candidates.sql")
-_UNSETTLED, _GONE, _NEW, _GROWN, _ROW, *_WORDS = statements(__package__, "settling.sql")
+_SCORED, _ALLOWED, _CHOSEN, _NEAREST, _NEAREST_OF_EACH = statements(__package__, "candidates.sql")
+_UNSETTLED, _GONE, _NEW, _GROWN, _ROW, *_WORDS, _TABLES = statements(__package__, "settling.sql")
 _WRITTEN, _TAKEN_OUT = _WORDS[:2], _WORDS[2:]
 
 
@@ -108,6 +114,12 @@ def _terms(text: str) -> list[int]:
 def _array(numbers: Iterable[int]) -> str:
     """Numbers as PostgreSQL reads them; psycopg takes many times as long for a list."""
     return f"{{{','.join(map(str, numbers))}}}"
+
+
+def _is_exact(key: str, wanted: object) -> bool:
+    """Whether what equals it in Python does so in JSON: True is 1 there, and a float inexact."""
+    whole = type(wanted) is int and 1 < abs(wanted) < 2**53
+    return "." not in key and (isinstance(wanted, str) or whole)
 
 
 def _within(space: object, large: bool) -> str:
@@ -148,13 +160,10 @@ class ServerIndex:
             near: dict[tuple[bytes, int], list[tuple[int, float]]]
             near = {(each.tobytes(), k): [] for each in asked}
             numbered = ", ".join(f"({n}, ?::vector)" for n in range(len(asked)))
+            among = _within(self._space.id, large)
+            sql = _NEAREST_OF_EACH.format(table=self._table, asked=numbered, among=among, k=k)
             self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_EXPECTED}")
-            found = self._connection.execute(
-                f"SELECT n, near.* FROM (VALUES {numbered}) AS asked (n, query), LATERAL (SELECT"
-                f" row, embedding <#> query AS distance FROM {self._table}"
-                f" WHERE {_within(self._space.id, large)} ORDER BY 2 LIMIT {k}) AS near",
-                asked,
-            ).fetchall()
+            found = self._connection.execute(sql, asked).fetchall()
             self._connection.execute(f"SET LOCAL hnsw.ef_search = {_EF_SEARCH}")
             for number, row, distance in found:
                 near[asked[number].tobytes(), k].append((row, distance))
@@ -182,12 +191,9 @@ class ServerIndex:
         attempts = () if known is not None else self._attempts if allowed is None else (False,)
         for large in attempts:
             if len(found) < k:
-                among = "" if allowed is None else "AND row = ANY(?)"
-                found = self._connection.execute(
-                    f"SELECT row, embedding <#> ? FROM {self._table}"
-                    f" WHERE {_within('?', large)} {among} ORDER BY 2 LIMIT {k}",
-                    values,
-                ).fetchall()
+                among = _within("?", large) + ("" if allowed is None else " AND row = ANY(?)")
+                sql = _NEAREST.format(table=self._table, among=among, k=k)
+                found = self._connection.execute(sql, values).fetchall()
         if self._vectors is not None:
             new = -self._vectors[: len(self._new)] @ query
             best = np.argsort(new)[:k].tolist()
@@ -220,8 +226,7 @@ class ServerIndex:
         self, chosen: str, values: Sequence[object], **parts: object
     ) -> list[tuple[Any, ...]]:
         sql = _SCORED.format(chosen=chosen.format(table=self._table, **parts), **parts)
-        scored: list[tuple[Any, ...]] = self._connection.execute(sql, values).fetchall()
-        return scored
+        return list(self._connection.execute(sql, values))
 
 
 def _candidates(found: Sequence[Sequence[Any]], rest: tuple[float, float] | None) -> Candidates:
@@ -245,6 +250,12 @@ class ServerIndexes(SpaceIndexes):
     def current(self, connection: Connection, space: Space) -> ServerIndex:
         """The index of a namespace as of a transaction."""
         return ServerIndex(connection, space, self._table, self._dimension <= _MOST_DIMENSIONS)
+
+    def needed(self, space: Space, condition: Filter) -> tuple[str, Sequence[object]]:
+        """See `SpaceIndexes.needed`; what is equal in JSON, by an index."""
+        found = {key: wanted for key, wanted in condition.items() if _is_exact(key, wanted)}
+        sql = " AND findable(namespace, metadata) @> findable(?, ?)" if found else ""
+        return sql, (space.id, tiers.dump(found)) if found else ()
 
     def prepare(self) -> None:
         """Make the table of the dimension if it is missing, and write to it what is missing."""
@@ -308,11 +319,7 @@ class ServerIndexes(SpaceIndexes):
     def clear(self, connection: Connection, space: int | None = None) -> None:
         """Delete what is kept of a namespace, or of all, with the tables of every dimension."""
         if space is None:
-            tables = connection.execute(
-                "SELECT tablename FROM pg_tables WHERE schemaname = ? AND tablename ~ '^entries_'",
-                (self._database.schema,),
-            )
-            for (name,) in tables.fetchall():
+            for (name,) in connection.execute(_TABLES, (self._database.schema,)).fetchall():
                 connection.execute(f"DROP TABLE {name}")
             connection.execute("TRUNCATE words, postings")
             return

@@ -7,8 +7,9 @@ namespace are found by vectors and by words is each engine's own: `vector_index`
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -16,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ecs_plugins.common.sqlite import Connection, SqlDatabase
+from ecs_plugins.memory.filters import Filter
 from ecs_plugins.memory.store.tiers import Space
 from ecs_plugins.memory.types import Floats, Matrix, Vector
 
+_PLAIN = re.compile(r"[ !#-&(-[\]-~]*")  # a text that stands in JSON as it is
 Rows: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -80,6 +83,12 @@ class SpaceIndexes(ABC):
 
     def prepare(self) -> None:  # noqa: B027
         """Make what is kept for the dimension of the vectors, if it is missing."""
+
+    def needed(self, _space: Space, condition: Filter) -> tuple[str, Sequence[object]]:
+        """What SQL asks of rows that may match a filter, and its values; others may pass too."""
+        texts = [each for each in condition.values() if isinstance(each, str)]
+        parts = [f'%"{each}"%' for each in texts if _PLAIN.fullmatch(each)]
+        return " AND metadata LIKE ?" * len(parts), parts
 
     @abstractmethod
     def settle(self, connection: Connection, space: Space | None = None) -> None:

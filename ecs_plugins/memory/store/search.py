@@ -132,7 +132,7 @@ def _recalled(
     """
     opened = store.indexes.current(connection, space)
     condition = request.condition
-    allowed = None if condition is None else _matching(connection, space, condition)
+    allowed = None if condition is None else _matching(store, connection, space, condition)
     count = request.k if request.by_cosine else max(request.k, CANDIDATES)
     stored: dict[int, TierRow] = {}
     held: dict[str, claims.Validity] = {}
@@ -231,25 +231,18 @@ def _wanted(
     return best[: request.k]
 
 
-def _matching(connection: Connection, space: Space, condition: Filter) -> Rows:
-    """The rows whose metadata match; the database leaves out what lacks a text that they need."""
+def _matching(store: MemoryStore, connection: Connection, space: Space, condition: Filter) -> Rows:
+    """The rows whose metadata match; the database leaves out what lacks what they need."""
     known: dict[str, bool] = {}
     rows = []
-    needed = [f'%"{wanted}"%' for wanted in condition.values() if _is_plain(wanted)]
-    sql = "SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1"
-    sql += " AND metadata LIKE ?" * len(needed)
-    for row, metadata in connection.execute(sql, (space.id, *needed)):
+    needed, values = store.indexes.needed(space, condition)
+    sql = f"SELECT row, metadata FROM tiers WHERE namespace = ? AND live = 1{needed}"
+    for row, metadata in connection.execute(sql, (space.id, *values)):
         if metadata not in known:
             known[metadata] = matches(json.loads(metadata), condition)
         if known[metadata]:
             rows.append(row)
     return np.array(rows, dtype=np.int64)
-
-
-def _is_plain(wanted: object) -> bool:
-    """Whether it is a text that stands in JSON as it is."""
-    plain = isinstance(wanted, str) and wanted.isascii() and wanted.isprintable()
-    return plain and not {*'"\\'} & {*str(wanted)}
 
 
 def _why(found: TierRow, score: _Score, request: RecallRequest) -> str:

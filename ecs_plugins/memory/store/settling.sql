@@ -34,3 +34,7 @@ UPDATE words SET texts = texts - fewer FROM (
 ) AS gone WHERE namespace = ?3 AND term = t;
 DELETE FROM words USING unnest(?1::bigint[], ?2::bigint[]) AS said (t, r)
     WHERE namespace = ?3 AND term = t AND texts = 0;
+
+-- The tables of vectors of all dimensions:
+
+SELECT tablename FROM pg_tables WHERE schemaname = ? AND tablename ~ '^entries_';

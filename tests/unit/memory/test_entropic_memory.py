@@ -98,10 +98,11 @@ def test_pinning_a_message_moves_its_item_and_unpinning_lets_it_go(open_memory):
 def test_a_filter_selects_by_metadata(open_memory):
     memory = open_memory(config=MemoryConfig(merge_threshold=1.0))
     for year in range(10):
-        kind = ["report", "a%", 'ä"\\', "A%", "note"][year % 5]
-        memory.add(f"a report of that year {year}", metadata={"year": year, "kind": kind})
-    for year, kind in ((5, "report"), (6, "a%"), (7, 'ä"\\'), (8, "A%")):
-        wanted = {"year": {"$gte": 4}, "kind": kind}
+        kind = ["report", "a%", 'ä"\\u0000\0', "A%", "note"][year % 5]
+        said = {"year": year, "kind": kind, "old": year < 5, "twice": 2.0 * year}
+        memory.add(f"a report of that year {year}", metadata=said)
+    for year, kind in ((5, "report"), (6, "a%"), (7, 'ä"\\u0000\0'), (8, "A%")):
+        wanted = {"year": {"$gte": 4}, "kind": kind, "old": 0, "twice": 2 * year}
         found = memory.recall("a report of that year", filter=wanted, k=9, threshold=0)
         assert [each.metadata["year"] for each in found] == [year]
     with pytest.raises(InvalidInputError, match=r"\$like"):

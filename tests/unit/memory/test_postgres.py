@@ -49,11 +49,10 @@ def on_server(address):
 @pytest.fixture
 def owner(address, on_server):
     """The address of a role with a password, and of its own database, which has no pgvector."""
-    server, schema = parsed(address)
-    name = f"{schema}_guest"
+    name = f"{parsed(address)[1]}_guest"
     on_server(f"CREATE ROLE {name} LOGIN PASSWORD 'right'")
     on_server(f"CREATE DATABASE {name} OWNER {name}")
-    yield urlsplit(re.sub("//.*@", f"//{name}:right@", server))._replace(path=name).geturl()
+    yield urlsplit(re.sub("//.*@", f"//{name}:right@", address))._replace(path=name).geturl()
     on_server(f"DROP DATABASE {name}")
     on_server(f"DROP ROLE {name}")
 
@@ -73,7 +72,7 @@ def test_a_database_without_pgvector_is_left_alone_until_it_has_it(address, owne
         EntropicMemory.open(owner, embedder=FakeEmbedder(32))
     theirs = urlsplit(owner).path[1:]
     with psycopg.connect(parsed(address)[0], dbname=theirs, autocommit=True) as superuser:
-        assert superuser.execute("SELECT FROM pg_namespace WHERE nspname ~ '^ecs'").rowcount == 0
+        assert superuser.execute("SELECT FROM pg_namespace WHERE nspname ~ '^t'").rowcount == 0
         superuser.execute("CREATE EXTENSION vector")
     with EntropicMemory.open(owner, embedder=FakeEmbedder(32)) as memory:
         memory.add("the boat is blue")
@@ -94,7 +93,7 @@ def test_who_only_reads_writes_nothing_and_other_tables_or_pgvectors_are_refused
     on_server("UPDATE versions SET version = 99")
     with pytest.raises(StorageError, match="upgrade ecs-plugins"):
         open_memory()
-    on_server("UPDATE versions SET version = 1")
+    on_server("UPDATE versions SET version = 2")
     monkeypatch.setattr("ecs_plugins.memory.store.postgres._OLDEST", (99, 0))
     with pytest.raises(StorageError, match="install it on the server"):
         open_memory()
