@@ -129,12 +129,13 @@ def test_a_sleep_phase_that_fails_changes_nothing(open_memory, on_server, monkey
     assert len(memory.memories()) == 2
 
 
-def test_workers_share_what_is_due_and_wait_for_nobody(open_memory):
-    workers = [open_memory() for _ in range(3)]
-    for number in range(6):
-        workers[0].add(["snow falls"] * (3 if number else 2), namespace=(str(number),))
-    with workers[2]._store.database.claim('["5"]'), ThreadPoolExecutor(2) as threads:
-        one, other = threads.map(lambda each: each.sleep_all(3), workers[:2])
+def test_workers_share_what_is_due_and_wait_for_nobody(open_memory, address):
+    with ThreadPoolExecutor(3) as threads:
+        workers = [*threads.map(lambda _: open_memory(), range(3))]  # all make the tables
+        for number in range(6):
+            workers[0].add(["snow falls"] * (3 if number else 2), namespace=(str(number),))
+        with workers[2]._store.database.claim('["5"]'):
+            one, other = threads.map(lambda each: each.sleep_all(3), workers[:2])
     assert sorted(report.namespace for report in one + other) == [("1",), ("2",), ("3",), ("4",)]
     assert [len(each.sleep_all(3)) for each in workers] == [1, 0, 0]  # what was taken before
 
@@ -225,8 +226,7 @@ def test_a_large_namespace_is_searched_through_the_graph_and_finds_the_same(
         memory.add(said[start : start + 30])
         memory.recall("old Quilla")
     memory.sleep()
-    names = [message.id for message in memory.messages()][::7]
-    memory.delete(*names)
+    memory.delete(*[message.id for message in memory.messages()][::7])
     assert_current(memory)
     questions = ["is the boat blue?", "snow in winter", "who burned down", "Quilla at noon"]
     found = [memory.recall(each, k=9, record=False) for each in questions]
