@@ -10,9 +10,10 @@ other. The question's tokens show it: each has a log-probability behind every pa
 adds to those already chosen what it raises a token above the best of them. This is greedy
 maximisation of relevance and a facility-location function over the question's tokens (Lin and
 Bilmes 2011), and needs no further pass through the model. No token shows it where the question does
-not name the second thing, but the first passage does: so links between passages count as well. One
-is linked to another that names its title, which is what stands before a colon or the end of the
-first line, such as the heading that a chunk of a document begins with.
+not name the second thing, but the first passage does: so links between passages count as well. A
+chosen passage leads to those whose titles it names. A title is what stands before a colon or the
+end of the first line, such as the heading that a chunk of a document begins with. The other
+direction does not count: whoever writes a passage can name any title in it.
 
 All of it depends on the company of a passage, so it only orders: the utility, and with it the
 threshold, stay the signal's.
@@ -141,8 +142,8 @@ def complementary_order(
 
     ``relevance + weight * gain``, where the gain is the mean over the question's tokens of how
     many nats a passage raises each above the best of those chosen before it, in standard
-    deviations of the passages' own means; `DEPTH` passages are chosen in this way. What a passage
-    and one of those are worth to each other by ``linked [n, n]`` is added.
+    deviations of the passages' own means; `DEPTH` passages are chosen in this way. What it is worth
+    to a passage that one of those names it, ``linked [n, n]``, is added.
     """
     left = sorted(range(len(relevance)), key=lambda index: (-relevance[index], index))
     logprobs = np.asarray(by_token, dtype=np.float64)
@@ -163,7 +164,7 @@ def complementary_order(
 
 
 def links(query: str, passages: Sequence[str]) -> Links:
-    """How far one of two passages names the title of the other, ``[n, n]`` from 0 to 1.
+    """How far the title of one passage is named in another: ``[n, n]`` from 0 to 1.
 
     It is the share of the title's words that the other has outside its own title and the query does
     not have, each by its inverse document frequency. Titles of one word do not count: so are names
@@ -180,4 +181,4 @@ def links(query: str, passages: Sequence[str]) -> Links:
         if len(title) > 1 and alike[title] <= max(2, _OFTEN * n):
             new = (title - titles[j] - asked) & text
             named[i, j] = math.fsum(idf[t] for t in new) / math.fsum(idf[t] for t in title)
-    return np.maximum(named, named.T)
+    return named
