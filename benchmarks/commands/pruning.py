@@ -17,7 +17,7 @@ from benchmarks.intervals import interval
 from ecs_plugins.frontier import CalibrationQuestion
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.embedder import Embedder
-from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig
+from ecs_plugins.shaping import ContextShaper, ShapedContext, ShapingConfig, Verdict
 
 HELP = """How often the answer's text survives when only sentences that help are kept.
 
@@ -60,6 +60,7 @@ def pruning(
     limit: Annotated[int, typer.Option(min=1, help="A sample of so many questions.")] = 50,
     skip: Annotated[int, typer.Option(min=0, help="Leave out the first of the sample.")] = 0,
     passages: Annotated[int, typer.Option(min=2, help="Passages per question.")] = 10,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Kept before they are pruned.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the bundled model.")] = "auto",
     out: Annotated[Path | None, typer.Option(help="JSON file; printed only without it.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample and the other passages.")] = 42,
@@ -72,7 +73,7 @@ def pruning(
     random.Random(seed).shuffle(found)
     model = LocalLM.bundled(dtype=dtype)
     chosen = [q for q in found[skip : skip + limit] if not _POLAR.issuperset(q.answers)]
-    rows = measure(model, chosen, passages, seed=seed)
+    rows = measure(model, chosen, passages, top_k=top_k, seed=seed)
     typer.echo("\n".join(summary(rows)))
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -84,11 +85,12 @@ def measure(
     questions: Sequence[CalibrationQuestion],
     passages: int,
     *,
+    top_k: int | None = None,
     embedder: Embedder | None = None,
     seed: int = 42,
 ) -> list[Pruned]:
     """Shape the passages of every question by sentences."""
-    shaper = ContextShaper(model, ShapingConfig(unit="sentence"), embedder=embedder)
+    shaper = ContextShaper(model, ShapingConfig(unit="sentence", top_k=top_k), embedder=embedder)
     return [
         _compared(shaper.shape(q.question, shown(q, passages, seed)), q.answers) for q in questions
     ]
@@ -105,11 +107,13 @@ def shown(question: CalibrationQuestion, passages: int, seed: int) -> list[str]:
 
 
 def _compared(shaped: ShapedContext, answers: Sequence[str]) -> Pruned:
+    # One that has lost every sentence is no longer kept, but was selected.
+    selected = [v for v in shaped.ranked if v.verdict is Verdict.SELECTED]
     best: list[str] = []
-    for verdict in shaped.accepted:
+    for verdict in selected:
         if sum(map(len, best)) + len(verdict.text) <= len(shaped.text):
             best.append(verdict.text)
-    whole = "\n\n".join(verdict.text for verdict in shaped.kept)
+    whole = "\n\n".join(verdict.text for verdict in selected)
     return Pruned(
         question=shaped.query,
         given=sum(len(verdict.text) for verdict in shaped.verdicts),

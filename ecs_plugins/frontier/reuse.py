@@ -29,14 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ecs_plugins.common.files import statements
-from ecs_plugins.common.sqlite import (
-    MEMORY,
-    Connection,
-    Database,
-    Schema,
-    SqlDatabase,
-    is_address,
-)
+from ecs_plugins.common.sqlite import MEMORY, Connection, Database, Schema, SqlDatabase, is_address
 from ecs_plugins.errors import ConfigurationError, InvalidInputError, StorageError
 from ecs_plugins.frontier.cost import PointKey
 

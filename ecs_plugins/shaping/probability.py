@@ -48,6 +48,6 @@ class ProbabilityFit:
 SHIPPED: dict[tuple[str, str], ProbabilityFit] = {
     ("SmolLM2-135M-Instruct", "query_likelihood+bm25"): ProbabilityFit(
         -3.65, {"explained": 6.86, "shared_words": 7.51}
-    ),
+    )
 }
 """By the names of model and signal; ``python -m benchmarks answerable`` makes them."""

@@ -10,15 +10,16 @@ rewritten, and what is left out can be restored.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ecs_plugins.common.text import sentence_spans
 
-KEPT_SHARE = 0.35
-"""Share of the characters of the kept passages that their best sentences may take, without what
-these need to be understood."""
+KEPT_SHARE = 0.4
+"""Share of the characters of the kept passages that their best sentences may take, with what these
+need to be understood."""
 
 Span = tuple[int, int]
 """First character, and one past the last."""
@@ -167,24 +168,24 @@ def best_pieces(
 ) -> list[list[int]]:
     """The places that stay, of every passage: the best that fit the share of all characters.
 
-    The best of each passage stays in any case, and so does what has no score.
+    The best of all stays in any case, and so does what has no score.
     """
-    kept: list[set[int]] = []
+    ranked = sorted(
+        (-math.inf if score is None else -score, number, place)
+        for number, found in enumerate(scores)
+        for place, score in enumerate(found)
+        if passages[number][place].said
+    )
     left = share * sum(piece.end - piece.start for pieces in passages for piece in pieces)
-    others: list[tuple[float, int, int]] = []
-    for number, (pieces, found) in enumerate(zip(passages, scores, strict=True)):
-        ranked = sorted((-score, place) for place, score in enumerate(found) if score is not None)
-        stay = {place for _, place in ranked[:1]}
-        stay |= {p for p, score in enumerate(found) if score is None and pieces[p].said}
-        others += [(score, number, place) for score, place in ranked[1:]]
-        left -= sum(pieces[place].end - pieces[place].start for place in stay)
-        kept.append(stay)
-    for _, number, place in sorted(others):
-        piece = passages[number][place]
-        if left >= piece.end - piece.start:
-            kept[number].add(place)
-            left -= piece.end - piece.start
-    return [with_needs(pieces, stay) for pieces, stay in zip(passages, kept, strict=True)]
+    kept: list[set[int]] = [set() for _ in passages]
+    for worse, number, place in ranked:
+        pieces = passages[number]
+        new = {*with_needs(pieces, [place])} - kept[number]
+        size = sum(pieces[p].end - pieces[p].start for p in new)
+        if size <= left or worse == -math.inf or not any(kept):
+            kept[number] |= new
+            left -= size
+    return [sorted(stay) for stay in kept]
 
 
 def join_spans(spans: Iterable[Span], text: str) -> str:
@@ -232,11 +233,13 @@ def by_handle(texts: Iterable[str]) -> dict[str, str]:
 def prune(
     texts: Sequence[str],
     score: Callable[[Sequence[str]], Sequence[float | None]],
+    standing: Sequence[float],
     share: float = KEPT_SHARE,
-) -> list[tuple[Span, ...]]:
-    """What stays of each text, as spans; none where all of it stays.
+) -> list[tuple[Span, ...] | None]:
+    """What stays of each text, as spans, which may be none; None where all of it stays.
 
-    ``score`` is given every piece with what it needs, all at once; None where it cannot.
+    ``score`` is given every piece with what it needs, all at once, and is None where it cannot;
+    what each text is worth, its ``standing``, is added.
     """
     passages = [pieces_of(text) for text in texts]
     asked = [
@@ -247,16 +250,15 @@ def prune(
     ]
     read = [
         join_spans(
-            [passages[number][p][:2] for p in with_needs(passages[number], [place])],
-            texts[number],
+            [passages[number][p][:2] for p in with_needs(passages[number], [place])], texts[number]
         )
         for number, place in asked
     ]
     scores: list[list[float | None]] = [[None] * len(pieces) for pieces in passages]
     if len(asked) > len(texts):  # else each text is one sentence
         for (number, place), found in zip(asked, score(read), strict=True):
-            scores[number][place] = found
+            scores[number][place] = None if found is None else found + standing[number]
     return [
-        () if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in stay)
+        None if len(stay) == len(pieces) else tuple(pieces[place][:2] for place in stay)
         for pieces, stay in zip(passages, best_pieces(passages, scores, share), strict=True)
     ]

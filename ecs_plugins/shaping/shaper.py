@@ -48,6 +48,7 @@ from ecs_plugins.shaping.probability import SHIPPED
 from ecs_plugins.shaping.result import PassageVerdict, ShapedContext, Verdict
 from ecs_plugins.shaping.sentences import prune
 from ecs_plugins.shaping.signals.base import ScoringTask, Signal, UnitUtility
+from ecs_plugins.shaping.signals.fused import z_scores
 from ecs_plugins.tokens import Role, Stage, TokenLedger
 
 _log = logging.getLogger(__name__)
@@ -93,6 +94,7 @@ class ContextShaper:
         context: str = "",
         answer: str | Sequence[str] | None = None,
         read_as: Sequence[str] | None = None,
+        scores: Sequence[float] | None = None,
     ) -> ShapedContext:
         """Give every passage a verdict.
 
@@ -104,24 +106,27 @@ class ContextShaper:
             read_as: For each passage, what ranker and model read in its place, such as a turn
                 behind the question that it replies to
                 (`ecs_plugins.common.text.as_replies_to`).
+            scores: What found the passages gave each, on any scale, such as the score of a recall:
+                a signal with a ranker heeds it in the ranker's place.
 
         Returns:
             A verdict for every passage, with its numbers; the kept ones in input order.
 
         Raises:
             InvalidInputError: The query is blank or has no tokens, a passage is not text,
-                ``read_as`` has another length, an answer has no tokens, or the signal needs an
-                answer and there is none.
+                ``read_as`` or ``scores`` has another length, a score is not finite, an answer has
+                no tokens, or the signal needs an answer and there is none.
             ConfigurationError: The settings do not go together.
             ModelNotFoundError: The model or the embedder is not installed.
             EcsPluginsError: The model cannot score and ``on_error`` is ``"raise"``.
         """
         started = time.perf_counter()
         passages = _checked_passages(query, passages)
+        if scores is not None and [math.isfinite(x) for x in scores] != [True] * len(passages):
+            raise InvalidInputError(f"scores must be {len(passages)} finite numbers")
         signal = resolve_signal(self._signal, has_answer=bool(answer))
-        limits = Limits.of(self.config, signal.threshold, signal.name, signal.unit)
         try:
-            return self._run(query, passages, context, answer, read_as, signal, limits, started)
+            return self._run(query, passages, context, answer, read_as, scores, signal, started)
         except _ALWAYS_RAISED:
             raise
         except Exception as error:
@@ -166,11 +171,12 @@ class ContextShaper:
         context: str,
         answer: str | Sequence[str] | None,
         read_as: Sequence[str] | None,
+        scores: Sequence[float] | None,
         signal: Signal,
-        limits: Limits,
         started: float,
     ) -> ShapedContext:
         config, model = self.config, self.model
+        limits = Limits.of(config, signal.threshold, signal.name, signal.unit)
         answers = checked_answers(answer, model)
         if not passages:
             return ShapedContext(query, (), signal.name, model.name)
@@ -211,7 +217,10 @@ class ContextShaper:
         repetitions = NearRepetitions(
             {index: passages[index] for index in pool.units}, config.redundancy_similarity
         )
-        task = ScoringTask(query.strip(), pool.best_first, context, answers, seed=config.seed)
+        given = {} if scores is None else {u.text.strip(): scores[u.source] for u in units}
+        task = ScoringTask(
+            query.strip(), pool.best_first, context, answers, seed=config.seed, found=given
+        )
         scoring = PassageScoring(
             model, signal, task, passages, pool.units, tokens, config.length_penalty, until
         )
@@ -295,11 +304,20 @@ class ContextShaper:
                 texts = [beyond_question(query, text) for text in texts]
             return scoring.score_texts(texts)
 
-        spans = prune([verdict.text for verdict in kept], score)
-        shorter = {v.index: replace(v, spans=s) for v, s in zip(kept, spans, strict=True) if s}
+        standing = z_scores([verdict.score or 0.0 for verdict in kept])
+        pruned = prune([verdict.text for verdict in kept], score, standing)
+        shorter = {
+            v.index: replace(v, spans=spans)
+            if spans
+            else replace(
+                v, kept=False, place=None, reason="none of its sentences is among the best"
+            )
+            for v, spans in zip(kept, pruned, strict=True)
+            if spans is not None
+        }
         counts = self.model.count_tokens([v.kept_text for v in shorter.values()] or [""])
         for verdict, tokens in zip(shorter.values(), counts, strict=False):
-            shorter[verdict.index] = replace(verdict, tokens_kept=tokens)
+            shorter[verdict.index] = replace(verdict, tokens_kept=tokens if verdict.kept else None)
         return [shorter.get(verdict.index, verdict) for verdict in verdicts]
 
     def _returned(

@@ -179,11 +179,7 @@ class Intake:
 
 
 def insert_pinned(
-    connection: Connection,
-    space: Space,
-    hot: TierRow,
-    members: Sequence[str],
-    config: MemoryConfig,
+    connection: Connection, space: Space, hot: TierRow, members: Sequence[str], config: MemoryConfig
 ) -> None:
     """Put what a hot item says into the cold tier, pinned; the next sleep phase makes room."""
     check_room_to_pin(connection, space, config)

@@ -12,12 +12,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from ecs_plugins.common.sqlite import Connection, SqlDatabase
-from ecs_plugins.errors import (
-    ConfigurationError,
-    EcsPluginsError,
-    InvalidInputError,
-    StorageError,
-)
+from ecs_plugins.errors import ConfigurationError, EcsPluginsError, InvalidInputError, StorageError
 from ecs_plugins.memory.config import MemoryConfig, StoreConfig
 from ecs_plugins.memory.store import reembedding, tiers
 from ecs_plugins.memory.store.identity import epoch_of, record, recorded
@@ -194,12 +189,7 @@ class MemoryStore:
 
     @contextmanager
     def writing_to(
-        self,
-        namespace: Namespace,
-        *,
-        create: bool = False,
-        flush: bool = True,
-        wait: bool = True,
+        self, namespace: Namespace, *, create: bool = False, flush: bool = True, wait: bool = True
     ) -> Iterator[tuple[Connection, Space | None]]:
         """One write transaction on a namespace: pending recalls first, its row saved last."""
         with self.database.write(wait=wait, scope=tiers.key_of(namespace)) as connection:

@@ -51,9 +51,8 @@ class _Shaped(Protocol):
 class Shaper(Protocol):
     """Orders texts for a query and may drop some; a `ContextShaper` is one."""
 
-    def shape(self, query: str, passages: Sequence[str], /) -> _Shaped:
-        """What stays of the passages, by their index, the best first."""
-        ...
+    def shape(self, query: str, passages: Sequence[str], /, *, scores: Sequence[float]) -> _Shaped:
+        """What stays of the passages, by their index, the best first; ``scores`` found them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,9 @@ def recall(
                 erasures = erasures_of(connection) if record else 0
     found = sorted(found, key=lambda item: -item.score)[: request.k]
     if shaper is not None and found:
-        judged = shaper.shape(request.query, [as_reply(each.text, each.asked) for each in found])
+        texts = [as_reply(each.text, each.asked) for each in found]
+        sums = [each.similarity + each.coverage for each in found]
+        judged = shaper.shape(request.query, texts, scores=sums)
         found = [found[verdict.index] for verdict in judged.accepted][:k]
     for each, step in asked if record and not store.database.read_only else ():
         scores = {item.id: item.score for item in found if item.namespace == each}

@@ -59,11 +59,7 @@ def view(connection: Connection, space: Space, dimension: int) -> SleepView:
 
 
 def apply(
-    connection: Connection,
-    space: Space,
-    seen: SleepView,
-    plan: SleepPlan,
-    config: MemoryConfig,
+    connection: Connection, space: Space, seen: SleepView, plan: SleepPlan, config: MemoryConfig
 ) -> SleepReport:
     """Carry out the plan made on a view: tiers, provenance and decisions; returns what was done."""
     now, before = time.time(), dict(space.count)

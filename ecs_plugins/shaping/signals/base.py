@@ -58,6 +58,7 @@ class ScoringTask:
         seed: For signals that sample.
         trajectory: How the model goes on without a passage, for signals that compare along the
             way; empty where nothing asked for it, or the model had nothing to say.
+        found: What a first stage that found the passages gave each text; empty if unknown.
     """
 
     query: str
@@ -67,6 +68,7 @@ class ScoringTask:
     answer_log_weights: tuple[float, ...] = ()
     seed: int = 42
     trajectory: str = ""
+    found: Mapping[str, float] = field(default_factory=dict)
 
     def narrowed(self, passages: Sequence[str], context: str) -> ScoringTask:
         """The same question about other passages, with another context."""

@@ -94,8 +94,10 @@ class RankFused(SignalAround):
         }
         by_rank = {part: z_scores(scores) for part, scores in raw.items()}
         words = max(1, len(terms(task.query)))
-        ranked = [sum(column) for column in zip(*by_rank.values(), strict=True)]
-        relevance = [a + WEIGHT * b for a, b in zip(by_signal, ranked, strict=True)]
+        ranked = [WEIGHT * sum(column) for column in zip(*by_rank.values(), strict=True)]
+        if task.found:  # by what read more than these passages: it counts as much as the signal
+            ranked = z_scores([task.found[text] for text in task.passages])
+        relevance = [a + b for a, b in zip(by_signal, ranked, strict=True)]
         placed = self._placed(task, found, relevance)
         return [
             replace(
@@ -150,8 +152,7 @@ def complementary_order(
     spread = float(logprobs.mean(axis=1).std()) if len(left) > 1 else 0.0
     if not weight or not spread:
         return left
-    chosen = left[:1]
-    left = left[1:]
+    chosen, left = left[:1], left[1:]
     explained = logprobs[chosen[0]]
     while left and len(chosen) < DEPTH:
         gains = np.maximum(logprobs[left] - explained, 0.0).mean(axis=1) / spread

@@ -4,7 +4,7 @@ import json
 import os
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -111,20 +111,16 @@ def test_a_question_about_nothing_recalls_nothing(open_memory):
     assert f"{best.coverage:.0%} of the words" in best.why
 
 
-@dataclass
-class Verdict:
-    index: int
-
-
 class Backwards:
     """Accepts all but the best, the worst first."""
 
     def __init__(self):
         self.read = []
 
-    def shape(self, query, passages):
+    def shape(self, query, passages, *, scores):
+        assert scores == sorted(scores, reverse=True)
         self.read.append(list(passages))
-        self.accepted = [Verdict(n) for n in reversed(range(1, len(passages)))]
+        self.accepted = [SimpleNamespace(index=n) for n in reversed(range(1, len(passages)))]
         return self
 
 

@@ -103,6 +103,17 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
     assert fused[0].parts["ranker_z"] == pytest.approx(1.0)
 
 
+def test_what_found_the_passages_takes_the_place_of_the_ranker():
+    passages = ["It is in Rome, where it is.", "It rained.", "x " * 3000]
+    shaper = ContextShaper(FakeLanguageModel(lambda *_: -1.0), ShapingConfig(top_k=1))
+    for best in range(3):
+        scores = [float(n == best) for n in range(3)]
+        assert shaper.shape("Where is it?", passages, scores=scores).kept[0].index == best
+    for bad in ([1.0], [0.0, 1.0, float("nan")]):
+        with pytest.raises(ValueError, match="3 finite numbers"):
+            shaper.shape("Where is it?", passages, scores=bad)
+
+
 @pytest.mark.parametrize("signal", [JointShift(), QueryLikelihood()])
 def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     task = ScoringTask("What rose?", ("It was bread", "What was it"), answers=("bread",))
@@ -116,12 +127,3 @@ def test_a_ranker_is_asked_with_the_answer_only_where_it_was_given(signal):
     else:
         assert parts[0] == {"ranker_z": -1.0}
         assert [unit.order_by for unit in fused] == [-0.5, 0.5]
-
-
-def test_the_default_orders_passages_of_equal_likelihood_by_their_words():
-    model = FakeLanguageModel(lambda context, scored: -1.0 * len(scored))
-    shaped = ContextShaper(model, ShapingConfig(top_k=1)).shape(
-        "Where is the Colosseum?", ["It rained all day.", "The Colosseum is in Rome."]
-    )
-    assert shaped.signal == "query_likelihood+bm25"
-    assert [verdict.index for verdict in shaped.kept] == [1]

@@ -13,8 +13,8 @@ LIST = "The crew:\n\n- Ada steers.\n  - Bo helps her.\n- Cy cooks.\n"
 
 def kept_for(wanted, text):
     """What stays if only the piece with ``wanted`` is chosen: all others score less."""
-    (spans,) = prune([text], lambda read: [float(wanted in each) for each in read], 0.0)
-    return join_spans(spans, text) if spans else text
+    (spans,) = prune([text], lambda read: [float(wanted in each) for each in read], [0], 0.0)
+    return text if spans is None else join_spans(spans, text)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
         assert "".join(text[p.start : p.end] for p in pieces) == text
         assert all(0 <= need < len(pieces) for p in pieces for need in p.needs)
     for text, spans in zip(
-        texts, prune(texts, lambda read: [draw.random() for _ in read]), strict=True
+        texts, prune(texts, lambda read: [draw.random() for _ in read], [0] * 4), strict=True
     ):
-        if spans:
+        if spans is not None:
             kept = "".join(text[start:end] for start, end in spans)
             assert _letters(kept + "".join(gaps(spans, text))) == _letters(text)
             assert "".join(join_spans(spans, text).split()) == "".join(kept.split())
@@ -79,18 +79,20 @@ def test_what_stays_and_what_is_dropped_are_the_text(texts, draw):
 def test_what_cannot_be_scored_stays():
     text = "Ida is red. Bo is blue. Cy is green."
     (spans,) = prune(
-        [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read]
+        [text], lambda read: [None if "Bo" in each else float(len(each)) for each in read], [0]
     )
     assert "Bo is blue." in join_spans(spans, text)
 
 
-def test_every_kept_passage_keeps_at_least_its_best_sentence():
+def test_the_best_sentences_stay_of_passages_that_stand_well():
     texts = ["Ida is red. Bo is blue.", "Cy is green. Di is grey."]
-    spans = prune(texts, lambda read: [3.0, 2.5, 0.1, 0.2])
-    assert [join_spans(s, t) for s, t in zip(spans, texts, strict=True)] == [
-        "Ida is red.",
-        "Di is grey.",
-    ]
+    for standing, share, expected in (
+        (0, 0.6, ["Ida is red. Bo is blue.", ""]),
+        (2.85, 0.6, ["Ida is red.", "Di is grey."]),
+    ):
+        spans = prune(texts, lambda read: [3.0, 2.5, 0.1, 0.2], [0, standing], share)
+        kept = [t if s is None else join_spans(s, t) for s, t in zip(spans, texts, strict=True)]
+        assert kept == expected
 
 
 PASSAGES = [
