@@ -41,7 +41,7 @@ class PassageVerdict:
         text: The passage, unchanged.
         verdict: What is said of it.
         kept: Whether it stays. A passage that helps is not kept when ``top_k`` or
-            ``max_tokens`` is used up by better ones.
+            ``max_tokens`` is used up by better ones, or its sentences by those of others.
         utility: Nats after the length penalty; of its best unit, if it was split. None if it
             was not scored.
         parts: The signal's own parts; with ``units`` and ``best_unit`` where it was split.
