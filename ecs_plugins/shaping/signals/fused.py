@@ -95,7 +95,7 @@ class RankFused(SignalAround):
         by_rank = {part: z_scores(scores) for part, scores in raw.items()}
         words = max(1, len(terms(task.query)))
         ranked = [WEIGHT * sum(column) for column in zip(*by_rank.values(), strict=True)]
-        if task.found:  # by what read more than these passages: it counts as much as the signal
+        if task.found.keys() >= {*task.passages}:  # it counts as much as the signal
             ranked = z_scores([task.found[text] for text in task.passages])
         relevance = [a + b for a, b in zip(by_signal, ranked, strict=True)]
         placed = self._placed(task, found, relevance)

@@ -104,10 +104,10 @@ def test_fusion_orders_by_both_and_leaves_the_utility_alone():
 
 
 def test_what_found_the_passages_takes_the_place_of_the_ranker():
-    passages = ["It is in Rome, where it is.", "It rained.", "x " * 3000]
-    shaper = ContextShaper(FakeLanguageModel(lambda *_: -1.0), ShapingConfig(top_k=1))
-    for best in range(3):
-        scores = [float(n == best) for n in range(3)]
+    passages = ["It is in Rome. Rome is old.", "It rained.", "x " * 3000]
+    config = ShapingConfig(top_k=1, ranker=None, unit="sentence", on_error="raise")
+    shaper = ContextShaper(FakeLanguageModel(lambda *_: -1.0), config)
+    for best, scores in enumerate(np.eye(3).tolist()):
         assert shaper.shape("Where is it?", passages, scores=scores).kept[0].index == best
     for bad in ([1.0], [0.0, 1.0, float("nan")]):
         with pytest.raises(ValueError, match="3 finite numbers"):
