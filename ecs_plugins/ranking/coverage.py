@@ -83,7 +83,7 @@ class CoverageIndex:
         """``others``, and the ``k`` texts that cover most of the query, scored together.
 
         Exact while the terms of the query occur at most `POSTINGS_READ` times in all. Beyond that
-        its most frequent terms only decide among the ``4 k`` texts that are best by the others.
+        its most frequent terms only decide among the ``2 k`` texts that are best by the others.
 
         Returns:
             Numbers ``[n]``, ``others`` first and behind them what else is among the best, the share
@@ -96,7 +96,7 @@ class CoverageIndex:
         read = np.cumsum([having.size for having, _ in known])
         rare = max(1, int((read <= POSTINGS_READ).sum()))
         numbers, sums = _summed(known[:rare])
-        worst = max(len(numbers) - (k if rare == len(known) else 4 * k), 0)
+        worst = max(len(numbers) - (k if rare == len(known) else 2 * k), 0)
         # Sums that may be equal are compared once they are rounded.
         likely = numbers[sums >= np.partition(sums, worst)[worst] - 1e-9]
         wanted = np.concatenate([others, likely])

@@ -28,7 +28,7 @@ covering AS MATERIALIZED (
     SELECT row FROM read JOIN postings USING (term)
     WHERE namespace = ?3 AND (read <= {read} OR place = 1)
     GROUP BY row ORDER BY sum(weight) DESC, row
-    LIMIT {count} * (SELECT CASE WHEN sum(texts) > {read} THEN 4 ELSE 1 END FROM asked)),
+    LIMIT {count} * (SELECT CASE WHEN sum(texts) > {read} THEN 2 ELSE 1 END FROM asked)),
 near AS MATERIALIZED (
     SELECT row, terms, -(embedding <#> ?4) AS cosine FROM {table} WHERE {among}
     ORDER BY embedding <#> ?4 LIMIT {count}),

@@ -222,11 +222,10 @@ class ServerIndex:
         least = covers[count - 1] if len(covers) >= count else 0.0
         return _candidates(found, (min(near), least) if len(near) == count else None)
 
-    def _scored(
-        self, chosen: str, values: Sequence[object], **parts: object
-    ) -> list[tuple[Any, ...]]:
+    def _scored(self, chosen: str, values: Sequence[object], **parts: object) -> list[Any]:
         sql = _SCORED.format(chosen=chosen.format(table=self._table, **parts), **parts)
-        return list(self._connection.execute(sql, values))
+        found: list[Any] = self._connection.execute(sql, values).fetchall()
+        return found
 
 
 def _candidates(found: Sequence[Sequence[Any]], rest: tuple[float, float] | None) -> Candidates:
