@@ -164,7 +164,7 @@ class _Clock:
 def _adds(
     how: str, memories: Mapping[str, EntropicMemory], server: Any, texts: Sequence[str]
 ) -> Figures:
-    """Adds in batches beside bare inserts of the same rows, by turns."""
+    """Adds in batches beside bare inserts of the same rows, by turns: medians."""
     batch = len(texts) // TURNS
     ours, bare = [], []
     for start in range(0, len(texts), batch):
@@ -183,10 +183,11 @@ def _adds(
         with _Clock(server) as spent:
             _insert(server, new)
         bare.append((spent.wall, spent.cpu))
+    ours, bare = ours[1:], bare[1:]  # the first turn warms up
     wall, cpu = np.median(np.divide(bare, ours), axis=0).tolist()
     return {
-        f"{how}_per_s": len(texts) / sum(each[0] for each in ours),
-        f"{how}_bare_per_s": len(texts) / sum(each[0] for each in bare),
+        f"{how}_per_s": batch / np.median(ours, axis=0)[0],
+        f"{how}_bare_per_s": batch / np.median(bare, axis=0)[0],
         f"{how}_over_bare": wall,
         f"{how}_over_bare_cpu": cpu,
     }
