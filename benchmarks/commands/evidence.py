@@ -93,6 +93,9 @@ def command(bench: str) -> Callable[..., None]:
             str | None, typer.Option(help="What is ranked, where there is a choice.")
         ] = None,
         pool_size: Annotated[int, typer.Option(min=1, help="Units in the pool.")] = 40,
+        retrieved: Annotated[
+            bool, typer.Option(help="The pool is what a retriever finds of the units as they are.")
+        ] = False,
         methods: Annotated[
             str | None,
             typer.Option(
@@ -129,7 +132,7 @@ def command(bench: str) -> Callable[..., None]:
     ) -> None:
         from benchmarks.evidence.benchmark import Protocol, Selection, result_of
 
-        protocol = Protocol(bench, unit, seed, pool_size)
+        protocol = Protocol(bench, unit, seed, pool_size, retrieved)
         selection = Selection(
             _methods(methods, tables_only),
             limit,

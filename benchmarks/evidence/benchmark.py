@@ -44,12 +44,14 @@ class Protocol:
         unit: What is ranked; the data set's first unit without it.
         seed: Of the sample and everything random.
         pool_size: Units that stage 1 passes on.
+        retrieved: Stage 1 is a retriever, which ranks the units as they are.
     """
 
     bench: str
     unit: str | None = None
     seed: int = 42
     pool_size: int = DEFAULT_POOL
+    retrieved: bool = False
 
     @property
     def units(self) -> str:
@@ -145,6 +147,7 @@ def measure(
         "unit": protocol.units,
         "seed": protocol.seed,
         "pool_size": protocol.pool_size,
+        **({"retrieved": True} if protocol.retrieved else {}),
         "dtype": dtype,
         "data_hash": data_hash(questions),
         "model": model.name,
@@ -155,7 +158,9 @@ def measure(
         run_methods(
             asked,
             chosen,
-            finder=CandidateFinder(tools.convex, model, protocol.pool_size),
+            finder=CandidateFinder(
+                tools.convex, model, protocol.pool_size, retrieved=protocol.retrieved
+            ),
             model=model,
             journal=rows,
             seed=protocol.seed,

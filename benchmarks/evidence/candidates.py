@@ -54,29 +54,38 @@ class CandidateFinder:
         ranker: Stage 1.
         model: Counts tokens.
         pool_size: Units that are passed on.
+        retrieved: They are what a retriever finds, which ranks the units as they are, and knows
+            the unit before each (``neighbours`` of the product).
 
     Raises:
         InvalidInputError: ``pool_size`` is not positive.
     """
 
-    def __init__(self, ranker: Ranker, model: LanguageModel, pool_size: int) -> None:
+    def __init__(
+        self, ranker: Ranker, model: LanguageModel, pool_size: int, *, retrieved: bool = False
+    ) -> None:
         if pool_size < 1:
             raise InvalidInputError(f"the pool needs at least one unit, got {pool_size}")
         self._ranker = ranker
         self._model = model
         self._pool_size = pool_size
+        self._retrieved = retrieved
         self._cut: OrderedDict[int, _Cut] = OrderedDict()
 
     def find(self, question: EvidenceQuestion) -> Candidates:
         """The pool of one question; blank units are never in it."""
         cut = self._cut_of(question.units)
         asked, size = question.question, self._pool_size
-        stage1 = as_they_are = build_pool(asked, cut.read, self._ranker, size)
+        read: Sequence[Unit] = cut.read
+        if self._retrieved:
+            found = build_pool(asked, cut.pieces, self._ranker, size).units
+            read = [piece for piece in read if piece.source in found]
+        stage1 = as_they_are = build_pool(asked, read, self._ranker, size)
         if cut.read is not cut.pieces:
             same = [piece for piece in cut.pieces if piece.source in stage1.units]
             as_they_are = build_pool(asked, same, self._ranker, size)
         looked_for = " ".join((asked, *question.answers))
-        answered = build_pool(looked_for, cut.read, self._ranker, size)
+        answered = build_pool(looked_for, read, self._ranker, size)
         return Candidates(question, cut.pieces, cut.tokens, stage1, as_they_are, answered)
 
     def _cut_of(self, units: tuple[str, ...]) -> _Cut:

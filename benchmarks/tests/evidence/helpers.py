@@ -23,5 +23,5 @@ def tools():
     return Tools.of(FakeEmbedder())
 
 
-def finder(model=None, pool_size=5):
-    return CandidateFinder(tools().convex, model or FakeLanguageModel(), pool_size)
+def finder(model=None, pool_size=5, **options):
+    return CandidateFinder(tools().convex, model or FakeLanguageModel(), pool_size, **options)

@@ -36,6 +36,19 @@ def test_every_method_orders_every_question(tmp_path):
             assert set(ordered.order) == pool
 
 
+def test_a_retriever_knows_no_replies_and_what_it_finds_is_read_as_such():
+    turns = ["Ana: Hello there.", "Ben: Who bought the red boat?", "Cy: My sister did."]
+    turns += [f"{('Ana', 'Ben')[n % 2]}: Line {n} is here." for n in range(20)]
+    asked = question("boat", "Who bought the red boat?", "sister", (2,), units=tuple(turns))
+    in_order = finder(pool_size=2).find(asked)
+    after = finder(pool_size=2, retrieved=True).find(asked)
+    assert in_order.pool[0] == 2
+    assert (2 in after.pool, 1 in after.pool) == (False, True)
+    wide = finder(pool_size=20, retrieved=True).find(asked)
+    assert wide.pool[0] == 2
+    assert "red boat" in wide.stage1.units[2][0].text
+
+
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
     whole = run(tmp_path / "whole.db")
     killed = {"names": NAMES[:4], "questions": QUESTIONS[:2]}
