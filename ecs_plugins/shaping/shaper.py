@@ -122,7 +122,9 @@ class ContextShaper:
         """
         started = time.perf_counter()
         passages = _checked_passages(query, passages)
-        if scores is not None and [math.isfinite(x) for x in scores] != [True] * len(passages):
+        if scores is not None and [
+            hasattr(score, "__float__") and math.isfinite(score) for score in scores
+        ] != [True] * len(passages):
             raise InvalidInputError(f"scores must be {len(passages)} finite numbers")
         signal = resolve_signal(self._signal, has_answer=bool(answer))
         try:

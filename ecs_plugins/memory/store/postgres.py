@@ -224,8 +224,7 @@ class ServerIndex:
 
     def _scored(self, chosen: str, values: Sequence[object], **parts: object) -> list[Any]:
         sql = _SCORED.format(chosen=chosen.format(table=self._table, **parts), **parts)
-        found: list[Any] = self._connection.execute(sql, values).fetchall()
-        return found
+        return [*self._connection.execute(sql, values).fetchall()]
 
 
 def _candidates(found: Sequence[Sequence[Any]], rest: tuple[float, float] | None) -> Candidates:

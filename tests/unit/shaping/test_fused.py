@@ -109,7 +109,7 @@ def test_what_found_the_passages_takes_the_place_of_the_ranker():
     shaper = ContextShaper(FakeLanguageModel(lambda *_: -1.0), config)
     for best, scores in enumerate(np.eye(3).tolist()):
         assert shaper.shape("Where is it?", passages, scores=scores).kept[0].index == best
-    for bad in ([1.0], [0.0, 1.0, float("nan")]):
+    for bad in ([1.0], [0.0, 1.0, float("nan")], [0.0, "1", 2.0]):
         with pytest.raises(ValueError, match="3 finite numbers"):
             shaper.shape("Where is it?", passages, scores=bad)
 
