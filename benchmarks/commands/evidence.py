@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from benchmarks.evidence.benchmark import Progress, Protocol, Selection
+    from benchmarks.evidence.candidates import Known
     from benchmarks.evidence.questions import EvidenceQuestion, Part
     from ecs_plugins.shaping.signals.base import Signal
 
+_Choice = TypeVar("_Choice", bound=str)
+_PARTS: tuple[Part, ...] = ("all", "tune", "report")
+_KNOWN: tuple[Known, ...] = ("metadata", "neighbours")
 _ABOUT: dict[str, str] = {
     "locomo": "Turns of long conversations that hold the answer (LoCoMo).",
     "longmemeval": "Sessions of an assistant's history, or --unit turn (LongMemEval).",
@@ -94,8 +98,12 @@ def command(bench: str) -> Callable[..., None]:
         ] = None,
         pool_size: Annotated[int, typer.Option(min=1, help="Units in the pool.")] = 40,
         retrieved: Annotated[
-            bool, typer.Option(help="The pool is what a retriever finds of the units as they are.")
-        ] = False,
+            str | None,
+            typer.Option(
+                help="The pool is what a retriever finds of turns as they are; 'metadata' tells "
+                "which of them follow each other, or 'neighbours' tells every turn before one."
+            ),
+        ] = None,
         methods: Annotated[
             str | None,
             typer.Option(
@@ -132,11 +140,12 @@ def command(bench: str) -> Callable[..., None]:
     ) -> None:
         from benchmarks.evidence.benchmark import Protocol, Selection, result_of
 
-        protocol = Protocol(bench, unit, seed, pool_size, retrieved)
+        known = None if retrieved is None else _choice("--retrieved", retrieved, _KNOWN)
+        protocol = Protocol(bench, unit, seed, pool_size, known)
         selection = Selection(
             _methods(methods, tables_only),
             limit,
-            _part(part),
+            _choice("--part", part, _PARTS),
             (*_own_signals(signal or []), *(cross_encoder or ())),
             tuple(_listed(read)),
         )
@@ -268,12 +277,11 @@ def _methods(text: str | None, tables_only: bool) -> tuple[str, ...]:
     return tuple(CATALOGUE) if text.strip() == "all" else tuple(_listed(text))
 
 
-def _part(text: str) -> Part:
-    parts: tuple[Part, ...] = ("all", "tune", "report")
-    for part in parts:
-        if text == part:
-            return part
-    raise InvalidInputError(f"--part is all, tune or report, got {text!r}")
+def _choice(option: str, text: str, choices: Sequence[_Choice]) -> _Choice:
+    for choice in choices:
+        if text == choice:
+            return choice
+    raise InvalidInputError(f"{option} is one of {', '.join(choices)}, got {text!r}")
 
 
 def _listed(text: str) -> list[str]:

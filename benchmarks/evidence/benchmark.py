@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.datasets.evidence import UNITS, read_dataset
-from benchmarks.evidence.candidates import CandidateFinder
+from benchmarks.evidence.candidates import CandidateFinder, Known
 from benchmarks.evidence.catalogue import Tools, choose, name_of
 from benchmarks.evidence.counterfactual import counterfactuals
 from benchmarks.evidence.journal import EvidenceJournal, Recorded, read_journal
@@ -44,14 +44,14 @@ class Protocol:
         unit: What is ranked; the data set's first unit without it.
         seed: Of the sample and everything random.
         pool_size: Units that stage 1 passes on.
-        retrieved: Stage 1 is a retriever, which ranks the units as they are.
+        retrieved: Stage 1 is a retriever of turns; see `CandidateFinder`.
     """
 
     bench: str
     unit: str | None = None
     seed: int = 42
     pool_size: int = DEFAULT_POOL
-    retrieved: bool = False
+    retrieved: Known | None = None
 
     @property
     def units(self) -> str:
@@ -147,7 +147,7 @@ def measure(
         "unit": protocol.units,
         "seed": protocol.seed,
         "pool_size": protocol.pool_size,
-        **({"retrieved": True} if protocol.retrieved else {}),
+        **({"retrieved": protocol.retrieved} if protocol.retrieved else {}),
         "dtype": dtype,
         "data_hash": data_hash(questions),
         "model": model.name,

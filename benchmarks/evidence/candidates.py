@@ -8,13 +8,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from benchmarks.evidence.questions import EvidenceQuestion
-from ecs_plugins.common.text import as_replies, is_conversation
+from ecs_plugins.common.text import as_replies, as_replies_to, is_conversation
 from ecs_plugins.errors import InvalidInputError
+from ecs_plugins.integrations.fields import said_before
 from ecs_plugins.lm.base import LanguageModel
 from ecs_plugins.ranking.base import Ranker
 from ecs_plugins.shaping.passages import UNIT_TOKENS, Pool, Unit, build_pool, split_passages
+
+Known: TypeAlias = Literal["metadata", "neighbours"]
 
 _REMEMBERED = 32
 """Lists of units whose pieces are kept; conversations and articles are asked about often."""
@@ -54,15 +58,20 @@ class CandidateFinder:
         ranker: Stage 1.
         model: Counts tokens.
         pool_size: Units that are passed on.
-        retrieved: They are what a retriever finds, which ranks the units as they are, and knows
-            the unit before each (``neighbours`` of the product).
+        retrieved: They are what a retriever finds, which ranks turns as they are. Known is the turn
+            before each: among them by their ``"metadata"``, or always, by ``"neighbours"``.
 
     Raises:
         InvalidInputError: ``pool_size`` is not positive.
     """
 
     def __init__(
-        self, ranker: Ranker, model: LanguageModel, pool_size: int, *, retrieved: bool = False
+        self,
+        ranker: Ranker,
+        model: LanguageModel,
+        pool_size: int,
+        *,
+        retrieved: Known | None = None,
     ) -> None:
         if pool_size < 1:
             raise InvalidInputError(f"the pool needs at least one unit, got {pool_size}")
@@ -78,8 +87,8 @@ class CandidateFinder:
         asked, size = question.question, self._pool_size
         read: Sequence[Unit] = cut.read
         if self._retrieved:
-            found = build_pool(asked, cut.pieces, self._ranker, size).units
-            read = [piece for piece in read if piece.source in found]
+            found = build_pool(asked, cut.pieces, self._ranker, size)
+            read = self._read_after_retrieval(question.units, sorted(found.units))
         stage1 = as_they_are = build_pool(asked, read, self._ranker, size)
         if cut.read is not cut.pieces:
             same = [piece for piece in cut.pieces if piece.source in stage1.units]
@@ -87,6 +96,21 @@ class CandidateFinder:
         looked_for = " ".join((asked, *question.answers))
         answered = build_pool(looked_for, read, self._ranker, size)
         return Candidates(question, cut.pieces, cut.tokens, stage1, as_they_are, answered)
+
+    def _read_after_retrieval(self, units: Sequence[str], found: Sequence[int]) -> tuple[Unit, ...]:
+        """The pieces of some units, turns as the product reads them in a list without order."""
+        turns = [units[index] for index in found]
+        sessions = [unit.partition(")")[0] for unit in units]  # "(date) name: ..."
+        metadata = [{"session": sessions[index], "index": index} for index in found]
+        before = said_before(metadata, turns)
+        if self._retrieved == "neighbours":
+            before = [
+                units[index - 1] if index and sessions[index] == sessions[index - 1] else None
+                for index in found
+            ]
+        read = dict(zip(found, as_replies_to(turns, before), strict=True))
+        texts = [read.get(index, "") for index in range(len(units))]
+        return self._pieces(texts, self._model.count_tokens(texts))
 
     def _cut_of(self, units: tuple[str, ...]) -> _Cut:
         key = id(units)

@@ -39,14 +39,19 @@ def test_every_method_orders_every_question(tmp_path):
 def test_a_retriever_knows_no_replies_and_what_it_finds_is_read_as_such():
     turns = ["Ana: Hello there.", "Ben: Who bought the red boat?", "Cy: My sister did."]
     turns += [f"{('Ana', 'Ben')[n % 2]}: Line {n} is here." for n in range(20)]
+    turns = [f"(1 May) {turn}" for turn in turns]
     asked = question("boat", "Who bought the red boat?", "sister", (2,), units=tuple(turns))
-    in_order = finder(pool_size=2).find(asked)
-    after = finder(pool_size=2, retrieved=True).find(asked)
-    assert in_order.pool[0] == 2
-    assert (2 in after.pool, 1 in after.pool) == (False, True)
-    wide = finder(pool_size=20, retrieved=True).find(asked)
-    assert wide.pool[0] == 2
-    assert "red boat" in wide.stage1.units[2][0].text
+    assert finder(pool_size=2).find(asked).pool[0] == 2
+    assert 2 not in finder(pool_size=2, retrieved="metadata").find(asked).pool
+    for known in ("metadata", "neighbours"):
+        found = finder(pool_size=20, retrieved=known).find(asked)
+        assert found.pool[0] == 2
+        assert (
+            found.stage1.units[2][0].text == "(1 May) Cy: Who bought the red boat? My sister did."
+        )
+    later = question("later", "What did my sister do?", "red boat", (2,), units=tuple(turns))
+    reads = [finder(pool_size=1, retrieved=k).find(later) for k in ("metadata", "neighbours")]
+    assert [each.stage1.units[2][0].text.count("red boat") for each in reads] == [0, 1]
 
 
 def test_a_killed_run_goes_on_and_ends_the_same(tmp_path):
