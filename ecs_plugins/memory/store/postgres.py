@@ -33,7 +33,7 @@ from ecs_plugins.ranking.coverage import MIN_TEXTS, POSTINGS_READ
 
 _LARGE = 2000
 """Items from which on a namespace is searched through the graph."""
-_EF_SEARCH = 100  # at 100,000 items the three best are those of a file in 98 of 100
+_EF_SEARCH = 110  # at 100,000 items the three best are those of a file in 98 of 100
 _MANY = 32
 """Vectors from which on those of a small namespace are fetched to be compared."""
 _EF_EXPECTED = 64  # enough to find what a message repeats, which is very near
