@@ -21,7 +21,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
+
+from sentencex import segment
 
 # Thai and Lao, Khmer, Hiragana and Katakana, CJK ideographs with extensions.
 UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
@@ -36,21 +38,9 @@ _IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
 
 WORD = re.compile(r"\w+")
 
-_ABBREVIATION_LIST = """
-mr mrs ms dr prof st sr jr vs etc eg ie e.g i.e cf al fig figs eq nos vol pp ed eds approx est
-dept univ inc ltd co corp gen col sgt capt lt rev hon gov sen rep pres mt ft jan feb mar apr jun
-jul aug sep sept oct nov dec u.s u.k u.n a.m p.m ph.d z.b d.h bzw nr ca usw mme mlle p.ej sra dra
-"""
-_ABBREVIATIONS = frozenset(_ABBREVIATION_LIST.split())
-_END = re.compile(
-    r"""\n+                                         # a turn or a line
-      | (?<![.!?…]) [.!?…]++ ["')\]»”’]*+ (?P<space>[^\S\n]+)  # a sentence, with what closes it
-      | [。！？｡]+ [」』”’）)]* [^\S\n]*              # the same where no space follows
-    """,
-    re.VERBOSE,
-)
-_LAST_WORD = re.compile(r"(?<![\w.])[\d_.]*+([^\W\d_][\w.]*+)\Z")  # from its first letter on
-_LONGEST_WORD = 24  # characters before a full stop that are looked at
+_LANGUAGES = ("en", "de", "fr", "es")
+_LINE = re.compile(r"[^\n]{1,2000}\n*|\n+")  # or a part of a long one
+_ODD = re.compile(r"[^\S\n ]|[\ud800-\udfff]")
 
 MIN_TURNS = 12
 """Passages from which on chance hardly makes a selection of turns alternate as a chat does."""
@@ -126,34 +116,26 @@ def terms(text: str) -> list[str]:
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Character spans of sentences and lines; they partition the text.
 
-    A full stop ends no sentence after an abbreviation or a single initial, nor where a lower-case
-    word follows. White space belongs to the sentence before it.
+    A sentence ends where it does by the rules of English, German, French and Spanish alike, which
+    know the marks of other scripts too. White space belongs to the sentence before it.
     """
+    ends = [0]
+    for line in _LINE.finditer(text):
+        # Parts of a length, and one kind of space: sentencex takes the square of a length for some
+        # marks, and fails at a space of several bytes.
+        plain = _ODD.sub(" ", line.group().rstrip("\n"))
+        found = (accumulate(map(len, segment(language, plain))) for language in _LANGUAGES)
+        within = set.intersection(*map(set, found)) - {len(plain)}
+        ends += sorted(line.start() + end for end in within)
+        if len(plain) < len(line.group()):
+            ends.append(line.end())
     spans: list[tuple[int, int]] = []
-    found = _END.finditer(text)
-    ends = [each.end() for each in found if not each["space"] or _ends_sentence(text, each)]
-    for start, end in pairwise(dict.fromkeys((0, *ends, len(text)))):
+    for start, end in pairwise(dict.fromkeys((*ends, len(text)))):
         if text[start:end].strip() or not spans:
             spans.append((start, end))
         else:
             spans[-1] = (spans[-1][0], end)
     return spans
-
-
-def _ends_sentence(text: str, match: re.Match[str]) -> bool:
-    following = text[match.end() : match.end() + 1]
-    if following.islower():
-        return False
-    mark = match.group().rstrip()
-    if mark != ".":
-        return True
-    word = _LAST_WORD.search(text[max(0, match.start() - _LONGEST_WORD) : match.start()])
-    if word is None:
-        return True
-    before = word[1]
-    # A single capital is an initial ("J. Smith"), but "I" and "A" also end sentences.
-    initial = len(before) == 1 and before.isupper() and before != "I"
-    return not initial and before.lower() not in _ABBREVIATIONS
 
 
 def names_and_numbers(text: str) -> list[str]:

@@ -139,7 +139,7 @@ def test_a_quadratic_expression_would_be_noticed(pattern):
 )
 @pytest.mark.parametrize(
     "pump",
-    [".", "? ", "?", "a. ", "\n", "\n ", " ", '."', "<", "< ", f"<{TAG}>", f"<{TAG}> </", "Ana: "],
+    [".", "? ", "?", "«a. ", "\n", "\n ", " ", '."', "<", "< ", f"<{TAG}>", f"<{TAG}> </", "Ana: "],
 )
 def test_what_reads_the_text_of_strangers_takes_linear_time(work, pump):
     sizes = (5_000, 20_000)
